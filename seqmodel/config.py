@@ -21,7 +21,7 @@ from typing import Any, Self, get_args
 
 import yaml
 
-from seqmodel import plain_yaml
+from seqmodel import plain
 from seqmodel.errors import SeqmodelError, UsageError, did_you_mean
 from seqmodel.files import read_bytes
 from seqmodel.unit_setting import read_unit
@@ -322,7 +322,7 @@ LONGEST_FILE = 2**16
 def read_config_file(path: Path) -> dict[str, Any]:
     """The settings in a YAML file; SeqmodelError names the file and the invalid key."""
     try:
-        values = plain_yaml.mapping(read_bytes(path, LONGEST_FILE))
+        values = plain.mapping(read_bytes(path, LONGEST_FILE))
     except ValueError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     settings = {key: _checked(key, value, path) for key, value in values.items()}
@@ -372,8 +372,8 @@ def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
     types = {field.name: field.type for field in fields(kind)}
     if name not in types:
         raise UsageError(f"there is no setting {name!r}{did_you_mean(name, types)}")
-    told: Any = types[name]
-    return get_args(told) if isinstance(told, UnionType) else (told,)
+    stated: Any = types[name]
+    return get_args(stated) if isinstance(stated, UnionType) else (stated,)
 
 
 def parse_setting(key: str, text: str, option: str) -> Any:
@@ -382,7 +382,7 @@ def parse_setting(key: str, text: str, option: str) -> Any:
     UsageError if there is no such setting, or the value is invalid.
     """
     try:
-        return _checked(key, plain_yaml.value(text), Path(option))
+        return _checked(key, plain.value(text), Path(option))
     except ValueError:
         raise UsageError(f"{option}: {key} cannot be {text!r}") from None
     except SeqmodelError as error:

@@ -57,7 +57,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 CANNOT_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES}
 """How file systems refuse to flush a folder, such as CIFS, or one that may not be listed."""
-LONG = 100
+LONGEST_NAME = 100
 """Bytes of a name above which its digest stands for it in names of ours next to it."""
 
 TEMPORARY = re.compile(r"\.(.+)\.seqmodel-[0-9a-f]{12}", re.DOTALL)
@@ -188,16 +188,16 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
         remove_empty(missing)
 
 
-def beside(path: Path, ending: str) -> Path:
+def sibling(path: Path, ending: str) -> Path:
     """A hidden name of ours next to `path`; a file system takes it, however long that name is."""
     name = os.fsencode(path.name)
-    stem = path.name if len(name) <= LONG else blake2b(name, digest_size=16).hexdigest()
+    stem = path.name if len(name) <= LONGEST_NAME else blake2b(name, digest_size=16).hexdigest()
     return path.parent / f".{stem}.seqmodel-{ending}"
 
 
 def _temporary(path: Path) -> Path:
     """A new name next to `path`, matched by `TEMPORARY`."""
-    return beside(path, os.urandom(6).hex())
+    return sibling(path, os.urandom(6).hex())
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def _sweep(path: Path, format: FolderFormat) -> None:
     with suppress(OSError):  # a folder that may be written but not listed
         there += path.parent.iterdir()
     for folder in there:
-        if not TEMPORARY.fullmatch(folder.name) or folder != beside(path, folder.name[-12:]):
+        if not TEMPORARY.fullmatch(folder.name) or folder != sibling(path, folder.name[-12:]):
             continue
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

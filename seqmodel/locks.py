@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError, reason
-from seqmodel.files import beside, disk_error, missing_folders, remove_empty
+from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     SeqmodelError if another process holds the lock, unless told to `wait`.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
-    lock, missing, file = beside(place, "lock"), missing_folders(place), None
+    lock, missing, file = sibling(place, "lock"), missing_folders(place), None
     try:
         file = _taken(target, place, lock, wait=wait)
         yield

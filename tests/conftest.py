@@ -56,9 +56,8 @@ def write_dataset():
 
     from seqmodel.data.dataset import DatasetWriter, open_dataset
     from seqmodel.media.definitions import Piece
-    from seqmodel.media.music.frames import PianoRollFrames
+    from seqmodel.media.music.frames import PianoRollFrames, pack
     from seqmodel.media.music.grid import Grid
-    from seqmodel.media.music.pianoroll import pack
 
     def write(folder, rolls, *, onsets=False):
         frame = PianoRollFrames(Grid.of_beats(4), onsets=onsets)
@@ -84,7 +83,7 @@ def dataset(tmp_path_factory, rolls, write_dataset):
 @pytest.fixture(scope="session")
 def struck_dataset(tmp_path_factory, rolls, write_dataset):
     """The `rolls` with onsets: held notes are struck again at random, low ones often."""
-    from seqmodel.media.music.onsets import with_onsets
+    from seqmodel.media.music.frames import with_onsets
 
     random, found = np.random.default_rng(3), {}
     for split, pieces in rolls.items():

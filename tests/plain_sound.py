@@ -6,12 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodel.model.sound.known import Known
 from seqmodel.model.sound.predictors import (
     CLEAN,
     CLIP,
-    FAINT,
     FULL,
+    OFFSET,
     SAMPLE,
     SLOPE,
     SMOOTH,
@@ -30,7 +29,7 @@ from seqmodel.model.sound.predictors import (
     Rival,
     residual,
 )
-from seqmodel.model.sound.steering import AN_OCTAVE, NODES, OUTSIDE
+from seqmodel.model.sound.steering import AN_OCTAVE, NODES, OUTSIDE, TrainingStatistics
 
 Parts = dict[str, Tensor]
 """The parts (B, size) of a memory by name, see `Predictors.sizes`."""
@@ -73,7 +72,7 @@ class GridState(NamedTuple):
 
 def heard_plainly(
     predictors: Predictors,
-    known: Known,
+    known: TrainingStatistics,
     samples: Tensor,
     memory: Tensor,
     ends: Tensor | None = None,
@@ -111,11 +110,11 @@ def _hear(predictors: Predictors, parts: Parts, raw: Tensor, noise: Tensor | Non
     if noise is not None:
         level = predictors.levels["slow"]
         disturbed = (parts[CLEAN] + level.floor) * noise.double().unsqueeze(1)
-        error = _hear_lattice(parts, CLEAN, sample + FAINT, predictors.lattices[0])
+        error = _hear_lattice(parts, CLEAN, sample + OFFSET, predictors.lattices[0])
         parts[CLEAN] = _mean(level, parts[CLEAN], error)
         sample = sample + parts["grid"] * (disturbed / parts["grid"]).round()
         sample = sample.clamp(-FULL, FULL - 1)
-    sample, disturbed = sample + FAINT, sample - pure
+    sample, disturbed = sample + OFFSET, sample - pure
     newest = {SAMPLE: sample, SLOPE: sample - parts[SAMPLE][:, -1:]}
     for n, each in enumerate(predictors.lattices):
         newest[residual(n)] = _hear_lattice(parts, n, sample, each)
@@ -143,13 +142,15 @@ def _mean(level: Level, former: Tensor, now: Tensor) -> Tensor:
     return level.forgetting * former + (1 - level.forgetting) * now.abs()
 
 
-def tell(predictors: Predictors, known: Known, parts: Parts) -> Tensor:
+def tell(predictors: Predictors, known: TrainingStatistics, parts: Parts) -> Tensor:
     """The features (B, I)."""
     told = (_told(predictors, known, parts, feature) for feature in predictors.features)
     return torch.cat(list(told), 1)
 
 
-def _told(predictors: Predictors, known: Known, parts: Parts, feature: Feature) -> Tensor:
+def _told(
+    predictors: Predictors, known: TrainingStatistics, parts: Parts, feature: Feature
+) -> Tensor:
     anchor, slow = parts["said 0"], _level(predictors, parts, "slow")
     match feature:
         case Recent(line, size, level, factor):
@@ -174,7 +175,9 @@ def _told(predictors: Predictors, known: Known, parts: Parts, feature: Feature) 
     return told
 
 
-def _steered(predictors: Predictors, known: Known, parts: Parts) -> tuple[Tensor, Tensor]:
+def _steered(
+    predictors: Predictors, known: TrainingStatistics, parts: Parts
+) -> tuple[Tensor, Tensor]:
     """The anchor and its level, moved as `steering` says."""
     loud, sharp, slow = (_level(predictors, parts, name) for name in ("loud", "sharp", "slow"))
     heard, values, strength = _pitch(parts), parts[predictors.pitch_line], known.strength

@@ -144,12 +144,12 @@ def test_an_unknown_key_suggests_the_nearest_one(read, tmp_path):
         ("unit:", "unit must be text, not nothing"),
         ("hidden: [1]", "hidden must be a single value in line 1"),
         ("epochs: 3\nunit: {a: 1}", "unit must be a single value in line 2"),
-        ("hidden: *x", "hidden must be a value, not an alias in line 1"),
+        ("hidden: *x", "found undefined alias 'x' in line 1"),
         ("unit: 1\nunit: 2", "unit is given twice in line 2"),
         ("unit: !!timestamp x", "unit must be a value without a tag in line 1"),
         ("seed: 0b_", "seed is not a valid number in line 1"),
         ("? [unit]\n: lstm", "a key is not a plain word in line 1"),
-        ("unit: gru\n---\nunit: lstm", "holds more than one document in line 3"),
+        ("unit: gru\n---\nunit: lstm", "holds more than one document in line 2"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named(read, text, wrong):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import beside
+from seqmodel.files import sibling
 from seqmodel.locks import held, locked
 
 
@@ -121,7 +121,7 @@ def test_the_folder_itself_is_locked_if_no_file_can_be_created(tmp_path):
     """As when someone else owns the parent folder; here a folder is where the file would be."""
     target = tmp_path / "run"
     target.mkdir()
-    beside(target, "lock").mkdir()
+    sibling(target, "lock").mkdir()
     with locked(target):
         assert refused(target) == busy(target)
     with locked(target):

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodel.model.heard import heard_inputs, heard_size
+from seqmodel.model.encoder import Past
+from seqmodel.model.notes import NoteEncoder
+from seqmodel.outputs.note_unit.inputs import notes_below
 from seqmodel.outputs.note_unit.specification import note_inputs
-from seqmodel.outputs.notes.below import below_size, notes_below
+from seqmodel.outputs.notes.below import below_size
 from seqmodel.units import UnitSpec
 
 
@@ -53,20 +55,19 @@ class FrameWise(nn.Module):
 
 
 class Tied(nn.Module):
-    """The tied model's inputs, torch.nn's layers along time and along pitch, a linear layer."""
+    """The tied model's own inputs, torch.nn's layers along time and along pitch, a linear layer."""
 
     def __init__(self, spec: UnitSpec, notes: int, hidden: int, note_hidden: int) -> None:
         super().__init__()
-        self.notes = notes
-        self.time = layer(spec, heard_size(onsets=False), hidden)
+        self.encoder = NoteEncoder(notes)
+        self.time = layer(spec, self.encoder.input_size, hidden)
         self.pitch = layer(spec, hidden + below_size(onsets=False), note_hidden)
         self.linear = nn.Linear(note_hidden, 1)
 
     def forward(self, frames: Tensor) -> Tensor:
         """-log p(x_1, ..., x_T) of frames (T, B, D), summed over the batch."""
         T, B, D = frames.shape
-        heard_before = heard_inputs(_past(frames).view(T * B, D))
-        h = self.time(heard_before.view(T, B * D, -1))[0]
+        h = self.time(self.encoder.encode(frames, self.encoder.start(frames, B)).inputs)[0]
         of_notes = frames.view(T * B, D)
         read = self.pitch(note_inputs(h.reshape(T * B * D, -1), of_notes))[0]
         logits = self.linear(read).squeeze(2)
@@ -75,12 +76,12 @@ class Tied(nn.Module):
     @torch.inference_mode()
     def draw(self, count: int) -> Tensor:
         """Frames (count, D), drawn note by note."""
-        frame, state, drawn = torch.zeros(1, self.notes), None, []
+        frame, state, drawn = torch.zeros(1, self.encoder.rows), None, []
         for _ in range(count):
-            h, state = self.time(heard_inputs(frame).unsqueeze(0), state)
-            frame, of_frame = torch.zeros(1, self.notes), None
-            for n in range(self.notes):
-                x = torch.cat([h[0, n : n + 1], notes_below(frame)[n]], 1)
+            h, state = self.time(self.encoder.inputs(Past(frame)).x.unsqueeze(0), state)
+            frame, of_frame = torch.zeros(1, self.encoder.rows), None
+            for n in range(self.encoder.rows):
+                x = torch.cat([h[0, n : n + 1], notes_below(frame, onsets=False)[n]], 1)
                 read, of_frame = self.pitch(x.unsqueeze(0), of_frame)
                 frame[:, n] = torch.bernoulli(torch.sigmoid(self.linear(read[0, 0])))
             drawn.append(frame)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import message, plural, print_json
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit
@@ -92,15 +92,14 @@ def _parts(
     units: list[str], device: str, seconds: float
 ) -> dict[str, tuple[Iterator[Row], Callable[[Row], Table]]]:
     """Of each part the rows, each measured as it is asked for, and how they are shown."""
-    from seqmodel.bench import models, processes, sound
-    from seqmodel.bench import units as layers
+    from seqmodel.bench import measure
 
     return {
-        "units": (layers.rows(units, device, seconds), _unit),
-        "models": (models.rows(models.measure_step, units, seconds), _model),
-        "sampling": (models.rows(models.measure_sampling, units, seconds), _sampling),
-        "sound": (sound.rows(units, seconds), _sound),
-        "processes": (processes.rows(seconds), _processes),
+        "units": (measure.unit_rows(units, device, seconds), _unit),
+        "models": (measure.model_rows(measure.measure_step, units, seconds), _model),
+        "sampling": (measure.model_rows(measure.measure_sampling, units, seconds), _sampling),
+        "sound": (measure.sound_rows(units, seconds), _sound),
+        "processes": (measure.process_rows(seconds), _processes),
     }
 
 
@@ -145,11 +144,11 @@ def _sound(row: Row) -> Table:
 def _processes(row: Row) -> Table:
     columns = [("unit", 15, row["unit"]), ("weights", 11, f"{row['weights']:,}")]
     columns.append(("B", 4, str(row["batch"])))
-    for told in row["processes"]:
-        columns.append((f"{told['processes']}: ms", 9, f"{told['update_ms']:.1f}"))
-        if told["processes"] > 1:
-            columns.append(("exchange", 10, f"{told['exchange_ms']:.1f}"))
-            columns.append(("ratio", 7, _times(told["over_one"])))
+    for shared in row["processes"]:
+        columns.append((f"{shared['processes']}: ms", 9, f"{shared['update_ms']:.1f}"))
+        if shared["processes"] > 1:
+            columns.append(("exchange", 10, f"{shared['exchange_ms']:.1f}"))
+            columns.append(("ratio", 7, _times(shared["over_one"])))
     return f"an update on several processes, in {row['parts']} parts: T {row['frames']}", columns
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import from_here, message, plural, print_json, show
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Device,
     Force,
@@ -24,9 +24,8 @@ from seqmodel.cli.options import (
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
 from seqmodel.config import Config
-from seqmodel.data.splits import SPLITS
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Comparison
+from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.registry import medium_of
 from seqmodel.unit_setting import unit_name
 
@@ -139,8 +138,8 @@ def evaluate(
                 progress=progress,
             )
         if files is not None:
-            kept = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
-            result |= {"data": str(files), "split": None, **kept}
+            sources = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
+            result |= {"data": str(files), "split": None, **sources}
         if plot is not None:
             (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
@@ -209,7 +208,7 @@ def _opened(
 
 def _draw(path: Path, run: "Run", split: "Split", nats: list[float], *, quiet: bool) -> None:
     """Draw the one piece of a split."""
-    from seqmodel.evaluation.plot import plot_nats
+    from seqmodel.evaluation.evaluate import plot_nats
 
     picture = medium_of(run.frame).picture(split[0], run.frame)
     plot_nats(path, picture, nats, f"{split.sources[0]}, by {run.folder}")

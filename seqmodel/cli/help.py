@@ -1,6 +1,7 @@
-"""How `--help` lists options, in groups, and the plain words for types, ranges and wrong values."""
+"""What shells and `--help` show of options: completion, groups, plain words for types, ranges."""
 
 import re
+from collections.abc import Callable, Iterable
 from textwrap import indent
 from typing import Any
 
@@ -9,7 +10,7 @@ from typer.core import TyperCommand
 
 # Typer's name of a type -> the metavar shown, unless the option has its own.
 TYPES = {"int": "N", "float": "NUMBER", "str": "NAME", "path": "PATH"}
-ELSE = "Options"
+UNGROUPED = "Options"
 
 
 class GroupedCommand(TyperCommand):
@@ -26,10 +27,10 @@ class GroupedCommand(TyperCommand):
             record = param.get_help_record(ctx)
             if record is None:
                 continue
-            other = "Arguments" if param.param_type_name == "argument" else ELSE
+            other = "Arguments" if param.param_type_name == "argument" else UNGROUPED
             group = getattr(param, "rich_help_panel", None) or other
             groups.setdefault(group, []).append((_typed(record[0]), _ranged(record[1])))
-        groups[ELSE] = groups.pop(ELSE)  # always there: it holds `--help`
+        groups[UNGROUPED] = groups.pop(UNGROUPED)  # always there: it holds `--help`
         for group, records in groups.items():
             if records:
                 with formatter.section(group):
@@ -82,3 +83,28 @@ def plain(text: str) -> str:
         if said and re.fullmatch(theirs, said[2]):
             return f"{said[1]} {re.sub(theirs, ours, said[2])}"
     return text
+
+
+DEVICES = ("auto", "cpu", "cuda")
+"""Repeated here because importing the module that defines them would load torch."""
+
+Completion = Callable[[str], list[str]]
+
+
+def one_of(names: Iterable[str]) -> Completion:
+    """A completion for one of `names`."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def several_of(names: Iterable[str]) -> Completion:
+    """A completion for the last of several comma-separated `names`."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+    return complete

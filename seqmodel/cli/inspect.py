@@ -7,15 +7,22 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import message, plural, print_json, show, split_lines
-from seqmodel.cli.media_options import options_of, with_media_options
-from seqmodel.cli.options import Force, Json, Quiet, check_plot, check_target
+from seqmodel.cli.options import (
+    Force,
+    Json,
+    Quiet,
+    check_plot,
+    check_target,
+    options_of,
+    with_media_options,
+)
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.unit_setting import unit_name
 
-HEARD = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
+RENDERED = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
 
 
 def _sounds() -> str:
@@ -40,7 +47,7 @@ def inspect(
     listen: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.wav", help=f"Render a file of {HEARD} as sound too: {_sounds()}."
+            metavar="FILE.wav", help=f"Render a file of {RENDERED} as sound too: {_sounds()}."
         ),
     ] = None,
     *,
@@ -107,7 +114,7 @@ def _check_listen(
     medium = medium_of_file(path)
     if stored or not medium.listen_formats:
         what = "a file of many" if kind == "rolls" else f"a {kind}" if stored else medium.name
-        raise UsageError(f"--listen renders files of {HEARD}, and {path} is {what}")
+        raise UsageError(f"--listen renders files of {RENDERED}, and {path} is {what}")
     if listen.suffix.lower().lstrip(".") not in medium.listen_formats:
         raise UsageError(f"--listen writes sound only: {listen} must end in one of {_sounds()}")
 

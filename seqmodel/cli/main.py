@@ -13,12 +13,11 @@ from typing import Annotated, Any
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, export, inspect, prepare, report, units
+from seqmodel.cli import bench, inspect, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand, plain
-from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.kernels.run.machine import keep_freed_memory
@@ -38,15 +37,15 @@ app.command("prepare", cls=GroupedCommand)(prepare.prepare)
 app.command("train", cls=GroupedCommand, epilog=train.EXAMPLES)(train.train)
 app.command("eval", cls=GroupedCommand)(eval_command.evaluate)
 app.command("sample", cls=GroupedCommand)(sample.sample)
-app.command("report", cls=GroupedCommand)(report.report)
-app.command("export", cls=GroupedCommand)(export.export)
+app.command("report", cls=GroupedCommand)(share.report)
+app.command("export", cls=GroupedCommand)(share.export)
 app.command("compare", cls=GroupedCommand, epilog=compare.EXAMPLES)(compare.compare)
 app.command("inspect", cls=GroupedCommand)(inspect.inspect)
 app.command("units", cls=GroupedCommand)(units.units)
 app.command("bench", cls=GroupedCommand)(bench.bench)
 
 
-LESS = {
+MEMORY_ADVICE = {
     "prepare": "; prepare fewer or shorter files, or cut recordings with --clip-seconds",
     "train": "; try a smaller --hidden, --batch-size or --truncate",
     "compare": "; try fewer --jobs, or smaller models",
@@ -56,10 +55,10 @@ LESS = {
 """Advice on using less memory, by command."""
 
 
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command, apart from Ctrl-C."""
 
-LACKING = ("allocate memory", "failed to map segment", "Cannot allocate")
+OUT_OF_MEMORY = ("allocate memory", "failed to map segment", "Cannot allocate")
 """What libraries say when memory runs out, in errors of any type."""
 
 
@@ -90,7 +89,7 @@ def main() -> None:
     keep_freed_memory()
     _prepare_streams()
     # So that temporary files are removed. What the caller has ignored, as nohup does, stays so.
-    endings = [n for n in ENDINGS if signal.getsignal(n) is not signal.SIG_IGN]
+    endings = [n for n in END_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
     former = {number: signal.signal(number, _exit_on_signal) for number in endings}
     status = _status()
     for number, handler in former.items():  # nothing is left to be removed
@@ -120,8 +119,8 @@ def _status() -> int:
         status = 128 + signal.SIGINT
     except Exception as error:
         if _lacks_memory(error):
-            command = next((word for word in sys.argv[1:] if word in LESS), "")
-            status = _say(f"out of memory{LESS.get(command, '')}", 1)
+            command = next((word for word in sys.argv[1:] if word in MEMORY_ADVICE), "")
+            status = _say(f"out of memory{MEMORY_ADVICE.get(command, '')}", 1)
         elif isinstance(error, OSError):
             what = f"cannot use {error.filename}: " * bool(error.filename)
             advice = "; set TMPDIR to a shorter path" * ("AF_UNIX" in str(error))
@@ -185,7 +184,7 @@ def _lacks_memory(error: BaseException | None) -> bool:
     """Whether an error, or the one that led to it, says that memory ran out."""
     while error is not None:
         said = str(error)
-        if isinstance(error, MemoryError) or any(words in said for words in LACKING):
+        if isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -1,18 +1,38 @@
-"""Options that several commands have, and checks of what was given for them."""
+"""Options that several commands have, those made from data, and checks of what was given.
+
+A setting of `Config` and an option of a medium are stated once, there; commands take them as
+`**settings` and `**media_options`, so that adding one, or a medium, changes no command.
+"""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from seqmodel.cli.common import from_here, message
-from seqmodel.cli.completion import DEVICES, one_of
+from seqmodel.cli.help import DEVICES, one_of
+from seqmodel.config import GROUPS, Config, field_types, resolve
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.definitions import Medium, Option
+from seqmodel.media.registry import MEDIA
+from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.units import UNITS
 
 Command = TypeVar("Command", bound=Callable[..., None])
+Rows = Callable[[Medium], tuple[Option, ...]]
+"""Which of a medium's options a command takes."""
+NAMES: Mapping[str, Iterable[str]] = {
+    "unit": UNITS,
+    "note_unit": UNITS,
+    "output": ("auto", *OUTPUTS),
+    "learning_rate": ("search",),
+}
+"""For completion, the values of settings that `Config` does not list."""
+DEFAULTS = {name: asdict(resolve({}, presets=medium.presets)) for name, medium in MEDIA.items()}
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
@@ -74,8 +94,8 @@ def chosen_run(run: Path | None, media: Collection[str] | None = None, *, quiet:
     for medium in media or PRETRAINED:
         if medium in PRETRAINED:
             taken, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
-            told = f"no run{of} in {RUNS}/: taking {taken}, trained on the bundled {sample}"
-            message(told, quiet=quiet)
+            choice = f"no run{of} in {RUNS}/: taking {taken}, trained on the bundled {sample}"
+            message(choice, quiet=quiet)
             return taken
     raise no_run(RUNS)
 
@@ -91,3 +111,93 @@ def with_parameters(command: Command, parameters: Iterable[Parameter]) -> Comman
     whole = signature(command).replace(parameters=[*first, *parameters, *last])
     command.__signature__ = whole  # type: ignore[attr-defined]
     return command
+
+
+def _parameter(name: str, kind: Any, *flags: str, **stated: Any) -> Parameter:
+    """A keyword-only parameter of a command that is None unless its option is given."""
+    info: Any = typer.Option(*flags, show_default=False, **stated)
+    annotation = Annotated[kind | None, info]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def with_settings(command: Command) -> Command:
+    """Give `command` an option for each setting, in place of its `**settings`.
+
+    They are None unless given, and listed before the command's keyword-only parameters.
+    """
+    shown = [f for group in GROUPS for f in fields(Config) if f.metadata["group"] == group]
+    return with_parameters(command, map(_of_setting, shown))
+
+
+def _of_setting(field: Field[Any]) -> Parameter:
+    name, stated = field.name, field.metadata
+    (kind, *_), option = field_types(name), name.replace("_", "-")
+    flags, metavar = [f"--{option}"], None
+    if kind is bool:
+        flags = [f"--{option}/--no-{option}"]
+    if name == "learning_rate":  # or "search"
+        flags, kind, metavar = [*flags, "--lr"], str, "NUMBER"
+    names = NAMES.get(name, stated["among"])
+    return _parameter(
+        name,
+        kind,
+        *flags,
+        help=stated["help"] + _default(name),
+        rich_help_panel=stated["group"],
+        autocompletion=one_of(names) if names else None,
+        metavar=metavar,
+    )
+
+
+def _default(name: str) -> str:
+    """Such as "  [default: 2; audio: 8]"; "" for none."""
+    values = [(medium, str(values[name]).lower()) for medium, values in DEFAULTS.items()]
+    first, *others = values
+    if first[1] == "none":
+        return ""
+    differ = [f"; {medium}: {value}" for medium, value in others if value != first[1]]
+    return f"  [default: {first[1]}{''.join(differ)}]"
+
+
+def with_media_options(rows: Rows) -> Callable[[Command], Command]:
+    """Give a command the options of all media, listed before its keyword-only parameters."""
+    return lambda command: with_parameters(command, [_of_medium(o, rows) for o in _distinct(rows)])
+
+
+def options_of(
+    medium: Medium, given: Mapping[str, Any], rows: Rows, why_not: str
+) -> dict[str, Any]:
+    """The given options that belong to the medium.
+
+    UsageError for one that is set but belongs to other media; `why_not` completes the message, such
+    as "a.wav is audio".
+    """
+    known = {option.name for option in rows(medium)}
+    for option in _distinct(rows):
+        unset = given.get(option.name) is None or given[option.name] is False  # 0 is a value
+        if option.name not in known and not unset:
+            owners = [other.name for other in MEDIA.values() if option in rows(other)]
+            raise UsageError(f"{option.flag} is for {' or '.join(owners)}, and {why_not}")
+    return {name: given.get(name) for name in known}
+
+
+def _distinct(rows: Rows) -> Iterable[Option]:
+    found: dict[str, Option] = {}
+    for medium in MEDIA.values():
+        for option in rows(medium):
+            found.setdefault(option.name, option)
+    return found.values()
+
+
+def _of_medium(option: Option, rows: Rows) -> Parameter:
+    owners = [medium.name for medium in MEDIA.values() if option in rows(medium)]
+    return _parameter(
+        option.name,
+        Literal[option.choices] if option.choices else option.kind,
+        option.flag,
+        metavar=option.metavar,
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        rich_help_panel=" and ".join(owners).capitalize(),
+    )

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from seqmodel.cli.common import message, plural, print_json, show, split_lines
-from seqmodel.cli.media_options import options_of, with_media_options
-from seqmodel.cli.options import Force, Json, Quiet
+from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium
@@ -19,7 +18,7 @@ from seqmodel.media.registry import MEDIA, definition_from_json
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 # How many skipped or repaired files are listed; the manifest has them all.
-NAMED = 5
+LISTED_FILES = 5
 
 
 @with_media_options(attrgetter("prepare_options"))
@@ -177,9 +176,9 @@ def _listed(what: str, lines: Sequence[str]) -> list[str]:
     """A headline and the first few lines; nothing if there are none."""
     if not lines:
         return []
-    more = [f"  ... and {len(lines) - NAMED} more; --json lists all"]
+    more = [f"  ... and {len(lines) - LISTED_FILES} more; --json lists all"]
     return [
         f"{what} {plural(len(lines), 'file')}:",
-        *(f"  {line}" for line in lines[:NAMED]),
-        *more[: len(lines) > NAMED],
+        *(f"  {line}" for line in lines[:LISTED_FILES]),
+        *more[: len(lines) > LISTED_FILES],
     ]

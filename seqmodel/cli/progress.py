@@ -68,7 +68,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
     A thread looks after the time, as some work cannot tell how far it is.
     """
     said = since = monotonic()
-    told, over, turn = [what], Event(), Lock()
+    latest, over, turn = [what], Event(), Lock()
 
     def say(line: str) -> None:
         nonlocal said
@@ -76,16 +76,16 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
         message(line)
 
     def show(what: str, *news: str, done: int = 0, total: int | None = None) -> None:
-        nonlocal told, since
-        since = since if what == told[0] else monotonic()
-        told = [what, *([f"{done / total:.0%}"] if total else []), *news]
+        nonlocal latest, since
+        since = since if what == latest[0] else monotonic()
+        latest = [what, *([f"{done / total:.0%}"] if total else []), *news]
         beat()
 
     def beat() -> None:
         with turn:
             if monotonic() - said >= silence:
-                so_far = [f"{clock(monotonic() - since)} so far"] * (len(told) == 1)
-                say("  ".join([*told, *so_far]))
+                so_far = [f"{clock(monotonic() - since)} so far"] * (len(latest) == 1)
+                say("  ".join([*latest, *so_far]))
 
     def watch() -> None:
         while not over.wait(BEAT):

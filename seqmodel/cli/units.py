@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import print_json
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Json
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import is_text, read_unit

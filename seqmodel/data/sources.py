@@ -76,7 +76,12 @@ def find_sources(names: Iterable[str]) -> Sources:
         if path.is_dir():
             paths = _media_in(path, skipped)
         else:
-            matches = [path] if path.exists() else _matches(name)
+            matches = [path]
+            if not path.exists():
+                matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]
+            if not matches:
+                raise SeqmodelError(f"{name}: no such file or folder")
+            matches = [match for match in matches if not match.is_dir()]
             paths = {match: _split_folder(match.parent) for match in matches}
             alone.update(match for match in matches if match not in found)
         if not paths:
@@ -93,13 +98,6 @@ def find_sources(names: Iterable[str]) -> Sources:
     if len(set(placed.values()) - {None}) == 1:
         placed |= dict.fromkeys(alone)
     return _of_one_medium(_once([SourceFile(*each) for each in placed.items()]), skipped)
-
-
-def _matches(pattern: str) -> list[Path]:
-    matches = sorted(glob.glob(pattern, recursive=True))
-    if not matches:
-        raise SeqmodelError(f"{pattern}: no such file or folder")
-    return [Path(match) for match in matches if not Path(match).is_dir()]
 
 
 def _once(sources: Collection[SourceFile]) -> list[SourceFile]:

@@ -29,14 +29,14 @@ from seqmodel.kernels.code.cache import digest, kept
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import medium_of
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
+from seqmodel.outputs.logistic import SampleLogisticOutput
 
-TOLD = 4
+FEATURES = 4
 """The last features of the encoder: the grid's certainty and spacing, the anchor and its level."""
 BATCH, WINDOW = 16, 2**10
 """Pieces and samples of each at a time."""
 FITTED_PIECES, FITTED = 64, 2**17
-"""Of train, at even steps through it: how many, and about how many of their first samples."""
+"""Pieces taken evenly from train, and about how many opening samples of them in all."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -85,7 +85,7 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
     """
     encoder = SoundEncoder(frame.rate, frame.frame_size)
     encoder.start_at(train)
-    output = SampleLogisticOutput(TOLD, frame.frame_size, 1)
+    output = SampleLogisticOutput(FEATURES, frame.frame_size, 1)
     fitted = train.beginnings(FITTED_PIECES, -(-FITTED // frame.frame_size))
     with torch.inference_mode():
         output.linear.weight.zero_()
@@ -95,10 +95,10 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
 
 
 class _Rows(NamedTuple):
-    """Frames and what the encoder tells before them."""
+    """Frames and the encoder's features before them."""
 
-    told: Tensor
-    """(T F, B, TOLD)"""
+    features: Tensor
+    """(T F, B, FEATURES)"""
     frames: Tensor
     """(T, B, F)"""
     inside: Tensor
@@ -116,8 +116,8 @@ def _rows(encoder: SoundEncoder, split: Split) -> Iterator[_Rows]:
             encoded = encoder.encode(torch.from_numpy(loaded.frames), past)
             past = encoded.last
             inside = np.arange(begin, end)[:, np.newaxis] < lengths
-            told = encoded.inputs[..., -TOLD:].contiguous()
-            yield _Rows(told, encoded.frames, torch.from_numpy(inside))
+            features = encoded.inputs[..., -FEATURES:].contiguous()
+            yield _Rows(features, encoded.frames, torch.from_numpy(inside))
 
 
 def _nats(
@@ -125,8 +125,8 @@ def _nats(
 ) -> float:
     output.linear.bias.copy_(torch.tensor([0.0, 0.0, scale]))
     return sum(
-        float(output.score(told, frames, frames)[inside].sum(dtype=torch.float64))
-        for told, frames, inside in windows
+        float(output.score(features, frames, frames)[inside].sum(dtype=torch.float64))
+        for features, frames, inside in windows
     )
 
 

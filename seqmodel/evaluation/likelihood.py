@@ -42,7 +42,7 @@ class Likelihood:
         return {**common, **self.figures}
 
 
-class Team(Protocol):
+class Group(Protocol):
     """Processes that score a split together, each with the same model."""
 
     rank: int
@@ -59,18 +59,17 @@ def likelihood(
     batch_size: int = 32,
     each_frame: bool = False,
     progress: Callable[[int, int], None] | None = None,
-    team: Team | None = None,
+    group: Group | None = None,
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
     `each_frame` asks for `Likelihood.frame_nats`, which takes memory. `progress` is called with the
-    frames scored so far and the frames in the split. With a `team`, whose processes all call this,
+    frames scored so far and the frames in the split. With a `group`, whose processes all call this,
     each scores some of the batches, and all get the same figures as one alone would, to the bit.
     """
-    rank, size = (0, 1) if team is None else (team.rank, team.size)
-    # A team tells its progress where all its processes are, which may then agree to save or stop.
-    alone, together = (progress, None) if size == 1 else (None, progress)
-    scoring = _Scoring(model, split, alone, each_frame=each_frame)
+    rank, size = (0, 1) if group is None else (group.rank, group.size)
+    # A group reports progress where all its processes are, which may then agree to save or stop.
+    scoring = _Scoring(model, split, progress if size == 1 else None, each_frame=each_frame)
     was_training = model.training
     model.eval()
     # Very long frames are read one piece at a time: a window has at least a frame of each.
@@ -80,11 +79,11 @@ def likelihood(
         for turn in range(0, len(plan), size):
             ours = plan[turn + rank : turn + rank + 1]
             scored = scoring.score(ours[0]) if ours else None
-            told = [scored] if team is None else team.all(scored)
-            for indices, theirs in zip(plan[turn : turn + size], told, strict=False):
+            of_all = [scored] if group is None else group.all(scored)
+            for indices, theirs in zip(plan[turn : turn + size], of_all, strict=False):
                 scoring.add(indices, theirs)
-            if together is not None:
-                together(scoring.done, split.frames)
+            if size > 1 and progress is not None:
+                progress(scoring.done, split.frames)
     model.train(was_training)
     nats, first = scoring.nats, scoring.first
     total = float(nats.sum())

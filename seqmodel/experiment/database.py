@@ -23,7 +23,7 @@ from sqlalchemy.exc import (
 )
 
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.experiment.processes import AGAIN, GRACE
+from seqmodel.experiment.folder import AGAIN, GRACE
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 HEARTBEAT = 10
@@ -124,7 +124,7 @@ class Database(RDBStorage):
     def _insist(self, call: Callable[[], Value]) -> Value:
         """The value of a call, which is repeated while the database is away."""
         since, pause = time.monotonic(), 0.25
-        told = False
+        reported = False
         while True:
             try:
                 return call()
@@ -135,9 +135,9 @@ class Database(RDBStorage):
                 self._away = time.monotonic()
                 if self._away - since > PATIENCE:
                     raise SeqmodelError(f"{reason}; {AGAIN}") from error
-            if not told:
+            if not reported:
                 self._say(f"{reason}; trying again for {PATIENCE // 60} minutes")
-                told = True
+                reported = True
             if self._stop.signal is not None:
                 raise InterruptError("stopped", self._stop.signal)
             time.sleep(pause)

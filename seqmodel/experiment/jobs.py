@@ -15,12 +15,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError, advising
-from seqmodel.experiment.artifacts import Artifacts
+from seqmodel.experiment.folder import AGAIN
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.processes import AGAIN
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.studies import Studies, name_in, open_storage
-from seqmodel.experiment.worker import Worker
+from seqmodel.experiment.worker import Artifacts, Worker
 from seqmodel.kernels.run.machine import available_memory, cores
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
@@ -43,7 +42,7 @@ Said = Event | SeqmodelError | MemoryError | str
 
 @dataclass(frozen=True)
 class Task:
-    """What every process of a team works on."""
+    """What every process of a pool works on."""
 
     folder: Path
     """The experiment's."""
@@ -77,24 +76,24 @@ def work(
         SeqmodelError: the error that stopped a process, or if one was killed again and again.
     """
     room = _Room(jobs, most, say)
-    team = _Team(task, room, tell, say)
+    pool = _Pool(task, room, tell, say)
     try:
         while True:
-            while stop.signal is None and not team.ends:
-                if not room.for_another([member.last for member in team.members.values()]):
+            while stop.signal is None and not pool.ends:
+                if not room.for_another([member.last for member in pool.members.values()]):
                     break
-                team.start()
-            if not team.members:
+                pool.start()
+            if not pool.members:
                 break
-            team.listen()
-            if stop.signal is not None or team.error is not None:
-                team.end()
+            pool.listen()
+            if stop.signal is not None or pool.error is not None:
+                pool.end()
     finally:
-        team.end()
-        for member in team.members.values():
+        pool.end()
+        for member in pool.members.values():
             member.process.join()
-    if team.error is not None:
-        raise team.error
+    if pool.error is not None:
+        raise pool.error
     if stop.signal is not None:
         raise InterruptError(f"stopped; {AGAIN}", stop.signal)
     if room.largest:
@@ -109,7 +108,7 @@ class _Member:
     last: Event | None = None
 
 
-class _Team:
+class _Pool:
     """The processes at work, each at the other end of a pipe.
 
     A shared queue could no longer be read once a process is killed while it writes.
@@ -154,7 +153,7 @@ class _Team:
                 continue
             if isinstance(said, Event):
                 member.last = said
-                self._room.heard(said)
+                self._room.observe(said)
                 self._tell(said)
             elif said == DONE:
                 self.ends = True
@@ -204,9 +203,9 @@ class _Room:
         self._jobs, self._most, self._say = jobs, most, say
         self._cores = cores()
         self.largest = 0  # bytes that one has taken
-        self._told = False
+        self._limit_reported = False
 
-    def heard(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Take what a process reports."""
         self.largest = max(self.largest, event.memory)
 
@@ -221,8 +220,8 @@ class _Room:
         taken = [event.memory if event else 0 for event in others]
         each = int(MARGIN * self.largest) or USUAL
         free = available_memory() - sum(max(0, each - so_far) for so_far in taken)
-        if free < each and all(taken) and not self._told:
-            self._told = True
+        if free < each and all(taken) and not self._limit_reported:
+            self._limit_reported = True
             self._say(
                 f"{len(others)} of {self._cores} processes, as each takes {_gigabytes(each)} of "
                 f"memory and {_gigabytes(max(free, 0))} is left (--jobs decides otherwise)"
@@ -256,7 +255,7 @@ def _start_server() -> None:
         os.environ["OMP_NUM_THREADS"] = former
 
 
-def _process(task: Task, heard: Connection) -> None:
+def _process(task: Task, pipe: Connection) -> None:
     import torch
 
     from seqmodel.kernels.run.machine import keep_freed_memory
@@ -272,7 +271,7 @@ def _process(task: Task, heard: Connection) -> None:
                 trained = trained or said.share > 0 or said.epoch > said.begun
                 said = replace(said, memory=max(_peak() - shared, 1) if trained else 0)
             try:
-                heard.send(said)
+                pipe.send(said)
             except BrokenPipeError:  # the command was killed: save, and end as if stopped
                 stop.signal = signal.SIGTERM
 

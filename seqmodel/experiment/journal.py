@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock  # what a lock must derive from
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.place import JOURNAL, holds_journal
+from seqmodel.experiment.folder import JOURNAL, holds_journal
 from seqmodel.files import disk_error
 from seqmodel.locks import held
 

@@ -16,10 +16,10 @@ from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.media.words import listed, spaced
 from seqmodel.plots import plot_curves
-from seqmodel.report.drawing import draw, real_piece
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
 from seqmodel.report.page.render import render
+from seqmodel.report.run_page import draw, real_piece
 from seqmodel.report.subjects import points_of, subject_of
 from seqmodel.runs.folder import BEST, load_run
 
@@ -106,7 +106,7 @@ def _lead(comparison: Comparison) -> str:
     others = [other.name for other in ranked[1:] if comparison.leads(other)]
     beside = f", though {listed(others)} cannot be told apart from it" if others else ""
     claim = f"predicts {where} best{beside}"
-    if comparison.behind and not comparison.told:
+    if comparison.behind and not comparison.conclusive:
         claim = f"leads on {where}, on too few seeds or pieces for a verdict"
     text = f"{best.name} {claim}, with {nats:.3f} nats per frame"
     trivial = comparison.trivial(comparison.judged)
@@ -138,9 +138,9 @@ def _figures(comparison: Comparison) -> parts.Table:
         trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
         rows.append(parts.Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
     notes = []
-    if comparison.told:
-        told = f"Bold: the best on {comparison.judged}, and those that seeds and pieces"
-        notes.append(f"{told} cannot tell apart from it.")
+    if comparison.conclusive:
+        start = f"Bold: the best on {comparison.judged}, and those that seeds and pieces"
+        notes.append(f"{start} cannot tell apart from it.")
     heads = (parts.Column("model"), *map(parts.Column, labels))
     return parts.Table(heads, tuple(rows), "Nats per frame", tuple(notes))
 

@@ -21,7 +21,7 @@ class Counts(NamedTuple):
     seeds: int
     seeds_done: int
     finals: int = 0
-    """Trials that are trained to their end; 0 if all are, at once."""
+    """Trials that are trained to completion; 0 if all are, at once."""
     finals_done: int = 0
 
     @property

@@ -1,7 +1,7 @@
 """An experiment in Optuna's terms: for each cell three studies, one after the other.
 
 The trials of the search (with pruning, only up to a first look); the finals, which train the best
-of these to their end; and the seeds, the runs of the winner.
+of these to completion; and the seeds, the runs of the winner.
 
 Each study has a fixed number of trials, and a trial is identified by its index: how many began
 before it. A trial whose process died is failed and queued again under the same index, to resume
@@ -11,7 +11,7 @@ from its checkpoint; to Optuna it is a new trial, which records the one that it 
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,23 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.folder import GRACE, host_of, is_dead, is_here, lock_of
 from seqmodel.experiment.journal import Journal
 from seqmodel.experiment.plan import Cell, Plan
-from seqmodel.experiment.processes import GRACE
-from seqmodel.experiment.progress import Counts
+from seqmodel.experiment.progress import (
+    CellStatus,
+    Counts,
+    Running,
+    Status,
+    read_event,
+    seconds_left,
+)
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import ENDED, ranked
 
 PLAN, WORKER = "plan", "worker"
 """Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
+ENDED, METRICS = "ended", "metrics"
+"""Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 WINNER, FINALISTS = "winner", "finalists"
 """Attributes of the studies of seeds and finals: the trial or trials that they continue."""
 
@@ -141,7 +149,7 @@ class Studies:
         return self._study(f"{cell.name}/trials", self.plan.trials)
 
     def finals(self, cell: Cell) -> "Study":
-        """The trials of a cell that are trained to their end; none in a search without pruning.
+        """The trials of a cell that are trained to completion; none in a search without pruning.
 
         There are fewer than planned if too many trials diverge before an epoch has ended.
         """
@@ -231,7 +239,7 @@ class Studies:
 
 
 class Study:
-    """`count` trials, each of which is run to its end once."""
+    """`count` trials, each of which is run to completion once."""
 
     def __init__(self, study: optuna.Study, count: int) -> None:
         self._study, self.count = study, count
@@ -334,3 +342,69 @@ class Study:
 
 def _ended(trial: FrozenTrial) -> bool:
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def ranked(trials: Mapping[int, FrozenTrial]) -> list[int]:
+    """The indices of the complete trials, the best first, and of equals the earlier."""
+    figures = {
+        k: trial.value or 0.0 for k, trial in trials.items() if trial.state == TrialState.COMPLETE
+    }
+    return sorted(figures, key=lambda k: (figures[k], k))
+
+
+def status_of(studies: Studies, folder: Path) -> Status:
+    """The progress of the experiment in `folder`."""
+    cells: list[CellStatus] = []
+    running: list[Running] = []
+    left = gained = spent = 0.0
+    for cell in studies.plan.cells():
+        counts, runs = studies.counts(cell), _runs(studies, cell)
+        figures = [
+            trial.value
+            for name, trial in runs.items()
+            if trial.state == TrialState.COMPLETE and "/seed-" not in name and trial.value
+        ]
+        cells.append(CellStatus(cell.name, counts, min(figures, default=None)))
+        left += counts.left
+        for name, trial in runs.items():
+            weight = counts.weight(name)
+            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+                gained += weight
+            elif (at_hand := _running(name, trial, folder)) is not None:
+                running.append(at_hand)
+                if at_hand.event is None:
+                    continue
+                left -= weight * at_hand.event.done
+                gained += weight * at_hand.event.gained
+            else:
+                continue
+            if weight and trial.datetime_start is not None:
+                until = trial.datetime_complete or datetime.now()
+                spent += (until - trial.datetime_start).total_seconds()
+    return Status(cells, running, seconds_left(left, gained, spent, len(running)))
+
+
+def _runs(studies: Studies, cell: Cell) -> dict[str, FrozenTrial]:
+    """The runs of a cell so far, by name: trials, finals and seeds."""
+    trials, seeds = studies.trials(cell).indexed(), studies.seeds(cell).indexed()
+    finals, finalists = studies.finals(cell).indexed(), studies.finalists(cell)
+    named = {f"trial-{k}": trial for k, trial in trials.items()}
+    named |= {f"final-{finalists[k]}": trial for k, trial in finals.items()}
+    named |= {f"seed-{k}": trial for k, trial in seeds.items()}
+    return {f"{cell.name}/{name}": trial for name, trial in named.items()}
+
+
+def _running(run: str, trial: FrozenTrial, folder: Path) -> Running | None:
+    """What a live process is doing with a run; None if there is none."""
+    name = trial.user_attrs.get(WORKER)
+    if trial.state != TrialState.RUNNING or name is None or is_dead(folder, name):
+        return None
+    here, figures = is_here(folder, name), trial.intermediate_values
+    event = read_event(lock_of(folder, name)) if here else None
+    return Running(
+        run,
+        len(figures),
+        min(figures.values(), default=None),
+        event if event is not None and event.run == run else None,
+        None if here else host_of(name),
+    )

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from seqmodel.data.splits import SPLITS
-from seqmodel.experiment.differences import FEWEST
-from seqmodel.experiment.results import Comparison, Outcome
+from seqmodel.experiment.results import FEWEST, Comparison, Outcome
+from seqmodel.media.definitions import SPLITS
 from seqmodel.media.words import listed, plural, spaced, spent
 
 
@@ -56,7 +55,7 @@ def verdicts(comparison: Comparison) -> list[str]:
         interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")
-        elif gap.told:
+        elif gap.conclusive:
             lines.append(f"{name} and {its} cannot be told apart: {interval}")
         else:
             few = "one seed" if gap.seeds < 2 else plural(gap.pieces, "piece")
@@ -70,14 +69,14 @@ def caveats(comparison: Comparison) -> list[str]:
     """Reasons to doubt a verdict: who is no better than a trivial model, or not trained enough."""
     lines = []
     if worse := _names(comparison.no_better_than_trivial()):
-        told = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
-        lines.append(f"{told} a trivial model on {comparison.judged}")
+        start = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
+        lines.append(f"{start} a trivial model on {comparison.judged}")
     if improving := _names(comparison.improving()):
         lines.append(f"{listed(improving)} still improved in the last epoch: more may change ranks")
     for name in comparison.space:
         if at_end := _names(comparison.at_end(name)):
-            told = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range searched"
-            lines.append(f"{told}: beyond it may be better")
+            start = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range"
+            lines.append(f"{start} searched: beyond it may be better")
     return lines
 
 
@@ -112,8 +111,8 @@ def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     for comparison in comparisons:
         head, *lines = map(_piped, _grid(comparison, "**{}**"))
         rule = _piped(["---", *["---:"] * len(comparison.outcomes)])
-        told = [f"- {line}" for line in _remarks(comparison)]
-        blocks.append("\n".join([head, rule, *lines, "", *told]))
+        remarks = [f"- {line}" for line in _remarks(comparison)]
+        blocks.append("\n".join([head, rule, *lines, "", *remarks]))
     return "\n\n".join([*blocks, *notes]) + "\n"
 
 
@@ -199,7 +198,7 @@ def _above(comparison: Comparison, outcome: Outcome) -> dict[str, Any] | None:
     gap = comparison.behind.get(outcome.name)
     if gap is None:
         return None
-    low, high = gap.interval if gap.told else (None, None)
+    low, high = gap.interval if gap.conclusive else (None, None)
     return {"mean": gap.mean, "low": low, "high": high, "seeds": gap.seeds, "pieces": gap.pieces}
 
 

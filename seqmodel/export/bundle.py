@@ -15,10 +15,15 @@ import seqmodel
 from seqmodel.config import Config, to_yaml
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import printable, spaced
-from seqmodel.plain_json import Fields
-from seqmodel.report.subjects import subject_of
-from seqmodel.runs.checkpoint import checkpoint_bytes, load_content
-from seqmodel.runs.content import DATA_HASH, damaged, model_tensors
+from seqmodel.plain import Fields
+from seqmodel.report.subjects import model_in_words
+from seqmodel.runs.checkpoint import (
+    DATA_HASH,
+    checkpoint_bytes,
+    damaged,
+    load_content,
+    model_tensors,
+)
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
 from seqmodel.runs.folder import Run, read_metrics
 from seqmodel.units import unit_spec
@@ -66,7 +71,7 @@ def _weights(run: Run, config: Config, data_sha256: str | None) -> bytes:
 def _card(run: Run, config: Config, data_sha256: str | None) -> str:
     """What the run is, as Markdown; names and texts are indented, so that they stay literal."""
     kind = medium_of(run.frame).formats[0]
-    model = subject_of(run, "").model()
+    model = model_in_words(run)
     specs = map(unit_spec, dict.fromkeys(filter(None, (config.unit, config.note_unit))))
     sections = {
         "Model": [

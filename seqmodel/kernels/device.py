@@ -81,6 +81,11 @@ def _set_threads() -> Callable[[int], object]:
     return set_threads if followed else torch.set_num_threads
 
 
+def for_kernels(tensor: Tensor) -> Tensor:
+    """Data on the CPU, in a type that kernels compute in; without gradients."""
+    return tensor.to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+
+
 def unsupported_reason(tensors: Iterable[Tensor | None]) -> str | None:
     """Why compiled code cannot run on these tensors; None if it can. Skips None."""
     dtype = None

@@ -14,12 +14,65 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
-from seqmodel.media.pictures import Picture
-from seqmodel.plain_json import Fields
+from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+class Box(NamedTuple):
+    """A rectangle: a note of a piano-roll."""
+
+    x: float
+    """Its left edge."""
+    y: float
+    """Its lower edge; y points upwards."""
+    width: float
+    height: float
+
+
+class Level(NamedTuple):
+    """A marked height in the picture."""
+
+    y: float
+    name: str
+
+
+class Shades(NamedTuple):
+    """A grid that fills the picture, such as a spectrogram."""
+
+    columns: int
+    rows: int
+    values: bytes
+    """One per cell, row by row from the top, each from left to right: 0 is nothing, 255 most."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A piece over time, as plain values; the renderer chooses size and colours."""
+
+    seconds: float
+    """The duration of the full `width`."""
+    width: float
+    bottom: float
+    top: float
+    boxes: tuple[Box, ...]
+    """What was drawn, or all there is."""
+    levels: tuple[Level, ...]
+    apart: bool
+    """Whether touching boxes are separate, as restruck notes are."""
+    summary: str
+    """A text alternative for those who cannot see the picture."""
+    shades: Shades | None = None
+    given: tuple[Box, ...] = ()
+    """What was there before."""
+
+
+# ---- definitions ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -42,6 +95,7 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
 
+SPLITS = ("train", "valid", "test")
 SHA256 = re.compile("[0-9a-f]{64}")
 
 # ---- what is stored -----------------------------------------------------------------------------
@@ -138,13 +192,18 @@ class FrameDefinition(Protocol):
     The defaults are of frames that are read unchanged, one row each.
     """
 
-    @property
-    def medium(self) -> str:
-        """The name of the frames' medium, as looked up by `registry.medium_of`."""
-
-    @property
-    def values(self) -> Literal["binary", "samples", "levels"]:
-        """Zeros and ones, real numbers in [-1, 1), or a few of them; decides which outputs fit."""
+    medium: ClassVar[str]
+    """The name of the frames' medium, as looked up by `registry.medium_of`."""
+    onsets: bool = False
+    """Whether a frame's first half says which notes sound and its second which begin."""
+    rate: int = 0
+    """Samples per second; 0 if the values are not samples."""
+    mean: float = 0.0
+    """The mean of all values in the training split; 0 if frames are not standardised."""
+    deviation: float = 1.0
+    """Their standard deviation; 1 if frames are not standardised."""
+    variants: range = range(0)
+    """The variants that `vary` accepts, for augmentation; empty if there are none."""
 
     @property
     def kind(self) -> str:
@@ -152,33 +211,17 @@ class FrameDefinition(Protocol):
         return self.medium
 
     @property
-    def onsets(self) -> bool:
-        """Whether a frame's first half says which notes sound and its second which begin."""
-        return False
-
-    @property
-    def frame_size(self) -> int:
-        """F, the number of values in a frame."""
-
-    @property
     def context(self) -> int:
         """C, the number of preceding values that a model reads; by default the previous frame."""
         return self.frame_size
 
     @property
-    def rate(self) -> int:
-        """Samples per second; 0 if the values are not samples."""
-        return 0
+    def values(self) -> Literal["binary", "samples", "levels"]:
+        """Zeros and ones, real numbers in [-1, 1), or a few of them; decides which outputs fit."""
 
     @property
-    def mean(self) -> float:
-        """The mean of all values in the training split; 0 if frames are not standardised."""
-        return 0.0
-
-    @property
-    def deviation(self) -> float:
-        """Their standard deviation; 1 if frames are not standardised."""
-        return 1.0
+    def frame_size(self) -> int:
+        """F, the number of values in a frame."""
 
     @property
     def row_dtype(self) -> "np.dtype[Any]":
@@ -205,11 +248,6 @@ class FrameDefinition(Protocol):
     @property
     def fingerprint(self) -> bytes:
         """What distinguishes datasets beyond the hashes of their pieces."""
-
-    @property
-    def variants(self) -> range:
-        """The variants that `vary` accepts, for augmentation; empty if there are none."""
-        return range(0)
 
     def decode(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F).

@@ -42,4 +42,4 @@ def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinit
         return MEDIA[medium].frame_from_json(values)
     except (ValueError, KeyError, TypeError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise SourceError(f"holds frames that are none of {medium}: {why}") from error
+        raise SourceError(f"holds frames that are not valid {medium} frames: {why}") from error

@@ -61,11 +61,6 @@ class Clock(nn.Module):
         """
         return _table(tuple(self.lengths.tolist()), self.digits)[:, : self.size].contiguous()
 
-    def rows(self, elapsed: Tensor) -> Tensor:
-        """The rows (..., size) of pieces of `elapsed` (...) frames so far."""
-        table = self.table().to(elapsed.device)
-        return table[elapsed.minimum(len(table) - self.period + elapsed % self.period)]
-
 
 @cache
 def _table(kept: tuple[int, ...], digits: int) -> Tensor:

@@ -7,12 +7,12 @@ Witten (1995) builds from the current piece. It depends on the past alone, so li
 exact. The model reads it alongside its other inputs and learns how far to trust it.
 """
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from typing import Any
+
+from seqmodel.kernels.code.language import unrolled
 
 REACH_BACK = 4096
-"""Frames that are remembered; earlier ones are forgotten."""
+"""Frames that are remembered; earlier ones are forgotten. A power of two."""
 LONGEST = 32
 """Frames up to which stretches are compared; longer ones count as this long."""
 STEPS = (1, 2, 4, 8, 16, 32)
@@ -27,60 +27,13 @@ def echo_size(*, onsets: bool) -> int:
 
 
 def memory_size(frame_size: int) -> int:
-    """K, the size of a piece's memory; see `start_memory`."""
-    return 1 + REACH_BACK * (1 + words_of(frame_size))
+    """K, the integers that remember a piece; all are 0 before its first frame.
 
-
-def start_memory(batch_size: int, frame_size: int, device: torch.device) -> Tensor:
-    """The memory (B, K) of pieces before their first frame, int64.
-
-    It holds how many frames have been read; for each of the last REACH_BACK, how many frames up to
+    They hold how many frames have been read; for each of the last REACH_BACK, how many frames up to
     and including it equal as many at the end of the piece so far, at most LONGEST; and these
     frames, one bit per number. Frame t is at index t modulo REACH_BACK.
     """
-    return torch.zeros(batch_size, memory_size(frame_size), dtype=torch.int64, device=device)
-
-
-def remember(memory: Tensor, frame: Tensor) -> Tensor:
-    """The memory (B, K) with `frame` (B, F), of zeros and ones, added."""
-    heard, runs, frames = _parts(memory)
-    place, word = heard % REACH_BACK, _packed(frame)
-    places = torch.arange(REACH_BACK, device=memory.device)
-    same = (frames == word.unsqueeze(1)).all(2) & (places < heard)
-    longer = (runs.roll(1, 1) + 1).clamp(max=LONGEST)
-    runs = longer.masked_fill(~same, 0).scatter(1, place, 0)
-    at = place.unsqueeze(2).expand(-1, 1, word.shape[1])
-    frames = frames.scatter(1, at, word.unsqueeze(1))
-    return torch.cat([heard + 1, runs, frames.flatten(1)], 1)
-
-
-def followed(memory: Tensor, frame_size: int) -> tuple[Tensor, Tensor]:
-    """What followed the longest stretch that equals the last frames; the latest wins a tie.
-
-    Returns the frame (B, F), boolean, and the length of the stretch (B, 1); a length of 0 means
-    that there is none, and the frame is empty.
-    """
-    heard, runs, frames = _parts(memory)
-    places = torch.arange(REACH_BACK, device=memory.device)
-    age = (heard - 1 - places) % REACH_BACK
-    best = (runs * REACH_BACK - age).argmax(1, keepdim=True)
-    length = runs.gather(1, best)
-    after = ((best + 1) % REACH_BACK).unsqueeze(2).expand(-1, 1, frames.shape[2])
-    bits = frames.gather(1, after).transpose(1, 2) >> torch.arange(WORD, device=memory.device)
-    return ((bits & 1).flatten(1)[:, :frame_size] * (length > 0)).bool(), length
-
-
-def echo_inputs(frame: Tensor, length: Tensor, *, onsets: bool) -> Tensor:
-    """The echo inputs (N D, E) from N frames (N, F) that followed stretches of `length` (N, 1).
-
-    For each note: whether the stretch has at least each number of frames in STEPS; the same if the
-    note sounded in the frame, else zeros; with `onsets`, the same if it was struck, else zeros.
-    """
-    known = length >= torch.tensor(STEPS, device=length.device)  # (N, steps)
-    halves = frame.chunk(2, 1) if onsets else (frame,)
-    told = [known.unsqueeze(1).expand(-1, halves[0].shape[1], -1)]
-    told += [known.unsqueeze(1) & half.unsqueeze(2) for half in halves]
-    return torch.cat(told, 2).flatten(0, 1)
+    return 1 + REACH_BACK * (1 + words_of(frame_size))
 
 
 def words_of(frame_size: int) -> int:
@@ -88,14 +41,56 @@ def words_of(frame_size: int) -> int:
     return -(-frame_size // WORD)
 
 
-def _parts(memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The frame count (B, 1), the runs (B, REACH_BACK) and frames (B, REACH_BACK, words)."""
-    heard, runs, words = torch.tensor_split(memory, (1, 1 + REACH_BACK), 1)
-    return heard, runs, words.reshape(len(memory), REACH_BACK, -1)
+def remember(frame: Any, memory: Any, size: Any, words: int) -> Any:
+    """Add a frame of zeros and ones to a piece's memory (K,). A text of `kernels.code.language`.
+
+    Returns where the longest earlier stretch ends that equals the last frames, the latest if there
+    are several; -1 if there is none.
+    """
+    here = memory[0] % REACH_BACK
+    runs = memory[1:]
+    frames = memory[1 + REACH_BACK :]
+    for k in unrolled(words):
+        frames[here * words + k] = packed(frame[k * WORD :], min(size - k * WORD, WORD))
+    longest = 0
+    end = -1
+    # From the latest to the earliest, so that the run before each still has its previous value.
+    for back in range(1, min(memory[0], REACH_BACK - 1) + 1):
+        place = (here - back) % REACH_BACK
+        run = min(runs[(place - 1) % REACH_BACK] + 1, LONGEST)
+        for k in unrolled(words):
+            run = run if frames[place * words + k] == frames[here * words + k] else 0
+        runs[place] = run
+        if run > longest:
+            longest = run
+            end = place
+    runs[here] = 0
+    memory[0] += 1
+    return end
 
 
-def _packed(frame: Tensor) -> Tensor:
-    """Zeros and ones (B, F) as words (B, words)."""
-    B, size = frame.shape
-    bits = F.pad(frame != 0, (0, words_of(size) * WORD - size)).view(B, -1, WORD)
-    return (bits.long() << torch.arange(WORD, device=frame.device)).sum(2)
+def packed(numbers: Any, count: Any) -> Any:
+    """A word with a bit for each of `count` numbers: 1 where it is not zero."""
+    word = 0
+    for n in range(count):
+        word |= (numbers[n] != 0) << n
+    return word
+
+
+def write_echo(
+    to: Any, memory: Any, end: Any, note: Any, notes: Any, halves: int, words: int
+) -> None:
+    """The echo inputs (E,) of a note after a stretch that ends at `end`; see `remember`.
+
+    Whether the stretch has at least each number of frames in STEPS; the same if the note sounded in
+    the frame that followed, else zeros; with two halves, the same if it was struck, else zeros.
+    """
+    length = memory[1 + end] if end >= 0 else 0
+    followed = memory[1 + REACH_BACK + (end + 1) % REACH_BACK * words :]
+    for k in unrolled(len(STEPS)):
+        to[k] = float(length >= STEPS[k])
+    for half in unrolled(halves):
+        number = half * notes + note
+        sounded = float(followed[number // WORD] >> number % WORD & 1)
+        for k in unrolled(len(STEPS)):
+            to[(1 + half) * len(STEPS) + k] = to[k] * sounded

@@ -1,51 +1,127 @@
-"""The inputs of notes, compiled: for many frames in training, frame by frame in sampling."""
+"""The inputs of the tied model's notes: what `notes.NoteEncoder` describes, frame by frame."""
 
+from functools import cache
 from typing import Any
 
 import torch
-from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, Emitter, padded
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Slot, step_call
-from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.threads import Kernel, compile_kernel, parallel_for, thread_count
+from seqmodel.kernels.code.language import clear, copy
+from seqmodel.kernels.run.calls import Arena, Call
+from seqmodel.kernels.run.signature import NEW, Array, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.model.clock import Clock
-from seqmodel.model.echo import STEPS, echo_size
-from seqmodel.model.echo_kernel import compiled_echoes, echo_call
+from seqmodel.model.echo import STEPS, echo_size, memory_size, remember, words_of, write_echo
 from seqmodel.model.encoder import CompiledInputs
-from seqmodel.model.heard import HEARD, PITCH, REACH, WINDOW, absolute_pitch, heard_size
 
-_WORK = 6 * REACH
-"""The size of a thread's `work`, beyond 2 D; see `_write_frame`."""
+REACH = 12
+"""Semitones that a note reads one by one on either side; also the number of pitch classes."""
+WINDOW = 2 * REACH + 1
+HEARD = WINDOW + REACH + 1
+"""Numbers that a note reads from a frame: a window, pitch classes, and a count."""
+BUMPS = 8
+"""The number of smooth functions of absolute pitch."""
+PITCH = BUMPS + REACH
+"""Numbers that encode the absolute pitch of a note: these functions, and its class."""
+
+
+def heard_size(*, onsets: bool) -> int:
+    """The number of inputs of a note from the previous frame and from its pitch."""
+    return HEARD + PITCH + (WINDOW if onsets else 0)
+
+
+@cache
+def absolute_pitch(notes: int) -> Tensor:
+    """(D, PITCH): bell curves over the notes, as far apart as they are wide, then pitch classes."""
+    note = torch.arange(notes).unsqueeze(1)
+    centres = torch.linspace(0, notes - 1, BUMPS, dtype=torch.float64)
+    bumps = torch.exp(-0.5 * ((note - centres) * (BUMPS / notes)) ** 2)
+    return torch.cat([bumps, (note % REACH == torch.arange(REACH)).double()], 1)
+
+
+# ---- texts of `kernels.code.language` -----------------------------------------------------------
+
+
+def read_pieces(
+    frames: Any, memory: Any, table: Any, pitch: Any, x: Any, work: Any, first: Any, last: Any,
+    T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool, echo: bool, clock: int, period: int,
+    words: int,
+) -> None:  # fmt: skip
+    """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
+
+    `clock` and `period` are a `Clock`'s size and period, `table` (rows, clock) its table.
+    """
+    halves = 2 if onsets else 1
+    beside = HEARD + PITCH + (WINDOW if onsets else 0)
+    inputs = beside + (len(STEPS) * (1 + halves) if echo else 0) + clock
+    for piece in range(first, last):
+        own = memory[piece * K :]
+        for t in range(T):
+            frame = frames[(t * B + piece) * halves * D :]
+            to = x[(t * B + piece) * D * inputs :]
+            read_frame(frame, pitch, to, work[piece * (6 * REACH + 2 * D) :], D, inputs, onsets)
+            if clock:
+                until = rows - period + own[0] % period
+                row = table[min(own[0], until) * clock :]
+                for n in range(D):
+                    copy(row, to[(n + 1) * inputs - clock :], clock)
+            if echo:
+                end = remember(frame, own, halves * D, words)
+                for n in range(D):
+                    write_echo(to[n * inputs + beside :], own, end, n, D, halves, words)
+            elif clock:
+                own[0] += 1
+
+
+def read_frame(
+    frame: Any, pitch: Any, x: Any, work: Any, D: Any, inputs: int, onsets: bool
+) -> None:
+    """What notes read of the previous frame, and their pitch, into the first of x (D, inputs).
+
+    `work` takes the notes that sound, padded with REACH zeros on either side; how many of each
+    pitch class do, twice in a row, so that those from any class on are consecutive; and, with
+    `onsets`, the notes that are struck, padded likewise.
+    """
+    classes = work[2 * REACH + D :]
+    struck = work[4 * REACH + D :]
+    clear(work, 6 * REACH + 2 * D)
+    copy(frame, work[REACH:], D)
+    if onsets:
+        copy(frame[D:], struck[REACH:], D)
+    count = 0.0
+    for n in range(D):
+        count += frame[n]
+        classes[n % REACH] += frame[n]
+        classes[n % REACH + REACH] += frame[n]
+    for n in range(D):
+        to = x[n * inputs :]
+        copy(work[n:], to, WINDOW)
+        copy(classes[n % REACH :], to[WINDOW:], REACH)
+        to[WINDOW + REACH] = count / REACH
+        copy(pitch[n * PITCH :], to[HEARD:], PITCH)
+        if onsets:
+            copy(struck[n:], to[HEARD + PITCH :], WINDOW)
+
+
+# ---- their calls --------------------------------------------------------------------------------
 
 
 def compiled_inputs(
-    heard: Tensor, memory: Tensor | None, clock: Tensor | None, *, onsets: bool
+    frames: Tensor, memory: Tensor | None, clock: Clock | None, *, onsets: bool, echo: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The inputs of notes (T B D, I) after frames `heard` (T, B, C), and the new memory (B, K).
+    """The inputs (T, B D, I) after each of `frames` (T, B, C), and the new memory (B, K).
 
-    For float32 or float64 on the CPU; `memory` is None without echo. `clock` (T B, size) holds
-    each frame's row of the clock, if there is one.
+    Frames are float32 or float64 on the CPU. The memory, that of `echo.remember` or with a clock
+    alone the number of frames so far, is None without either.
     """
-    T, B, C = heard.shape
-    N, D = T * B, C // 2 if onsets else C
-    heard, threads = heard.contiguous(), thread_count(N)
-    more = {} if clock is None else {"clock": clock}
-    if memory is not None:
-        after, length, memory = compiled_echoes(heard, memory)
-        more |= {"after": after.view(N, C), "length": length.view(N)}
-    size = 0 if clock is None else clock.shape[1]
-    kernel = _kernel(heard.element_size(), onsets, memory is not None, size)
-    job = kernel.job(
-        {
-            "N": N, "D": D, "C": C, "I": _input_size(onsets, memory is not None, size),
-            "rows": N, "E": size, "threads": threads, "past": heard.view(N, C),
-            "pitch": absolute_pitch(D).to(heard), "x": NEW, "work": NEW, **more,
-        }
-    )  # fmt: skip
-    parallel_for([job], threads)
+    T, B, C = frames.shape
+    memory = None if memory is None else memory.clone()
+    kernel = _kernel(frames.element_size(), *_kind(C, clock, onsets, echo))
+    fields = _fields(T, B, C // 2 if onsets else C, memory, clock, frames.dtype)
+    made = {"frames": frames.contiguous(), "x": NEW, "work": NEW}
+    job = kernel.job(fields | made)
+    parallel_for([job], thread_count(B))
     return job.made["x"], memory
 
 
@@ -54,135 +130,62 @@ def inputs_call(
 ) -> CompiledInputs:
     """The same for one frame, in float64."""
     C = 2 * D if onsets else D
-    size, period = (clock.size, clock.period) if clock else (0, 1)
-    inputs, past = _input_size(onsets, echo, size), arena.take(C)
-    x, work = arena.take(D, inputs), arena.take(1, padded(2 * D + _WORK, ITEMSIZE))
-    fields: dict[str, int | Tensor | Slot | None] = {
-        "N": 1, "D": D, "C": C, "I": inputs, "E": size, "threads": 1,
-        "past": past.reshaped(1, C), "pitch": absolute_pitch(D), "x": x, "work": work,
+    kind = _kind(C, clock, onsets, echo)
+    past, x = arena.take(C), arena.take(D, _input_size(onsets, echo, kind[2]))
+    memory = None
+    if echo or clock:
+        memory = arena.take(1, memory_size(C) if echo else 1, dtype=torch.int64)
+    fields = _fields(1, 1, D, memory, clock, torch.float64) | {
+        "frames": past.reshaped(1, 1, C),
+        "x": x.reshaped(1, *x.shape),
+        "work": arena.take(1, 2 * D + 6 * REACH),
+    }
+    step = _kernel(8, *kind).library.address("note_inputs_alone")
+    return CompiledInputs(past, x, [Call(step, _signature(*kind[:3]), 8, fields)], memory)
+
+
+def _fields(
+    T: int, B: int, D: int, memory: Any, clock: Clock | None, dtype: torch.dtype
+) -> dict[str, Any]:
+    table = torch.empty(0, 0) if clock is None else clock.table()
+    return {
+        "T": T, "B": B, "D": D, "K": 0 if memory is None else memory.shape[1], "rows": len(table),
+        "memory": memory, "table": table.to(dtype), "pitch": absolute_pitch(D).to(dtype),
     }  # fmt: skip
-    calls, memory = [], None
-    if echo:
-        memory, after, length, call = echo_call(past, arena)
-        fields |= {"after": after, "length": length}
-        calls.append(call)
-    if clock is not None:
-        table = clock.table()
-        memory = memory or arena.take(1, 1, dtype=torch.int64)
-        heard = Slot(memory.start, (1,), memory.dtype)
-        fields |= {"rows": len(table), "clock": table, "heard": heard}
-    calls.append(step_call(_SIGNATURE, _write_step, onsets, echo, size, period, **fields))
-    return CompiledInputs(past, x, calls, memory)
+
+
+def _kind(
+    C: int, clock: Clock | None, onsets: bool, echo: bool
+) -> tuple[bool, bool, int, int, int]:
+    """What is constant in a kernel, besides its numbers' size; see `read_pieces`."""
+    size, period = (clock.size, clock.period) if clock else (0, 1)
+    return onsets, echo, size, period, words_of(C)
+
+
+@compiled_once
+def _signature(onsets: bool, echo: bool, clock: int) -> Signature:
+    frame, size = ("2 * D" if onsets else "D"), _input_size(onsets, echo, clock)
+    return Signature(
+        "note_inputs",
+        ("T", "B", "D", "K", "rows"),
+        (
+            Array("frames", ("T", "B", frame)),
+            Array("memory", ("B", "K"), torch.int64, optional=True),
+            Array("table", ("rows", f"{clock}")),
+            Array("pitch", ("D", f"{PITCH}")),
+            Array("x", ("T", "B * D", f"{size}")),
+            Array("work", ("B", f"2 * D + {6 * REACH}")),
+        ),
+    )
+
+
+@compiled_once
+def _kernel(itemsize: int, onsets: bool, echo: bool, clock: int, period: int, words: int) -> Kernel:
+    """Constants, besides its numbers' size, are those of `read_pieces`."""
+    signature = _signature(onsets, echo, clock)
+    constants = {"onsets": onsets, "echo": echo, "clock": clock, "period": period, "words": words}
+    return compile_text(signature, itemsize, read_pieces, over="B", **constants)
 
 
 def _input_size(onsets: bool, echo: bool, clock: int) -> int:
     return heard_size(onsets=onsets) + echo * echo_size(onsets=onsets) + clock
-
-
-_SIGNATURE = Signature(
-    "note_inputs",
-    ("N", "D", "C", "I"),
-    (
-        Array("past", ("N", "C")),
-        Array("pitch", ("D", f"{PITCH}")),
-        Array("x", ("N * D", "I")),
-        per_thread("work", f"2 * D + {_WORK}"),
-        Array("after", ("N", "C"), optional=True),  # with echo
-        Array("length", ("N",), optional=True),
-        Array("clock", ("rows", "E"), optional=True),  # a row for each frame; in a step, the table
-        Array("heard", ("1",), torch.int64, optional=True),  # in a step, the frames so far
-    ),
-    ("rows", "E"),
-)
-
-
-@compiled_once
-def _kernel(itemsize: int, onsets: bool, echo: bool, clock: int) -> Kernel:
-    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-        size = e.padded(e.add(e.mul(f["D"], 2), _WORK))
-        work = e.offset(f["work"], e.mul(thread, size))
-        first, last = e.share(f["N"], thread, threads)
-        with e.loop(first, last) as n:
-            now = e.offset(f["clock"], e.mul(n, clock)) if clock else None
-            _write_frame(e, f, n, work, onsets, echo, now, clock)
-
-    return compile_kernel(_SIGNATURE, itemsize, write)
-
-
-def _write_step(
-    e: Emitter, f: dict[str, Any], onsets: bool, echo: bool, clock: int, period: int
-) -> None:
-    now = None
-    if clock:
-        b, heard = e.builder, e.builder.load(f["heard"], typ=INT)
-        if echo:  # whose call has counted this frame already
-            heard = b.sub(heard, e.int(1))
-        else:
-            b.store(e.add(heard, 1), f["heard"])
-        last = e.add(b.sub(f["rows"], e.int(period)), b.srem(heard, e.int(period)))
-        row = b.select(b.icmp_signed("<", heard, last), heard, last)
-        now = e.offset(f["clock"], e.mul(row, clock))
-    _write_frame(e, f, e.int(0), f["work"], onsets, echo, now, clock)
-
-
-def _write_frame(
-    e: Emitter,
-    f: dict[str, Any],
-    frame: Any,
-    work: Any,
-    onsets: bool,
-    echo: bool,
-    row: Any,
-    clock: int,
-) -> None:
-    """The inputs of one frame; `row` is the address of its `clock` numbers, if there are any.
-
-    `work` holds the notes, padded with 12 zeros on either side; then the counts per pitch class,
-    twice in a row, so that those from any class on are consecutive; then, with `onsets`, the struck
-    notes, padded with 12 zeros on either side.
-    """
-    b, D, inputs = e.builder, f["D"], _input_size(onsets, echo, clock)
-    past = e.offset(f["past"], e.mul(frame, D, 2 if onsets else 1))
-    x = e.offset(f["x"], e.mul(frame, D, inputs))
-    classes, struck = e.offset(work, D, 2 * REACH), e.offset(work, D, 4 * REACH)
-    e.clear(work, e.add(e.mul(D, 2), _WORK))
-    e.copy(past, e.offset(work, REACH), D)
-    if onsets:
-        e.copy(e.offset(past, D), e.offset(struck, REACH), D)
-    count = [ir.Constant(e.real, 0.0)]
-    with e.carrying(0, D, 1, count) as (n, inside):
-        note = b.load(e.offset(past, n), typ=e.real)
-        inside[0] = b.fadd(inside[0], note)
-        for again in (0, REACH):
-            place = e.offset(classes, b.srem(n, e.int(REACH)), again)
-            b.store(b.fadd(b.load(place, typ=e.real), note), place)
-    share = b.fdiv(count[0], ir.Constant(e.real, REACH))
-    with e.loop(0, D) as n:
-        to = e.offset(x, e.mul(n, inputs))
-        e.copy(e.offset(work, n), to, e.int(WINDOW))
-        from_note = e.offset(classes, b.srem(n, e.int(REACH)))
-        e.copy(from_note, e.offset(to, WINDOW), e.int(REACH))
-        b.store(share, e.offset(to, HEARD - 1))
-        e.copy(e.offset(f["pitch"], e.mul(n, PITCH)), e.offset(to, HEARD), e.int(PITCH))
-        if onsets:
-            e.copy(e.offset(struck, n), e.offset(to, HEARD + PITCH), e.int(WINDOW))
-        if echo:
-            behind = e.offset(to, heard_size(onsets=onsets))
-            _write_echo(e, f, frame, n, behind, 2 if onsets else 1)
-        if clock:
-            e.copy(row, e.offset(to, inputs - clock), e.int(clock))
-
-
-def _write_echo(e: Emitter, f: dict[str, Any], frame: Any, n: Any, to: Any, halves: int) -> None:
-    """`echo.echo_inputs` for a note."""
-    b, one = e.builder, ir.Constant(e.real, 1.0)
-    length = b.load(e.offset(f["length"], frame), typ=e.real)
-    told = [one]
-    for half in range(halves):
-        number = e.add(e.mul(frame, f["D"], halves), e.mul(f["D"], half), n)
-        told.append(b.load(e.offset(f["after"], number), typ=e.real))
-    for k, number in enumerate(told):
-        for j, step in enumerate(STEPS):
-            known = b.fcmp_ordered(">=", length, ir.Constant(e.real, float(step)))
-            value = b.select(known, number, ir.Constant(e.real, 0.0))
-            b.store(value, e.offset(to, k * len(STEPS) + j))

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
-from seqmodel.kernels.device import one_thread
+from seqmodel.kernels.device import for_kernels, one_thread
 from seqmodel.model.clock import ODDS_SCALE, Clock
-from seqmodel.model.echo import echo_size, remember, start_memory
+from seqmodel.model.echo import echo_size, memory_size
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past, in_line
-from seqmodel.model.heard import heard_inputs, heard_size, plain_echoes
+from seqmodel.model.note_inputs import compiled_inputs, heard_size, inputs_call
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena
@@ -52,10 +51,10 @@ class NoteEncoder(nn.Module, Encoder):
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
         numbers = like.new_zeros(batch_size, self._frame_size)
-        if self.echo:
-            return Past(numbers, start_memory(batch_size, self._frame_size, like.device))
-        heard = torch.zeros(batch_size, 1, dtype=torch.int64, device=like.device)
-        return Past(numbers, None if self.clock is None else heard)
+        if not (self.echo or self.clock):
+            return Past(numbers)
+        size = memory_size(self._frame_size) if self.echo else 1
+        return Past(numbers, numbers.new_zeros(batch_size, size, dtype=torch.int64))
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`."""
@@ -72,34 +71,19 @@ class NoteEncoder(nn.Module, Encoder):
 
     def append(self, past: Past, frame: Tensor) -> Past:
         """See `Encoder`."""
-        if past.memory is None:
-            return Past(frame)
-        return Past(frame, remember(past.memory, past.numbers) if self.echo else past.memory + 1)
+        return Past(frame, self._read(past.numbers.unsqueeze(0), past.memory)[1])
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
         """See `Encoder`."""
-        from seqmodel.model.note_inputs import inputs_call  # the compiler loads at first use
-
         return inputs_call(self.rows, arena, onsets=self.onsets, echo=self.echo, clock=self.clock)
 
-    def _read(self, heard: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The unit inputs (T, B D, I) after each frame of `heard` (T, B, C), and the new memory."""
-        T, B, C = heard.shape
-        echoes, rows = memory if self.echo else None, None
-        if self.clock is not None and memory is not None:
-            elapsed = memory[:, 0] + torch.arange(T, device=memory.device).unsqueeze(1)
-            rows = self.clock.rows(elapsed).to(heard).flatten(0, 1)
-        if device.unsupported_reason([heard]) is not None:
-            parts = [heard_inputs(heard.reshape(T * B, C), onsets=self.onsets)]
-            if echoes is not None:
-                told, echoes = plain_echoes(heard, echoes, onsets=self.onsets)
-                parts.append(told.to(heard))
-            if rows is not None:
-                parts.append(rows.repeat_interleave(self.rows, 0))
-            x = torch.cat(parts, 1)
-        else:
-            from seqmodel.model.note_inputs import compiled_inputs  # as above
+    def _read(self, frames: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The unit inputs (T, B D, I) after each of `frames` (T, B, C), and the new memory.
 
-            x, echoes = compiled_inputs(heard, echoes, rows, onsets=self.onsets)
-        x = x.view(T, B * self.rows, self.input_size)
-        return x, echoes if self.echo or memory is None else memory + T
+        Computed on the CPU, and moved to where the frames are.
+        """
+        x, after = compiled_inputs(
+            for_kernels(frames), None if memory is None else memory.cpu(), self.clock,
+            onsets=self.onsets, echo=self.echo,
+        )  # fmt: skip
+        return x.to(frames), None if after is None else after.to(frames.device)

@@ -1,7 +1,7 @@
 """The interface of outputs: everything about p(x_t | x_<t), given h, a summary of the past.
 
-Training, evaluation and sampling use outputs only through `Output`. Adding one takes a folder next
-to `bernoulli/` and a row in `outputs.registry`; README.md in this folder walks through an example.
+Training, evaluation and sampling use outputs only through `Output`. Adding one takes a file
+in this folder and a row in `outputs.registry`; README.md walks through an example.
 
 Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T S, B R, H), where the
 model's encoder runs R unit rows per piece (1, except for models that run a row per note) and makes
@@ -123,7 +123,7 @@ class DrawSetting(NamedTuple):
     """Steps drawn at a time."""
     temperature: float
     fills: bool = False
-    """Whether numbers may be given, see `sampling.particles`; only for outputs over notes."""
+    """Whether numbers may be given, see `sampling.plain`; only for outputs over notes."""
 
 
 class CompiledDraw(Protocol):

@@ -54,20 +54,20 @@ OUTPUTS = {
     ),
     "gaussian": OutputEntry(
         "samples",
-        {"frame-wise": "seqmodel.outputs.gaussian.specification:GaussianMixtureOutput"},
+        {"frame-wise": "seqmodel.outputs.gaussian:GaussianMixtureOutput"},
         ("components", "component"),
     ),
     "logistic": OutputEntry(
         "samples",
         {
-            "frame-wise": "seqmodel.outputs.logistic.specification:DiscretisedLogisticOutput",
-            "sample-wise": "seqmodel.outputs.logistic.sample_wise:SampleLogisticOutput",
+            "frame-wise": "seqmodel.outputs.block_logistic:DiscretisedLogisticOutput",
+            "sample-wise": "seqmodel.outputs.logistic:SampleLogisticOutput",
         },
         ("components", "component"),
     ),
     "categorical": OutputEntry(
         "levels",
-        {"sample-wise": "seqmodel.outputs.categorical.specification:CategoricalOutput"},
+        {"sample-wise": "seqmodel.outputs.categorical:CategoricalOutput"},
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,6 @@ class Subject:
     """Its folder's or zip's name, with the folders above it where several runs have that name."""
     run: Run
     curve: Curve
-
-    def model(self) -> str:
-        """What kind of model it is."""
-        return model_in_words(self.run)
 
 
 def model_in_words(run: Run) -> str:
@@ -67,8 +63,8 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
     def name(parts: tuple[str, ...], few: int = 1) -> str:
         end = parts[-few:]
-        alone = all(other[-few:] != end for other in paths if other != parts)
-        return str(Path(*end)) if alone else name(parts, few + 1)
+        unique = all(other[-few:] != end for other in paths if other != parts)
+        return str(Path(*end)) if unique else name(parts, few + 1)
 
     return [*map(name, paths)]
 
@@ -125,7 +121,7 @@ class Scored:
 def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
     """Score each subject on every split of its dataset, if that is still there."""
     opened = [_open(subject) for subject in subjects]
-    frames = [dataset[split].frames for dataset, _ in opened if dataset for split in dataset.splits]
+    total = sum(data[split].frames for data, _ in opened if data for split in data.splits)
     done, scored = 0, []
     for subject, (dataset, remark) in zip(subjects, opened, strict=True):
         splits: dict[str, Mapping[str, Any]] = {}
@@ -133,9 +129,9 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
             model = subject.run.model
             model.to(model.choose_device("auto", BATCH))
             for split in dataset.splits:
-                tell = _from(done, sum(frames), progress)
+                so_far = partial(_report, progress, done, total)
                 splits[split] = evaluate(
-                    subject.run, dataset, split, batch_size=BATCH, progress=tell
+                    subject.run, dataset, split, batch_size=BATCH, progress=so_far
                 )
                 done += splits[split]["frames"]
             model.to(model.choose_device("cpu", 1))  # a step of one piece is too small for a GPU
@@ -143,9 +139,9 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
     return scored
 
 
-def _from(before: int, total: int, progress: Progress) -> Progress:
-    """Progress on one split as progress on all splits."""
-    return lambda done, _: progress(before + done, total)
+def _report(progress: Progress, before: int, total: int, done: int, of_split: int) -> None:
+    """Report progress on one split as progress on all splits."""
+    progress(before + done, total)
 
 
 def _open(subject: Subject) -> tuple[Dataset | None, str]:

@@ -70,11 +70,13 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with open_input(path) as file:
             if file.read(len(BEGINS)) != BEGINS:
                 raise SeqmodelError(
-                    f"{path} is no run: name a run folder, or a zip that `seqmodel export` wrote"
+                    f"{path} is not a run: name a run folder, or a zip that `seqmodel export` wrote"
                 )
             with zipfile.ZipFile(file) as archive:
                 for wrong in _objections(archive.infolist(), os.fstat(file.fileno()).st_size):
-                    raise SeqmodelError(f"{path} is no zip that `seqmodel export` wrote: {wrong}")
+                    raise SeqmodelError(
+                        f"{path} is not a zip that `seqmodel export` wrote: {wrong}"
+                    )
                 yield archive
     except SeqmodelError:
         raise

@@ -13,20 +13,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel import plain_json
+from seqmodel import plain
 from seqmodel.config import Config, read_config_file, to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.plain_json import Fields
-from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
-from seqmodel.runs.content import (
+from seqmodel.plain import Fields
+from seqmodel.runs.checkpoint import (
     PROGRESS,
     Content,
     damaged,
+    is_checkpoint,
     is_over,
+    load_checkpoint,
+    load_content,
     medium_name,
     model_of,
     read_content,
@@ -246,7 +248,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         return []
     for number, text in enumerate(read_file(path).splitlines(), 1):
         try:
-            line = Fields.of(plain_json.parse(text))
+            line = Fields.of(plain.parse(text))
             line.whole("epoch", 1)
             needed = ("valid_nats_per_frame", "train_nats_per_frame")
             for name in dict.fromkeys((*needed, *line.values)):  # in order: one error, always

@@ -1,12 +1,12 @@
 """Sampling in compiled code: unit, output and draw, frame by frame, without torch in between."""
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, count
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, CallFields, Slot, step_call
+from seqmodel.kernels.run.calls import (
+    ITEMSIZE,
+    Arena,
+    Call,
+    CallFields,
+    Slot,
+    step_call,
+    write_calls,
+)
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
@@ -23,15 +31,15 @@ from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes.draw import FramesDraw
 from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
-from seqmodel.sampling.particles import FREE, Candidates
+from seqmodel.outputs.protocol import DrawSetting
+from seqmodel.sampling.plain import FREE, Candidates, Drawing, Draws
 
 Steps = Callable[..., tuple[list[Call], list[Slot]]]
 """Compiles the unit's layers, see `units.backends.stepper`."""
 
 
 @dataclass(frozen=True)
-class _Model:
+class CompiledModel:
     """A model in compiled code, its weights copied once for all pieces.
 
     Weights may be float32; everything is computed in float64.
@@ -48,7 +56,8 @@ class _Model:
     """The calls that compute the inputs, the unit's new state, and h: all before a draw."""
 
     @classmethod
-    def of(cls, model: SequenceModel, steps: Steps) -> "_Model":
+    def of(cls, model: SequenceModel, steps: Steps) -> "CompiledModel":
+        """Compile all but the draw; `steps` is what `units.backends.stepper` gives."""
         arena, layers, encoder = Arena(), model.layers(), model.encoder
         inputs = encoder.compiled(arena)
         calls, states = steps(layers, inputs.x, arena, binary=encoder.binary)
@@ -73,44 +82,32 @@ class _Model:
 
 def compiled_sampler(
     model: SequenceModel, steps: Steps, chunk: int, temperature: float
-) -> "CompiledSampler | None":
-    """The compiled sampler of a model, or None if its output has no compiled draw."""
+) -> Draws | None:
+    """As `plain.plain_sampler`, compiled; None if the model's output has no compiled draw."""
     with torch.no_grad():
-        compiled = _Model.of(model, steps)
-        draw = model.output.compiled_draw(compiled.draw_setting(chunk, temperature))
-    if draw is None:
+        compiled = CompiledModel.of(model, steps)
+        frame = model.output.compiled_draw(compiled.draw_setting(chunk, temperature))
+    if frame is None:
         return None
-    calls = [*compiled.calls, draw.call]
-    return CompiledSampler(compiled, draw, chunk, CallFields(calls), _loop_over(calls))
+    calls, steps_per_frame = [*compiled.calls, frame.call], model.encoder.steps
+    shared, run = CallFields(calls), _loop(tuple(call.shape for call in calls))
 
+    def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Drawing:
+        memory = compiled.arena.memory()
+        fields, stops = shared.over(memory)[np.newaxis], np.array([chunk])
+        compiled.begin(memory, carry)
+        for done in count(0, chunk):
+            frame.refill(memory, uniforms)
+            endless = int(min(max(0, shortest - 1 - done), chunk))
+            ended = run(fields, stops, endless, steps_per_frame)
+            drawn = frame.drawn(memory, ended or chunk)
+            yield drawn.reshape(len(drawn) // steps_per_frame, -1), ended > 0
 
-@dataclass(frozen=True)
-class CompiledSampler:
-    """As `sampler._draw_plainly`."""
-
-    model: _Model
-    frame: CompiledDraw
-    chunk: int
-    fields: CallFields
-    loop: "_Loop"
-
-    def draw(
-        self, carry: Carry, uniforms: Uniforms, shortest: float
-    ) -> Iterator[tuple[NDArray[Any], bool]]:
-        """As `Sampler.draw`, onwards from the carry, in steps."""
-        memory, steps = self.model.arena.memory(), self.model.encoder.steps
-        fields, stops = self.fields.over(memory)[np.newaxis], np.array([self.chunk])
-        self.model.begin(memory, carry)
-        for done in count(0, self.chunk):
-            self.frame.refill(memory, uniforms)
-            endless = int(min(max(0, shortest - 1 - done), self.chunk))
-            ended = self.loop.run(fields, stops, endless, steps)
-            drawn = self.frame.drawn(memory, ended or self.chunk)
-            yield drawn.reshape(len(drawn) // steps, -1), ended > 0
+    return draw
 
 
 class CompiledParticles:
-    """As `particles.PlainParticles`.
+    """As `plain.PlainParticles`.
 
     Those with the same past, as after resampling, share an arena, and with it the unit's step and
     whatever their candidates have in common.
@@ -121,7 +118,7 @@ class CompiledParticles:
         assert isinstance(output, NotesOutput)
         self._end, self._number = output.end, number
         with torch.no_grad():
-            self._model = _Model.of(model, steps)
+            self._model = CompiledModel.of(model, steps)
             draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
         assert isinstance(draw, FramesDraw)
         self._draw, kept = draw, self._model.inputs.kept
@@ -133,7 +130,7 @@ class CompiledParticles:
         outside = filter(None, (draw.forced, draw.logits, draw.frames))
         self._columns = [self._fields.columns(slot) for slot in outside]
         self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
-        self._loop = _loop_over(calls, once=len(self._model.calls))
+        self._run = _loop(tuple(call.shape for call in calls), len(self._model.calls))
 
     @property
     def size(self) -> int:
@@ -141,24 +138,22 @@ class CompiledParticles:
         return self._model.arena.size
 
     @cached_property
-    def _arenas(self) -> "_Arenas":
-        """Made when they are first needed, so that their size may be checked before."""
-        memories, model = self._model.arena.memories(self._number), self._model
+    def _memories(self) -> NDArray[np.uint8]:
+        """An arena for each, made when first needed, so that their size may be checked before."""
+        memories = self._model.arena.memories(self._number)
         self._draw.uniforms.of_all(memories)[:] = 0  # every number is forced
-        kept = [slot for slot in (*model.states, model.inputs.memory) if slot is not None]
-        return _Arenas(
-            memories,
-            np.stack([self._fields.over(memory) for memory in memories]),
-            [slot.of_all(memories) for slot in kept],
-            model.inputs.kept.of_all(memories),
-            self._copy_of_kept.of_all(memories),
-        )
+        return memories
+
+    @cached_property
+    def _fields_of_all(self) -> NDArray[np.int64]:
+        """(N, ...), of the calls in each arena."""
+        return np.stack([self._fields.over(memory) for memory in self._memories])
 
     def begin(self, carry: Carry) -> None:
         """See `PlainParticles`."""
-        arenas = self._arenas
-        self._model.begin(arenas.memories[0], carry)
-        arenas.before[0] = arenas.kept[0]
+        memory = self._memories[0]
+        self._model.begin(memory, carry)
+        self._copy_of_kept.of(memory)[:] = self._model.inputs.kept.of(memory)
         self._homes = np.zeros(self._number, np.int64)  # the arena of each particle
 
     def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
@@ -172,7 +167,7 @@ class CompiledParticles:
         read, logits = np.empty((2, numbers.size + spare))
         frames = np.empty(forced.size + spare, np.uint8)
         read[: numbers.size] = numbers[order].ravel()
-        fields = self._arenas.fields[used]
+        fields = self._fields_of_all[used]
         outside: tuple[NDArray[Any], ...] = (read, logits, frames)
         for array, columns in zip(outside, self._columns, strict=True):
             each = M * (F if array is frames else F + 1) * array.itemsize  # bytes of a particle
@@ -187,11 +182,11 @@ class CompiledParticles:
 
     def _advance(self, fields: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Advance the arenas whose fields (N, ...) these are, and draw so many candidates (N,)."""
-        self._loop.run(fields, counts, endless=int(counts.max()))
+        self._run(fields, counts, int(counts.max()), 1)
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
         """See `PlainParticles`."""
-        arenas, homes = self._arenas, self._homes[ancestors]
+        homes, model, memories = self._homes[ancestors], self._model, self._memories
         paths = np.hstack([homes[:, None].view(np.uint8), np.packbits(frames, axis=1)])
         _, firsts, which = np.unique(paths, axis=0, return_index=True, return_inverse=True)
         # One path goes on in the arena that it was in; others take arenas that none is left in.
@@ -200,80 +195,47 @@ class CompiledParticles:
         moved = np.delete(np.arange(len(firsts)), staying)
         after = before.copy()
         after[moved] = np.setdiff1d(np.arange(self._number), before)[: len(moved)]
-        for state in arenas.states:
+        for slot in filter(None, (*model.states, model.inputs.memory)):
+            state = slot.of_all(memories)
             state[after[moved]] = state[before[moved]]
-        arenas.kept[after] = arenas.before[after] = frames[firsts]
+        for slot in (model.inputs.kept, self._copy_of_kept):
+            slot.of_all(memories)[after] = frames[firsts]
         self._homes = after[which.ravel()]
 
 
-class _Arenas(NamedTuple):
-    """N arenas, and what is in them."""
-
-    memories: NDArray[np.uint8]
-    fields: NDArray[np.int64]
-    """(N, ...), of the calls; not in the arenas."""
-    states: list[NDArray[np.float64]]
-    """The units', and the encoder's memory if it has one."""
-    kept: NDArray[Any]
-    before: NDArray[Any]
-    """What is kept, before a draw."""
-
-
-class _Loop:
-    """A compiled loop over calls of the functions at these addresses, the last being a draw.
-
-    Each has its number of fields. The first `once` are made at step 0 alone.
-    """
-
-    def __init__(self, calls: Sequence[tuple[int, int]], once: int) -> None:
-        module = ir.Module("sample")
-        kinds = [POINTER, INT, INT, POINTER, INT, INT]
-        with function(module, "run", kinds, ITEMSIZE, INT) as (e, fields, arenas, *more):
-            b, (size, stops, endless, whole) = e.builder, more
-            with e.loop(0, arenas) as k:
-                own = b.gep(fields, [e.mul(k, size)], source_etype=INT)
-                starts = accumulate((length for _, length in calls), initial=0)
-                *before, (draw, place) = (
-                    (address, b.gep(own, [e.int(start)], source_etype=INT))
-                    for (address, _), start in zip(calls, starts, strict=False)
-                )
-                stop = b.load(b.gep(stops, [k], source_etype=INT), typ=INT)
-                with e.loop(0, stop) as n:
-                    with b.if_then(b.icmp_signed("==", n, e.int(0))):
-                        for call in before[:once]:
-                            call_at(b, call[0], ir.VoidType(), [call[1]])
-                    for call in before[once:]:
-                        call_at(b, call[0], ir.VoidType(), [call[1]])
-                    ended = call_at(b, draw, INT, [place, n])
-                    over = b.icmp_signed("==", b.srem(e.add(n, 1), whole), e.int(0))
-                    may_end = b.and_(b.icmp_signed(">=", n, endless), over)
-                    with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
-                        b.ret(e.add(n, 1))
-            b.ret(e.int(0))
-        self._library = Library(module)
-        types = [ctypes.c_void_p if kind is POINTER else ctypes.c_int64 for kind in kinds]
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(self._library.address("run"))
-
-    def run(
-        self, fields: NDArray[np.int64], stops: NDArray[np.int64], endless: int, whole: int = 1
-    ) -> int:
-        """Make as many steps as `stops` (N,) says in each arena, with its `fields` (N, ...).
-
-        Draw n is told its number. Those below `endless` do not end the piece, and others only if
-        n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
-        """
-        rows, size = fields.ctypes.data, fields.shape[1]
-        return int(self._run(rows, len(fields), size, stops.ctypes.data, endless, whole))
-
-
 @compiled_once
-def _loop(calls: tuple[tuple[int, int], ...], once: int) -> _Loop:
-    """The loop over these calls, compiled at first use."""
-    return _Loop(calls, once)
+def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., int]:
+    """run(fields, stops, endless, whole): a compiled loop over calls, the last being a draw.
 
+    It makes as many steps as `stops` (N,) says in each arena, with its `fields` (N, ...); the first
+    `once` calls at step 0 alone. Draw n is told its number. Those below `endless` do not end the
+    piece, and others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
+    """
+    module, kinds = ir.Module("sample"), [POINTER, INT, INT, POINTER, INT, INT]
+    first, (*others, (draw, _)) = calls[:once], calls[once:]
+    with function(module, "run", kinds, ITEMSIZE, INT) as (e, fields, arenas, *more):
+        b, (size, stops, endless, whole) = e.builder, more
+        with e.loop(0, arenas) as k:
+            own = b.gep(fields, [e.mul(k, size)], source_etype=INT)
+            rest = b.gep(own, [e.int(sum(count for _, count in first))], source_etype=INT)
+            stop = b.load(b.gep(stops, [k], source_etype=INT), typ=INT)
+            with e.loop(0, stop) as n:
+                with b.if_then(b.icmp_signed("==", n, e.int(0))):
+                    write_calls(e, first, own)
+                ended = call_at(b, draw, INT, [write_calls(e, others, rest), n])
+                over = b.icmp_signed("==", b.srem(e.add(n, 1), whole), e.int(0))
+                may_end = b.and_(b.icmp_signed(">=", n, endless), over)
+                with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
+                    b.ret(e.add(n, 1))
+        b.ret(e.int(0))
+    types = [ctypes.c_void_p if kind is POINTER else ctypes.c_int64 for kind in kinds]
+    made = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(Library(module).address("run"))
 
-def _loop_over(calls: Sequence[Call], once: int = 0) -> _Loop:
-    return _loop(tuple((call.function, len(call.fields)) for call in calls), once)
+    def run(fields: NDArray[Any], stops: NDArray[Any], endless: int, whole: int) -> int:
+        rows, size = fields.shape
+        return int(made(fields.ctypes.data, rows, size, stops.ctypes.data, endless, whole))
+
+    return run
 
 
 _RESTORE = Signature("restore", ("F",), (Array("before", ("F",)), Array("kept", ("F",))))

@@ -9,7 +9,7 @@ of pieces, their length, the backend or the machine.
 import copy
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
+from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
 from seqmodel.units.backends import stepper
-
-if TYPE_CHECKING:
-    from seqmodel.sampling.compiled import CompiledSampler
 
 CHUNK = 256
 """Steps drawn at a time, taking a few milliseconds; at least a frame."""
@@ -38,12 +36,12 @@ class Sampler:
         self._chunk = self._steps * max(1, CHUNK // self._steps)
         start = model.start(1)
         tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
-        self._start = start.like(tensors)
+        self.start = start.like(tensors)
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
-    ) -> Iterator[tuple[NDArray[Any], bool]]:
-        """Draw frames without end, in chunks (n, F), each with whether the piece ends there.
+    ) -> Drawing:
+        """Draw frames without end.
 
         Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
         `prime` (P, F) is the model's input before the first frame drawn. The piece does not end
@@ -51,11 +49,9 @@ class Sampler:
         distribution given the past and that the piece goes on. That is the distribution of the
         frame alone, since given the past an end does not depend on the frame before it.
         """
-        carry, steps = self._start if prime is None else self.after(prime), self._steps
-        if self._compiled is not None:
-            return self._compiled.draw(carry, uniforms, shortest * steps)
-        numbers = (self._chunk, self._temperature, shortest * steps)
-        return _draw_plainly(self.double, carry, uniforms, *numbers)
+        carry = self.start if prime is None else self.after(prime)
+        draws = self._compiled or plain_sampler(self.double, self._chunk, self._temperature)
+        return draws(carry, uniforms, shortest * self._steps)
 
     def piece(
         self,
@@ -78,7 +74,7 @@ class Sampler:
         return self._compiled is not None
 
     @cached_property
-    def _compiled(self) -> "CompiledSampler | None":
+    def _compiled(self) -> Draws | None:
         steps = stepper(self._model.layers())
         if steps is None:
             return None
@@ -93,7 +89,7 @@ class Sampler:
 
     def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
         """The carry of one piece in float64 after frames (P, F) from its start or a carry."""
-        carry = carry or self._start
+        carry = carry or self.start
         window = self._model.window(1)
         for start in range(0, len(prime), window):
             frames = np.asarray(prime[start : start + window], np.float64)
@@ -121,31 +117,3 @@ class DrawnPiece:
             self.frames += min(len(chunk), left)
             self.ended = ended and len(chunk) <= left
             yield chunk[:left]
-
-
-def _draw_plainly(
-    model: SequenceModel,
-    carry: Carry,
-    uniforms: Uniforms,
-    chunk: int,
-    temperature: float,
-    shortest: float,
-) -> Iterator[tuple[NDArray[Any], bool]]:
-    """The reference implementation of sampling: `chunk` steps at a time, endless for `shortest`."""
-    output, steps = model.output, model.encoder.steps
-    device, count = carry.past.numbers.device, 0
-    while True:
-        frames, ended = [], False
-        numbers = uniforms.take(chunk, 1, output.uniforms_per_frame)
-        with torch.inference_mode():
-            for uniform in torch.from_numpy(numbers).to(device):
-                h, state = model.step(carry)
-                drawn = output.draw_frame(h, carry.past.numbers, uniform, temperature)
-                carry = Carry(state, model.encoder.append(carry.past, drawn.frame))
-                frames.append(drawn.frame[0].cpu().numpy())
-                count += 1
-                ended = bool(drawn.ended) and count % steps == 0 and count >= shortest
-                if ended:
-                    break
-        line = np.stack(frames).astype(output.frame_type)
-        yield line.reshape(len(line) // steps, -1), ended

@@ -19,28 +19,27 @@ from numpy.typing import NDArray
 from seqmodel.config import Config
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
-from seqmodel.data.dataset import Dataset, Split
-from seqmodel.data.shard import LostError
+from seqmodel.data.dataset import Dataset, LostError, Split
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.content import (
+from seqmodel.runs.checkpoint import (
     BEGAN_FROM,
     DATA_HASH,
     PROGRESS,
     Content,
     check_fit,
     is_over,
+    load_checkpoint,
     model_tensors,
 )
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.optimizer import learning_rate_at
-from seqmodel.training.pace import Pace
 from seqmodel.training.processes import Group, check_alike
 from seqmodel.training.state import (
     DivergedError,
     Progress,
+    RunWriter,
     TrainingState,
     check_resumable,
     check_valid_figure,
@@ -48,13 +47,16 @@ from seqmodel.training.state import (
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.update import update, window_gradient
-from seqmodel.training.writer import RunWriter
 from seqmodel.unit_setting import is_text, unit_name
 
 CPU = torch.device("cpu")
 
 SCORED_PIECES, SCORED = 64, 2**19
 """Of train, at even steps through it: how many, and about how many of their first unit steps."""
+SETTLED = 1.0
+"""Seconds of updates before a time left is given: the first few say nothing about the rest."""
+VALID_SHARE = 1 / 3
+"""Time to score a frame relative to training on it, until a pass over valid has been timed."""
 LOUD_NOISE = 1.0
 """Weight noise above this drowns the weights, most of which are smaller."""
 
@@ -347,7 +349,7 @@ class Trainer:
             run_free(model, self.train, seed, epoch, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
         check_alike(self._group, model)
-        valid = likelihood(model, self.valid, progress=scored, team=self._group)
+        valid = likelihood(model, self.valid, progress=scored, group=self._group)
         self._pace.scored(self.valid.frames, time.monotonic() - started)
         check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
         metrics = {
@@ -418,3 +420,44 @@ def run_free(
     some = train.beginnings(SCORED_PIECES, -(-SCORED // model.encoder.steps))
     free = np.concatenate(chunks) if chunks else None
     model.encoder.correct(free, lambda: likelihood(model, some).nats_per_frame)
+
+
+class Pace:
+    """Measures the speed of training and of scoring valid.
+
+    The first update is discarded as soon as there is another: it compiles kernels and touches all
+    memory for the first time. Each epoch counts half as much as the next, so that a change in the
+    machine's speed soon shows.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+        self._frames, self._seconds = 0, 0.0
+        self._valid = 0.0
+
+    def updated(self, frames: int, seconds: float) -> None:
+        """Record an update of `frames` that took `seconds`."""
+        if self._first is None:
+            self._first = frames, seconds
+        else:
+            self._frames, self._seconds = self._frames + frames, self._seconds + seconds
+
+    def scored(self, frames: int, seconds: float) -> None:
+        """Record a pass over valid, of `frames` in `seconds`, which ends an epoch."""
+        self._valid = seconds / frames
+        self._frames, self._seconds = self._frames // 2, self._seconds / 2
+
+    @property
+    def frames_per_second(self) -> float:
+        """Of training; 0 before the first update."""
+        frames, seconds = (self._frames, self._seconds) if self._frames else self._first or (0, 1.0)
+        return frames / seconds
+
+    def seconds_left(self, frames: int, valid_frames: int) -> float | None:
+        """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
+        if self._seconds < SETTLED and not self._valid:
+            return None
+        if not self._frames:
+            return None
+        a_frame = self._seconds / self._frames
+        return frames * a_frame + valid_frames * (self._valid or VALID_SHARE * a_frame)

@@ -65,12 +65,12 @@ class Group:
 
     def all(self, values: Any) -> list[Any]:
         """The JSON values that each process gives, in order; numbers arrive unchanged."""
-        told = self._told([values, self.stop.signal, self._is_late()])
-        signals = [signal for _, signal, _ in told if signal is not None]
-        self._signal, self._due = next(iter(signals), None), told[0][2]
-        return [theirs for theirs, _, _ in told]
+        received = self._exchanged([values, self.stop.signal, self._is_late()])
+        signals = [signal for _, signal, _ in received if signal is not None]
+        self._signal, self._due = next(iter(signals), None), received[0][2]
+        return [theirs for theirs, _, _ in received]
 
-    def _told(self, values: Any) -> list[Any]:
+    def _exchanged(self, values: Any) -> list[Any]:
         return [values]
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -110,18 +110,18 @@ class Processes(Group):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._ours = self._theirs = torch.empty(0)  # as fresh memory would cost more than a sum
 
-    def _told(self, values: Any) -> list[Any]:
+    def _exchanged(self, values: Any) -> list[Any]:
         return [json.loads(data) for data in self._all_bytes(json.dumps(values).encode())]
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """See `Group`."""
         ours = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        told = self._all_bytes(safetensors.torch.save(ours))
-        return {name: t for data in told for name, t in safetensors.torch.load(data).items()}
+        received = self._all_bytes(safetensors.torch.save(ours))
+        return {name: t for data in received for name, t in safetensors.torch.load(data).items()}
 
     def broadcast(self, data: bytes) -> bytes:
         """The bytes that the first process gives."""
-        length = self._told(len(data))[0]
+        length = self._exchanged(len(data))[0]
         sent = torch.frombuffer(bytearray(data.ljust(length)), dtype=torch.uint8)
         with _peers():
             dist.broadcast(sent, 0)
@@ -129,19 +129,19 @@ class Processes(Group):
 
     def _all_bytes(self, data: bytes) -> list[bytes]:
         head = len(data).to_bytes(_HEAD, "little")
-        told = self._gathered((head + data)[:_BLOCK].ljust(_BLOCK, b"\0"))
-        lengths = [int.from_bytes(block[:_HEAD], "little") for block in told]
+        received = self._gathered((head + data)[:_BLOCK].ljust(_BLOCK, b"\0"))
+        lengths = [int.from_bytes(block[:_HEAD], "little") for block in received]
         longest = max(lengths)
         if longest > _BLOCK - _HEAD:
-            told = self._gathered(head + data.ljust(longest, b"\0"))
-        return [block[_HEAD:][:n] for block, n in zip(told, lengths, strict=True)]
+            received = self._gathered(head + data.ljust(longest, b"\0"))
+        return [block[_HEAD:][:n] for block, n in zip(received, lengths, strict=True)]
 
     def _gathered(self, block: bytes) -> list[bytes]:
         ours = torch.frombuffer(bytearray(block), dtype=torch.uint8)
-        told = [torch.empty_like(ours) for _ in range(self.size)]
+        received = [torch.empty_like(ours) for _ in range(self.size)]
         with _peers():
-            dist.all_gather(told, ours)
-        return [bytes(tensor.numpy()) for tensor in told]
+            dist.all_gather(received, ours)
+        return [bytes(tensor.numpy()) for tensor in received]
 
     def summed(self, numbers: Tensor) -> Tensor:
         """See `Group`: each process adds up one part of the numbers, then all get all parts."""
@@ -190,7 +190,7 @@ def _awaited(reached: Callable[[], bool]) -> None:
         time.sleep(POLL)
 
 
-def meeting(port: int | None = None) -> Any:
+def rendezvous(port: int | None = None) -> Any:
     """Where the processes of this machine meet, a TCPStore: a new one, or that at `port`.
 
     Raises:
@@ -228,7 +228,7 @@ def _torchruns_store(*, is_master: bool) -> Any:
     )
 
 
-def torchruns_meeting(rank: int, size: int) -> Any:
+def torchrun_rendezvous(rank: int, size: int) -> Any:
     """The store of torchrun's agents, for this start of the processes alone.
 
     After a restart it still has what the processes before have left, such as their addresses. So
@@ -266,7 +266,7 @@ def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
     Args:
         rank: the number of this process.
         size: how many there are.
-        store: their meeting.
+        store: their rendezvous.
 
     Raises:
         PeerError: if the others do not come.
@@ -308,8 +308,8 @@ def check_alike(group: Group, model: nn.Module) -> None:
     digest = hashlib.sha256()
     for tensor in model.state_dict().values():
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    told = group.all([digest.hexdigest(), socket.gethostname()])
-    (first, here), *others = told
+    received = group.all([digest.hexdigest(), socket.gethostname()])
+    (first, here), *others = received
     for rank, (weights, host) in enumerate(others, 1):
         if weights != first:
             raise SeqmodelError(

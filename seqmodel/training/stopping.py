@@ -53,8 +53,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
         yield request
         return
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    heard = [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
-    former = {number: signal.signal(number, request.handle) for number in heard}
+    handled = [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
+    former = {number: signal.signal(number, request.handle) for number in handled}
     try:
         yield request
     finally:

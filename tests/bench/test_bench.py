@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from seqmodel import units as seqmodel_units
-from seqmodel.bench import clock, models, peers, sound, units
-from seqmodel.bench.clock import compare, spread_percent
+from seqmodel.bench import measure, peers
+from seqmodel.bench.measure import compare, spread_percent
 from seqmodel.config import resolve
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
@@ -17,13 +17,13 @@ from seqmodel.training.update import window_loss
 from seqmodel.units import UNITS, unit_spec
 from seqmodel.units.convert import to_torch
 
-TINY = units.Size("tiny", 3, 5, 2, 4, hidden_with_cell=4)
+TINY = measure.Size("tiny", 3, 5, 2, 4, hidden_with_cell=4)
 
 
 def test_contenders_take_turns_and_neither_cold_nor_short_runs_count(monkeypatch):
     """Guards against timing all of one contender first, counting cold runs, an inverted ratio."""
     now, ran = [0.0], []
-    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def runs(name, seconds):
         cold = ran[-1:] != [name]
@@ -46,7 +46,7 @@ def test_the_spread_is_half_the_interquartile_range():
 
 def test_units_with_a_cell_are_smaller_at_the_papers_size():
     """Guards against unequal parameter counts at the size called the paper's."""
-    paper, speech, *_ = units.SIZES
+    paper, speech, *_ = measure.SIZES
     hidden = {name: paper.hidden_of(spec) for name, spec in UNITS.items()}
     assert {name for name in UNITS if hidden[name] == 36} == {"lstm", "lstm-nopeephole"}
     assert {hidden[name] for name in set(UNITS) - {"lstm", "lstm-nopeephole"}} == {46}
@@ -56,9 +56,9 @@ def test_units_with_a_cell_are_smaller_at_the_papers_size():
 def test_every_unit_is_measured_at_every_size(monkeypatch):
     """Guards against cases that are omitted, duplicated or mislabelled, and one backend's figures
     taken for another's."""
-    monkeypatch.setattr(clock, "SHORTEST", 1e-6)
-    monkeypatch.setattr(units, "SIZES", (TINY, units.Size("row", 2, 3, 1, 2)))
-    rows = [*units.rows([], "cpu", 0.0)]
+    monkeypatch.setattr(measure, "SHORTEST", 1e-6)
+    monkeypatch.setattr(measure, "SIZES", (TINY, measure.Size("row", 2, 3, 1, 2)))
+    rows = [*measure.unit_rows([], "cpu", 0.0)]
     assert [(row["size"], row["unit"]) for row in rows] == [
         (size, name) for size in ("tiny", "row") for name in UNITS
     ]
@@ -66,7 +66,7 @@ def test_every_unit_is_measured_at_every_size(monkeypatch):
         sizes = tuple(row[key] for key in ("inputs", "hidden", "batch", "frames"))
         assert sizes == (3, 4 if "lstm" in row["unit"] else 5, 2, 4)
         assert (row["device"], row["backend"]) == ("cpu", "cpu")
-    assert len([*units.rows(["gru"], "cpu", 0.0)]) == 2
+    assert len([*measure.unit_rows(["gru"], "cpu", 0.0)]) == 2
 
 
 def test_timings_wait_for_the_gpu(monkeypatch):
@@ -74,35 +74,35 @@ def test_timings_wait_for_the_gpu(monkeypatch):
     done = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append(str(device)))
     for device in ("cpu", "cuda"):
-        units.finished(lambda: done.append("launched"), torch.device(device))()
+        measure.finished(lambda: done.append("launched"), torch.device(device))()
     assert done == ["launched", "launched", "cuda"]
 
 
 def test_a_step_leaves_no_gradients_behind():
     """Guards against timing the addition to a former step's gradients."""
     layer, x = seqmodel_units.make("gru", 3, 5), torch.randn(4, 2, 3, requires_grad=True)
-    units._step(layer, x, torch.randn(4, 2, 5))
+    measure.unit_step(layer, x, torch.randn(4, 2, 5))
     assert x.grad is None
     assert all(weight.grad is None for weight in layer.parameters())
 
 
 def test_models_have_the_papers_sizes():
     """Guards against a comparison at sizes other than the paper's."""
-    found = [models.config_of("frame-wise", unit).hidden for unit in ("lstm", "gru", "tanh")]
+    found = [measure.config_of("frame-wise", unit).hidden for unit in ("lstm", "gru", "tanh")]
     assert found == [36, 46, 100]
-    tied = models.config_of("tied", "gru")
+    tied = measure.config_of("tied", "gru")
     assert (tied.hidden, tied.note_hidden, tied.layers, tied.echo) == (96, 48, 1, False)
 
 
 def test_rolls_have_four_notes_and_models_start_at_that_density():
     """Guards against a density, given or drawn, that never or always takes the sparse path."""
-    rolls = models.piano_rolls(6, 5)
+    rolls = measure.piano_rolls(6, 5)
     assert rolls.shape == (6, 5, 88)
     assert set(rolls.unique().tolist()) == {0.0, 1.0}
     assert (rolls.sum(2) == 4).all()
     assert len(rolls.view(30, 88).unique(dim=0)) > 20
-    config = models.config_of("frame-wise", "gru")
-    for model in (models.our_model(config).output, models.their_model(config)):
+    config = measure.config_of("frame-wise", "gru")
+    for model in (measure.our_model(config).output, measure.their_model(config)):
         played = torch.sigmoid(model.linear.bias.detach()).sum()
         assert float(played) == pytest.approx(4)
 
@@ -110,8 +110,8 @@ def test_rolls_have_four_notes_and_models_start_at_that_density():
 @pytest.mark.parametrize("name", ["lstm-nopeephole", "gru-reset-after"])
 def test_the_peer_computes_the_same_loss(name):
     """Guards against giving torch.nn less, or more, to do."""
-    config, rolls = models.config_of("frame-wise", name), models.piano_rolls(9, 3)
-    ours, theirs = models.our_model(config), models.their_model(config)
+    config, rolls = measure.config_of("frame-wise", name), measure.piano_rolls(9, 3)
+    ours, theirs = measure.our_model(config), measure.their_model(config)
     theirs.layer.load_state_dict(to_torch(ours.unit).state_dict())
     theirs.linear.load_state_dict(ours.output.linear.state_dict())
     h = ours.read(rolls, ours.start(3)).h
@@ -129,12 +129,12 @@ def test_the_tied_peer_is_the_same_model():
         "clock": False,
         "metre": False,
     }
-    config = with_sizes(resolve({"unit": "gru-reset-after", **sizes}), models.ROLLS)
-    ours, theirs = models.our_model(config).eval(), models.their_model(config)
+    config = with_sizes(resolve({"unit": "gru-reset-after", **sizes}), measure.ROLLS)
+    ours, theirs = measure.our_model(config).eval(), measure.their_model(config)
     theirs.time.load_state_dict(to_torch(ours.unit).state_dict())
     theirs.pitch.load_state_dict(to_torch(ours.output.unit).state_dict())
     theirs.linear.load_state_dict(ours.output.linear.state_dict())
-    frames = models.piano_rolls(6, 3)
+    frames = measure.piano_rolls(6, 3)
     with torch.no_grad():
         h, x, past, _ = ours.read(frames, ours.start(3))
         expected = ours.output.score(h, x, past).sum()
@@ -157,14 +157,14 @@ def test_the_peer_draws_notes_at_the_given_frequency(name):
 
 def test_speeds_are_those_of_the_frames_drawn(monkeypatch):
     """Guards against a speed for another number of frames than timed, or a ratio of the times."""
-    monkeypatch.setattr(clock, "SHORTEST", 1e-6)
-    row = models.measure_sampling("frame-wise", "lstm", 0.0)
+    monkeypatch.setattr(measure, "SHORTEST", 1e-6)
+    row = measure.measure_sampling("frame-wise", "lstm", 0.0)
     assert (row["model"], row["unit"], row["hidden"]) == ("frame-wise", "lstm", 36)
     speeds = {"ours": 256e3 / row["ours"]["ms"], "torch_nn": 256e3 / row["torch_nn"]["ms"]}
     assert row["frames_per_second"] == pytest.approx(speeds)
     assert row["over_torch_nn"] == pytest.approx(speeds["ours"] / speeds["torch_nn"])
-    monkeypatch.setattr(models, "DRAWN", {"frame-wise": 2})
-    row = models.measure_sampling("frame-wise", "lstm", 0.0)
+    monkeypatch.setattr(measure, "DRAWN", {"frame-wise": 2})
+    row = measure.measure_sampling("frame-wise", "lstm", 0.0)
     assert row["frames_per_second"]["torch_nn"] == pytest.approx(2e3 / row["torch_nn"]["ms"])
 
 
@@ -172,11 +172,11 @@ def test_models_cover_the_papers_units_and_the_tied_gru(monkeypatch):
     """Guards against an omitted model, and units that are named but not measured."""
     asked = []
 
-    def measure(model, unit, seconds):
+    def asking(model, unit, seconds):
         asked.append((model, unit, seconds))
 
     for named in ([], ["mgu"]):
-        list(models.rows(measure, named, 2.0))
+        list(measure.model_rows(asking, named, 2.0))
     frame_wise = [("frame-wise", unit, 2.0) for unit in ("lstm", "gru", "tanh")]
     named = [("frame-wise", "mgu", 2.0), ("tied", "mgu", 2.0)]
     assert asked == [*frame_wise, ("tied", "gru", 2.0), *named]
@@ -188,6 +188,6 @@ def test_the_peer_of_sound_computes_the_same_loss():
     ours = build_model(resolve({"unit": "gru-reset-after"}, presets=AUDIO.presets), frame).eval()
     layer = peers.layer(unit_spec("gru-reset-after"), ours.encoder.input_size, 128)
     layer.load_state_dict(to_torch(ours.unit).state_dict())
-    frames = sound.noise(7, 3, 10)
+    frames = measure.noise(7, 3, 10)
     loss = window_loss(ours, frames, np.full(3, 7), ours.start(3), total_frames=1)
-    torch.testing.assert_close(sound.their_loss(ours, layer, frames), loss.total)
+    torch.testing.assert_close(measure.their_loss(ours, layer, frames), loss.total)

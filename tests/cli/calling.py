@@ -13,7 +13,7 @@ import numpy as np
 
 from seqmodel.cli.main import main
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.writing import midi_bytes
 
 SEQMODEL = [sys.executable, "-m", "seqmodel"]
 # One thread per process, since the tests run in parallel; NO_COLOR only if a test sets it.

@@ -6,24 +6,24 @@ from typing import Any
 import pytest
 from calling import Call
 
-from seqmodel.bench import clock, models, processes, sound, units
+from seqmodel.bench import measure
 
-TINY = units.Size("paper", 3, 5, 2, 4)
+TINY = measure.Size("paper", 3, 5, 2, 4)
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch):
     """Small sizes, and few runs of each."""
-    monkeypatch.setattr(clock, "SHORTEST", 1e-6)
-    monkeypatch.setattr(clock, "LEAST_ROUNDS", 2)
-    monkeypatch.setattr(units, "SIZES", (TINY, units.Size("row", 2, 3, 1, 2)))
-    monkeypatch.setattr(models, "TIED", {"hidden": 4, "note_hidden": 3})
-    monkeypatch.setattr(models, "BATCH", {"frame-wise": (6, 2), "tied": (3, 2)})
-    monkeypatch.setattr(models, "DRAWN", {"frame-wise": 3, "tied": 1})
-    monkeypatch.setattr(sound, "CHUNKS", 1)
+    monkeypatch.setattr(measure, "SHORTEST", 1e-6)
+    monkeypatch.setattr(measure, "LEAST_ROUNDS", 2)
+    monkeypatch.setattr(measure, "SIZES", (TINY, measure.Size("row", 2, 3, 1, 2)))
+    monkeypatch.setattr(measure, "TIED", {"hidden": 4, "note_hidden": 3})
+    monkeypatch.setattr(measure, "BATCH", {"frame-wise": (6, 2), "tied": (3, 2)})
+    monkeypatch.setattr(measure, "DRAWN", {"frame-wise": 3, "tied": 1})
+    monkeypatch.setattr(measure, "CHUNKS", 1)
     tiny = {"hidden": 3, "note_hidden": 2, "batch_size": 4}
-    monkeypatch.setattr(processes, "MODELS", (tiny, {**tiny, "unit": "gru"}))
-    monkeypatch.setattr(processes, "PROCESSES", (1, 2))
+    monkeypatch.setattr(measure, "SHARED_MODELS", (tiny, {**tiny, "unit": "gru"}))
+    monkeypatch.setattr(measure, "PROCESSES", (1, 2))
 
 
 def test_bench_prints_a_table_for_each_part(call: Call):
@@ -63,8 +63,8 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
         "parts": 16,
         "processes": [{"processes": n, **told} for n in (1, 2, 4)],
     }
-    for module in (units, models, sound, processes):
-        monkeypatch.setattr(module, "rows", lambda *args: [row])
+    for rows in ("process_rows", "unit_rows", "model_rows", "sound_rows"):
+        monkeypatch.setattr(measure, rows, lambda *args: [row])
     _, *tables = call("bench").out.rstrip("\n").split("\n\n")
     for table in tables:
         _, head, line = table.splitlines()

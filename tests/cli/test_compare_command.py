@@ -19,8 +19,8 @@ import pytest
 from calling import Call, call_ok, start
 
 from seqmodel.data.dataset import Dataset
+from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.folder import read_metrics
-from seqmodel.training.trials import paper_rates
 
 TABLES = ("table.md", "table.tex", "table.csv", "table.json")
 SETTINGS = ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2", "end=false")

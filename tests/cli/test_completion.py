@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from calling import ENVIRONMENT, SEQMODEL
 
-from seqmodel.cli import completion
+from seqmodel.cli import help as cli_help
 from seqmodel.config import Config
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
@@ -122,6 +122,6 @@ def test_repeated_names_match_their_originals():
 
     among = {field.name: field.metadata["among"] for field in fields(Config)}
     assert (AUTO, *BACKENDS) == among["backend"]
-    assert DEVICES == completion.DEVICES
+    assert DEVICES == cli_help.DEVICES
     assert tuple(ACTIVATIONS) == among["activation"]
     assert tuple(GATE_ACTIVATIONS) == among["gate_activation"]

@@ -1,13 +1,17 @@
 """`seqmodel export`: what it says and writes, and that mistakes leave nothing behind."""
 
+import sys
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
 from calling import Call, call_ok
 from reading import read
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.export.registry import EXPORTS
+from seqmodel.export import EXPORTS
+from seqmodel.runs.folder import load_run
 
 
 def test_a_page_is_written(call: Call, run: Path):
@@ -39,21 +43,14 @@ MISTAKES = {
     "export {data} page.html": (1, "{data} is a dataset: name a run that was trained on it"),
     "export {run} there.html": (1, "there.html exists already; add --force to replace it"),
     "export {run} no/page.html": (1, "no/page.html: there is no folder no; make it first"),
-    "export {audio} page.html": (
-        2,
-        "{audio} has the output gaussian, which a page cannot play: `seqmodel sample` draws from "
-        "it",
-    ),
 }
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_a_one_line_error(
-    command: str, call: Call, run: Path, data: Path, audio_run_folder: Path, here: Path
-):
+def test_a_mistake_is_a_one_line_error(command: str, call: Call, run: Path, data: Path, here: Path):
     Path("there.html").write_text("mine")
     status, line = MISTAKES[command]
-    paths = {"run": run, "data": data, "audio": audio_run_folder}
+    paths = {"run": run, "data": data}
     result = call(*(word.format(**paths) for word in command.split()))
     assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
     assert result.out == ""
@@ -72,7 +69,7 @@ def test_what_was_there_is_replaced_only_when_all_is_written(
         raise SeqmodelError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("seqmodel.export.page.render._script", fail)
+        patch.setattr("seqmodel.export.page.render._data", fail)
         assert call("export", run, page, "--force").err == "seqmodel: no\n"
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left")))
@@ -83,3 +80,38 @@ def test_what_was_there_is_replaced_only_when_all_is_written(
     assert [*here.iterdir()] == [here / "page.html"]
     call_ok("export", run, page, "--force")
     assert page.read_text("utf-8").endswith("</html>\n")
+
+
+def test_a_graph_is_written(call: Call, run: Path, here: Path):
+    """Guards the whole way, from the checkpoint to the figures of `nll`."""
+    result = call("export", run, "model.onnx")
+    size = f"{Path('model.onnx').stat().st_size / 1000:,.0f} kB"
+    told = f"model.onnx: ONNX graph of {run}, {size}\n"
+    assert (result.status, result.out, result.err) == (0, "", told)
+    session = onnxruntime.InferenceSession("model.onnx")
+    frames = (np.random.default_rng(0).random((50, 88)) < 0.1).astype(np.float32)
+    feeds = {
+        "frames": np.concatenate([np.zeros((1, 88), np.float32), frames[:-1]]),
+        "given": frames,
+        "uniforms": np.zeros((50, 89), np.float32),
+        "temperature": np.array(1, np.float32),
+    }
+    for each in session.get_inputs():
+        if each.name.startswith("state."):
+            feeds[each.name] = np.zeros(each.shape, np.float32)
+    (logits,) = session.run(["logits"], feeds)
+    nats = (np.logaddexp(0, logits) - frames * logits).sum(1)
+    np.testing.assert_allclose(nats, load_run(run).nll(frames), rtol=0, atol=1e-4)
+
+
+def test_without_the_extra_export_says_what_to_install(
+    call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards a traceback of an import; nothing is left behind."""
+    for name in [name for name in sys.modules if name.startswith("seqmodel.export.onnx.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    result = call("export", run, "model.onnx")
+    message = "seqmodel: the package onnx is missing: pip install 'seqmodel[onnx]'\n"
+    assert (result.status, result.out, result.err) == (1, "", message)
+    assert list(here.iterdir()) == []

@@ -122,7 +122,7 @@ def test_it_tells_how_well_it_fits(call: Call, song: Path, run: Path):
 def test_what_few_particles_fit_is_said(
     call: Call, song: Path, struck_run: Path, monkeypatch: pytest.MonkeyPatch, part: str, what: str
 ):
-    monkeypatch.setattr("seqmodel.cli.sample.filling.FEW", 39.9999)
+    monkeypatch.setattr("seqmodel.cli.sample.FEW_PARTICLES", 39.9999)
     options = ("--fill", song, "--notes", "C2:C4", "--particles", 40, "--temperature", 2)
     told = call_ok("sample", "o.mid", "--run", struck_run, *options, "--frames", part)
     said = re.search(r"^at frame (\d+) only \d+\.\d particles fit (.*): try", told.err, re.M)

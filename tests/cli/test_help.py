@@ -13,11 +13,10 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, export, prepare, report, units
+from seqmodel.cli import bench, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.cli.compare import command as compare
-from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.config import SEARCHES, Config, resolve
 from seqmodel.media.audio.medium import AUDIO
@@ -28,8 +27,8 @@ FUNCTIONS = {
     "train": train.train,
     "eval": eval_command.evaluate,
     "sample": sample.sample,
-    "report": report.report,
-    "export": export.export,
+    "report": share.report,
+    "export": share.export,
     "compare": compare.compare,
     "inspect": inspect_command.inspect,
     "units": units.units,

@@ -10,10 +10,10 @@ import pytest
 import soundfile
 from calling import Call, call_ok, start, write_piece
 
+from seqmodel.media.music.frames import place
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.midi_writer import midi_bytes
-from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.music.writing import midi_bytes
 
 SOUNDS = ("wav", "flac", "ogg", "mp3")
 
@@ -92,7 +92,9 @@ def test_a_primer_comes_first_when_asked_for(call: Call, music: Path, run: Path)
     options = ["--run", run, "--length", 20, "--prime", primer]
     call_ok("sample", "new.wav", *options)
     call_ok("sample", "both.wav", *options, "--include-prime")
-    frames = piano_roll(read_score(primer.read_bytes()), Grid.of_beats(4), drums=False)
+    frames = place(read_score(primer.read_bytes()), Grid.of_beats(4), drums=False).frames(
+        onsets=False
+    )
     everything = np.ones((32, 88), bool)
     Path("given.mid").write_bytes(midi_bytes(frames, Grid.of_beats(4), given=everything))
     call_ok("inspect", "given.mid", "--listen", "primer.wav")

@@ -10,7 +10,7 @@ from onsets import HELD, OFF, STRUCK, as_frames, random_states
 
 import seqmodel
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.writing import midi_bytes
 
 SAYS_NOT = (
     "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "

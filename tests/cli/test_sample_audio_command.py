@@ -74,7 +74,14 @@ def test_other_readers_read_the_same(call: Call, audio_run_folder: Path):
         assert (file.getframerate(), file.getnframes()) == (RATE, 300)
 
 
-@pytest.mark.parametrize("kind", ["wav", "raw", "flac", "npy", "png"])
+@pytest.mark.parametrize(
+    ("speech", "kind"),
+    [
+        *(("audio", kind) for kind in ("wav", "raw", "flac", "npy", "png")),
+        *((run, "wav") for run in ("logistic", "sample_wise")),
+    ],
+    indirect=["speech"],
+)
 def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, speech: Path):
     """Guards reproducible samples, in a file and on stdout alike."""
     options = ["--run", speech, "--length", 300]

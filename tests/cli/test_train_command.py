@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 
 import seqmodel
 from seqmodel.data.dataset import Dataset
+from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training import loop
-from seqmodel.training.trials import paper_rates
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 
@@ -158,7 +158,7 @@ DIES = """
 import os, sys
 from pathlib import Path
 from seqmodel.cli.main import main
-import seqmodel.training.search  # once, not in every child
+import seqmodel.experiment.search  # once, not in every child
 def dying(path, target, rename=Path.replace):
     global left
     left -= 1
@@ -174,7 +174,7 @@ for left in map(int, sys.argv.pop(1).split()):
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--trials", 2], ["--trials", 2, "--init-from", True]])
+@pytest.mark.parametrize("options", [[], ["--trials", 2, "--init-from", True]])
 def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(
     call: Call, data: Path, run: Path, options: list[object]
 ):
@@ -183,7 +183,7 @@ def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(
     train = ["train", data, "--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end"]
     train += [*options, "-q"]
     call_ok(*train, "--run", "whole")
-    points = range(1, 8)
+    points = range(1, 9)
     command = [sys.executable, "-c", DIES, " ".join(map(str, points)), *map(str, train)]
     subprocess.run(command, env=ENVIRONMENT, check=True)
     resumed = [Path(f"r{point}").exists() for point in points]

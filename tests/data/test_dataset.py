@@ -14,13 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, open_dataset
-from seqmodel.data.shard import LostError, Shard
+from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, LostError, Shard, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.definitions import Piece
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, pack, unpack
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.pianoroll import pack, unpack
 
 ROLLS = st.integers(1, 40).flatmap(lambda t: arrays(np.uint8, (t, 88), elements=st.integers(0, 1)))
 
@@ -376,7 +374,7 @@ def test_a_damaged_index_is_an_error(copy, how):
         ("splits:../../x", {"pieces": 1}, "splits has '../../x', which is none of train, valid, "),
         ("media", 3, "media must be text, not 3"),
         ("media", "smell", "holds frames of an unknown medium: 'smell'"),
-        ("frame", {}, "holds frames that are none of music: frame.restrike is missing"),
+        ("frame", {}, "holds frames that are not valid music frames: frame.restrike is missing"),
         ("frame:drums", "no", "frame.drums must be true or false, not 'no'"),
         ("frame:restrike", "open", "frame.restrike must be one of close, discard"),
     ],

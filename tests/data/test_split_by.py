@@ -12,9 +12,8 @@ from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.media.audio import corpus as recordings
 from seqmodel.media.audio.frames import AudioSettings
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, possible, states
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.onsets import possible, states
 
 SPLITS = ("train", "valid", "test")
 

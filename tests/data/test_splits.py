@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from noise import RATE, make_corpus, record
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
+from seqmodel.data.prepare import Tally, hash_split, prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.data.splits import Tally, hash_split
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.definitions import Work
 from seqmodel.media.music.corpus import content_of

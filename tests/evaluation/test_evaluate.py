@@ -11,7 +11,7 @@ import torch
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 
@@ -74,8 +74,7 @@ def recomputed(run_folder, rolls):
     }
 
 
-@pytest.mark.parametrize("window", [1024, 1, 7, 26])
-@pytest.mark.parametrize("batch_size", [1, 3, 32])
+@pytest.mark.parametrize(("batch_size", "window"), [(1, 1024), (3, 7), (32, 1), (32, 26)])
 def test_the_figures_are_the_recomputed_ones(
     run, dataset, recomputed, monkeypatch, batch_size, window
 ):
@@ -164,7 +163,7 @@ def test_other_data_without_train_is_measured_against_the_runs_own(
     assert ours == baseline_nats_per_frame(dataset["train"], other["valid"])
 
 
-def test_all_processes_of_a_team_tell_their_progress_equally_often(run, dataset):
+def test_all_processes_of_a_group_report_progress_equally_often(run, dataset):
     """Each may then save together with the others: also one that has nothing to score at last."""
     events, last = [], None
 
@@ -181,6 +180,6 @@ def test_all_processes_of_a_team_tell_their_progress_equally_often(run, dataset)
         dataset["valid"],
         batch_size=1,
         progress=lambda done, total: events.append("progress"),
-        team=SimpleNamespace(rank=1, size=2, all=all_of),
+        group=SimpleNamespace(rank=1, size=2, all=all_of),
     )
     assert events == ["told", "progress"] * ((count + 1) // 2)

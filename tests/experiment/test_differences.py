@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from verdict_rates import LIKELY, Runs, rate
 
-from seqmodel.experiment.differences import behind_the_first, quantile
+from seqmodel.experiment.results import behind_the_first, quantile
 
 
 def some(seed, pieces=60, gap=0.0, of_seeds=0.0, seeds=3):
@@ -71,7 +71,7 @@ def test_one_seed_or_a_handful_of_pieces_is_no_verdict():
     """However large the difference: one piece, or one seed, has no variance to compare it with."""
     for pieces, seeds in ((1, 3), (5, 3), (60, 1), (1, 1)):
         found = behind_the_first(*some(7, pieces, gap=1.0, seeds=seeds))[0]
-        assert (found.told, found.real) == (False, False)
+        assert (found.conclusive, found.real) == (False, False)
         assert found.mean == pytest.approx(1, abs=0.3)
     assert behind_the_first(*some(7, 6, gap=1.0))[0].real
     nats, lengths = some(7, gap=1.0)

@@ -9,9 +9,17 @@ import pytest
 
 from seqmodel.errors import UsageError
 from seqmodel.experiment import plan as planning
-from seqmodel.experiment.plan import Plan, Source, Variant, sources_of, variants_of
-from seqmodel.training.space import Range, default_space, tuned
-from seqmodel.training.trials import paper_rates
+from seqmodel.experiment.plan import (
+    Plan,
+    Range,
+    Source,
+    Variant,
+    default_space,
+    sources_of,
+    tuned,
+    variants_of,
+)
+from seqmodel.experiment.search import paper_rates
 
 
 @pytest.fixture
@@ -101,14 +109,13 @@ def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
 
 
 def test_a_range_has_the_type_of_its_setting():
-    from seqmodel.config import field_types
 
-    assert tuned("learning_rate=1e-4..1e-2", field_types) == (
+    assert tuned("learning_rate=1e-4..1e-2") == (
         "learning_rate",
         Range(1e-4, 1e-2, log=True),
     )
-    assert tuned("hidden=3..9", field_types) == ("hidden", Range(3, 9, whole=True))
-    assert tuned("dropout=0..0.5", field_types) == ("dropout", Range(0, 0.5))
+    assert tuned("hidden=3..9") == ("hidden", Range(3, 9, whole=True))
+    assert tuned("dropout=0..0.5") == ("dropout", Range(0, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -123,10 +130,9 @@ def test_a_range_has_the_type_of_its_setting():
     ],
 )
 def test_invalid_ranges_are_refused(text, said):
-    from seqmodel.config import field_types
 
     with pytest.raises(UsageError, match=None) as caught:
-        tuned(text, field_types)
+        tuned(text)
     assert str(caught.value) == said
 
 

@@ -10,9 +10,8 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.place import JOURNAL
-from seqmodel.experiment.studies import WORKER, Study, open_storage
-from seqmodel.training.trials import ENDED, ranked
+from seqmodel.experiment.folder import JOURNAL
+from seqmodel.experiment.studies import ENDED, WORKER, Study, open_storage, ranked
 
 
 def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):

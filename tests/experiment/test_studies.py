@@ -8,14 +8,12 @@ import pytest
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
+from seqmodel.experiment.folder import is_dead, lock_of, new_name
 from seqmodel.experiment.plan import Plan, Source, variants_of
-from seqmodel.experiment.processes import is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Counts, Event, write_event
-from seqmodel.experiment.status import status_of
-from seqmodel.experiment.studies import WORKER, Studies, name_in, open_storage
+from seqmodel.experiment.studies import ENDED, WORKER, Studies, name_in, open_storage, status_of
 from seqmodel.locks import held
 from seqmodel.training.stopping import InterruptError
-from seqmodel.training.trials import ENDED
 
 
 @pytest.fixture

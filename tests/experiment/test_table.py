@@ -8,10 +8,9 @@ import pytest
 
 from seqmodel.experiment import table
 from seqmodel.experiment.output import comparison_page
-from seqmodel.experiment.plan import Cell, Plan, Source, Variant
+from seqmodel.experiment.plan import Cell, Plan, Range, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
 from seqmodel.model.sequence import ParameterCounts
-from seqmodel.training.space import Range
 
 LENGTHS = np.full(30, 10)
 PIECES = np.random.default_rng(5).normal(20, 2, 30)
@@ -136,7 +135,7 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
 
 
 def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_path):
-    """Guards against a verdict on models that were not trained to their end, or with any rate."""
+    """Guards against a verdict on models that were not trained to completion, or with any rate."""
     gru, lstm, tanh = CLOSE.outcomes
     stopped = replace(lstm.seeds[0], ended="no better for 2 epochs")
     worse = {**gru.seeds[0].metrics[-1], "valid_nats_per_frame": 9.0}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqmodel.experiment.differences import behind_the_first
+from seqmodel.experiment.results import behind_the_first
 
 OF_PIECES, OF_RUNS = 0.1, 0.05
 """Deviation of a model's nats per frame from piece to piece, and of a run's on a piece."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,9 +59,17 @@ def write_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Path
     return write
 
 
+class Player(Chrome):
+    """A browser for pages that play, which begin once their model is ready."""
+
+    def open(self, page: Path, **options: Any) -> None:
+        super().open(page, **options)
+        self.wait("typeof page === 'object' || document.querySelector('#status').value")
+
+
 @pytest.fixture(scope="module")
 def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    browser = Chrome(tmp_path_factory.mktemp("profile"))
+    browser = Player(tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
 

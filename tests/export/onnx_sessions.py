@@ -9,9 +9,8 @@ import torch
 
 from seqmodel.config import Config
 from seqmodel.export.onnx.model import export_graph
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, with_onsets
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.onsets import with_onsets
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.folder import Run
 

@@ -8,8 +8,8 @@ from onnx_sessions import Session, heard, run_of
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.model.sound.known import unpacked
-from seqmodel.outputs.logistic.sample_wise import fine_share
+from seqmodel.model.sound.steering import unpacked
+from seqmodel.outputs.logistic import fine_share
 from seqmodel.sampling.sampler import Sampler
 
 SAMPLE_WISE = {"model": "sample-wise", "components": 3}

@@ -12,13 +12,13 @@ import pytest
 from onnx_sessions import Session, music_frames, run_of
 
 import seqmodel
+from seqmodel import export
 from seqmodel.errors import SeqmodelError
-from seqmodel.export import registry
 from seqmodel.export.onnx.model import export_graph
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 
-README = Path(registry.__file__).with_name("README.md")
+README = Path(export.__file__).with_name("README.md")
 SOUND = AudioFrames(8000, 10, 20, "int16", mean=0.001, deviation=0.11)
 RUNS = {
     "music": (music_frames(onsets=True), {"model": "tied", "echo": True, "end": True}),

@@ -4,17 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from chrome import Chrome
 
-from seqmodel import units
-from seqmodel.export.page.steps import step_script, weight_name
-from seqmodel.model import echo
-from seqmodel.report.page.document import resource
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.run.calls import Arena, step_call
+from seqmodel.kernels.run.signature import Array, Signature
+from seqmodel.model.encoder import CompiledInputs, Inputs, Past, WindowEncoder
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.units import UNITS, zoo
-from seqmodel.units.language import Weight
 
 pytestmark = pytest.mark.usefixtures("silent_console")
 
@@ -101,84 +98,32 @@ def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, m
     assert ours != drawn(chrome, 3, 0, 1.0)
 
 
-def test_the_echo_is_that_of_the_model(chrome: Chrome, tmp_path: Path, make_run, write_page):
-    """Over more frames than are remembered, with long passages that come back, some changed."""
-    run = make_run(tmp_path, model="tied", unit="tanh", hidden=2)
+class Doubled(WindowEncoder):
+    """An encoder that is not the package's: the unit reads twice the previous frame."""
+
+    def inputs(self, past: Past) -> Inputs:
+        return Inputs(2 * past.numbers)
+
+    def compiled(self, arena: Arena) -> CompiledInputs:
+        kept, x = arena.take(self.input_size), arena.take(self.input_size)
+        call = step_call(DOUBLED, write_doubled, N=self.input_size, kept=kept, x=x)
+        return CompiledInputs(kept, x, [call])
+
+
+DOUBLED = Signature("doubled", ("N",), (Array("kept", ("N",)), Array("x", ("N",))))
+
+
+def write_doubled(e: Emitter, f: dict) -> None:
+    with e.loop(0, f["N"]) as n:
+        value = e.builder.load(e.offset(f["kept"], n), typ=e.real)
+        e.builder.store(e.builder.fadd(value, value), e.offset(f["x"], n))
+
+
+def test_an_encoder_of_ones_own_plays(chrome: Chrome, tmp_path: Path, make_run, write_page):
+    run = make_run(tmp_path, unit="gru", output="bernoulli")
+    plain = sampled(run, 1, 0, 1)
+    run.model.encoder = Doubled(88)
+    run.model.unit.backend = "reference"  # as a run may have been trained
     chrome.open(write_page(run))
-    random = np.random.default_rng(4)
-    theme, line = random.integers(4, size=60), []
-    while len(line) < 4400:
-        line += [*theme[random.integers(20) :], *random.integers(4, size=random.integers(9))]
-    line[4060:4140] = line[3860:3940]  # one that lasts while place 4095 is followed by place 0
-    memory, expected = echo.start_memory(1, 88, torch.device("cpu")), []
-    for note in line:
-        frame = torch.zeros(1, 88)
-        frame[0, note] = 1
-        memory = echo.remember(memory, frame)
-        followed, length = echo.followed(memory, 88)
-        expected.append([int(length), int(followed.int().argmax()) if length else -1])
-    ours = chrome.run(
-        f"""(() => {{
-          const echo = new Echo();
-          return {[*map(int, line)]}.map((note) => {{
-            const frame = new Float64Array(88);
-            frame[note] = 1;
-            echo.remember(frame);
-            const {{ length, frame: followed }} = echo.followed();
-            return [length, followed ? followed.indexOf(1) : -1];
-          }});
-        }})()"""
-    )
-    assert ours == expected
-    assert {length for length, _ in ours} == {*range(33)}
-
-
-STEPS = 6
-
-
-@pytest.mark.parametrize(
-    ("gate_activation", "activation", "bias"),
-    [("sigmoid", "tanh", True), ("hard-sigmoid", "relu", False), ("sigmoid", "sigmoid", True)],
-)
-def test_every_unit_computes_what_its_equations_say(
-    chrome: Chrome, tmp_path: Path, gate_activation: str, activation: str, bias: bool
-):
-    """The script of each, run in the browser, against the specification in float64."""
-    chosen = {"gate_activation": gate_activation, "activation": activation}
-    made, scripts, told, expected = {}, [], [], []
-    for name in (*UNITS, *zoo(), MINE):
-        torch.manual_seed(len(made))
-        unit = units.make(name, 5, 4, backend="reference", bias=bias, **chosen).double()
-        with torch.no_grad():
-            for weight in unit.parameters():
-                weight.normal_()
-        x = torch.randn(STEPS, 1, 5, dtype=torch.float64)
-        weights = {
-            weight_name(Weight(term, gate)): (w.t() if term in "WU" else w).flatten().tolist()
-            for gate, terms in unit.gates().items()
-            for term, w in terms.items()
-            if w is not None
-        }
-        made[name] = unit
-        scripts.append(step_script(unit.spec, bias=bias, **chosen))
-        told.append([weights, x[:, 0].tolist()])
-        with torch.no_grad():
-            expected.append(unit(x)[0][:, 0].tolist())
-    page = tmp_path / "units.html"
-    script = resource("seqmodel.export.page", "unit.js")
-    page.write_text(
-        f"<!DOCTYPE html><link rel=icon href='data:,'><script>{script}\nconst UNITS = ["
-        f"{','.join(scripts)}];\nconst TOLD = {told};\n</script>",
-        "utf-8",
-    )
-    chrome.open(page)
-    ours = chrome.run(
-        """TOLD.map(([weights, inputs], k) => {
-          const arrays = Object.fromEntries(
-            Object.entries(weights).map(([name, some]) => [name, Float64Array.from(some)]));
-          const layer = new Layer(UNITS[k], 4, arrays, 1);
-          return inputs.map((x) => [...layer.step(0, x)]);
-        })"""
-    )
-    for name, found, right in zip(made, ours, expected, strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12, err_msg=name)
+    ours = drawn(chrome, 1, 0, 1)
+    assert ours == sampled(run, 1, 0, 1) != plain

@@ -11,11 +11,13 @@ import torch
 from chrome import Chrome
 
 from seqmodel.config import resolve
+from seqmodel.errors import UsageError
+from seqmodel.export.page.render import export_page
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.sound.known import nothing_known
-from seqmodel.model.sound.steering import NODES
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sound.steering import NODES, no_statistics
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
@@ -31,20 +33,26 @@ def make_run(folder: Path, *, rate: int = 8000, dtype: str = "int16", **options)
     settings = {"data": str(folder / "data"), "model": "sample-wise", "hidden": 8, **options}
     config = with_sizes(resolve(settings, presets=AUDIO.presets), frame)
     model, draw = build_model(config, frame), torch.Generator().manual_seed(2)
-    known = nothing_known(model.encoder.predictors.told_stages)
+    if config.model == "sample-wise":
+        steer(model, draw)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=draw))
+            if name == "output.ending.bias":
+                weight.sub_(4.5)
+    return Run(config, frame, 3, FRAMES, folder=folder, model=model.eval())
+
+
+def steer(model: SequenceModel, draw: torch.Generator) -> None:
+    """To what no training split is like."""
+    known = no_statistics(model.encoder.predictors.reported_coefficients)
     random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
     ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
     known = known._replace(
         share=0.3, usual=4.0, sharpest=900.0, pushes=0.1 * random[2] - 0.05, voices=random[3],
         ranges=ranges.repeat_interleave(known.ranges.shape[1] // 2, 1),
     )  # fmt: skip
-    with torch.no_grad():
-        model.encoder.known.copy_(known.packed())
-        for name, weight in model.named_parameters():
-            weight.add_(0.3 * torch.randn(weight.shape, generator=draw))
-            if name == "output.ending.bias":
-                weight.sub_(4.5)
-    return Run(config, frame, 3, FRAMES, folder=folder, model=model.eval())
+    model.encoder.known.copy_(known.packed())
 
 
 def sampled(run: Run, seed: int, number: int = 0, temperature: float = 1.0) -> list[int]:
@@ -58,6 +66,7 @@ MODELS = {
     "default": {"unit": "gru"},
     "ends": {"unit": "lstm", "layers": 2, "end": True, "steering": 0.0},
     "three samples a pitch step": {"unit": "mgu", "rate": 44_100},
+    "frame-wise": {"unit": "gru", "model": "frame-wise", "output": "gaussian"},
     "mu-law": {"unit": "tanh", "dtype": "mu-law", "end": True},
 }
 
@@ -77,7 +86,7 @@ def test_the_same_seed_gives_the_same_samples(chrome: Chrome, tmp_path: Path, wr
               for (let ended = false; !ended && samples.length < {10 * FRAMES};) {{
                 const next = page.model.draw({temperature});
                 ended = next.ended;
-                samples.push(next.frame[0] * 32768);
+                samples.push(...next.frame.map((sample) => sample * 32768));
               }}
               return samples;
             }})()"""
@@ -165,3 +174,17 @@ def test_where_it_is_drawn_too_slowly_more_is_drawn_ahead(chrome: Chrome, tmp_pa
     chrome.wait(f"{STATUS}.startsWith('Playing slowly') && page.player.cushion >= 8")
     chrome.click("#play")
     assert chrome.run("page.player.position % page.player.block") == 0
+
+
+def test_a_draw_whose_noise_no_page_knows_is_refused(tmp_path: Path):
+    run = make_run(tmp_path / "run", unit="gru", model="frame-wise", output="gaussian")
+    own = type("Cubed", (type(run.model.output),), {"split": lambda self, u: (u[:1], u[1:] ** 3)})
+    run.model.output.__class__ = own
+    with pytest.raises(UsageError, match="run has the output gaussian"):
+        export_page(run)
+
+
+def test_an_output_without_a_compiled_draw_is_refused(tmp_path: Path):
+    run = make_run(tmp_path / "run", unit="gru", model="frame-wise", output="logistic")
+    with pytest.raises(UsageError, match="run has the output logistic"):
+        export_page(run)

@@ -71,7 +71,7 @@ for name in features:
         features[name] = False
 binding.get_host_cpu_features = lambda: features
 from seqmodel.kernels.code import emit
-assert emit._BYTES == {width}, emit._BYTES
+assert emit.HOST.vector_bytes == {width}, emit.HOST.vector_bytes
 sys.exit(pytest.main(sys.argv[1:]))
 """
 

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from calling import call_main
 from third_medium import DNA, LETTERS, Letters
 
-from seqmodel.cli.media_options import options_of, with_media_options
+from seqmodel.cli.options import options_of, with_media_options
 from seqmodel.data import batches
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare

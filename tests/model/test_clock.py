@@ -16,7 +16,8 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.clock import DIGITS, KEPT, ODDS_SCALE, SOON, Clock
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.sampling.sampler import CHUNK, Sampler, _draw_plainly
+from seqmodel.sampling.plain import plain_sampler
+from seqmodel.sampling.sampler import CHUNK, Sampler
 
 LENGTHS = [12, 30, 30, 33, 40]
 
@@ -81,30 +82,21 @@ def pieces(frames, batch, size):
 
 
 def test_the_metre_is_told_by_digits_of_the_number_of_frames():
-    """Beside what is told of the end, and in pieces of any length."""
-    own = clock(LENGTHS, metre=True)
-    table, told = own.table(), own.rows(torch.arange(300))
-    digits = [[int(d) for d in f"{t % 2**DIGITS:0{DIGITS}b}"[::-1]] for t in range(300)]
-    assert told[:, :DIGITS].tolist() == digits
-    assert len(table) == 128  # 80 rows, up to a multiple of 64
+    """Beside what is told of the end, or alone."""
+    table = clock(LENGTHS, metre=True).table()
+    digits = [[int(d) for d in f"{t % 2**DIGITS:0{DIGITS}b}"[::-1]] for t in range(128)]
+    assert table[:, :DIGITS].tolist() == digits  # 80 rows, up to a multiple of 64
     assert torch.equal(table[:80, DIGITS:], clock(LENGTHS).table())
-    assert torch.equal(told[128:192], table[64:])
     alone = Clock(end=False, metre=True)
     alone.start_at(np.array(LENGTHS))
-    assert alone.table().shape == (64, DIGITS)
-    assert torch.equal(alone.rows(torch.arange(300)), told[:, :DIGITS])
+    assert alone.table().tolist() == digits[:64]
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain"])
 @pytest.mark.parametrize("metre", [False, True])
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("onsets", [False, True])
-def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre, plain, monkeypatch):
+def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre):
     """In one window, in windows with a carry, and frame by frame; beyond the table's rows."""
-    if plain:
-        monkeypatch.setattr(
-            "seqmodel.kernels.device.unsupported_reason", lambda tensors: "elsewhere"
-        )
     encoder = NoteEncoder(13, onsets=onsets, echo=echo, clock=clock([9, 10], metre=metre))
     table, last = encoder.clock.table(), 63 if metre else 19
     frames = pieces(70, 2, 13 * (1 + onsets))
@@ -143,8 +135,8 @@ def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, me
     prime = pieces(7, 1, 88)[:, 0].numpy()
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        start = sampler.double, sampler.after(prime)
-        plain, _ = next(_draw_plainly(*start, Uniforms(3), CHUNK, 1.0, 0))
+        draws = plain_sampler(sampler.double, CHUNK, 1.0)
+        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
     assert ended == clock
     np.testing.assert_array_equal(compiled, plain)
 

@@ -1,18 +1,19 @@
-"""The echo: against a brute-force definition, and compiled against plain."""
+"""The echo: its text, run by Python and compiled, against a brute-force definition."""
 
 import numpy as np
 import pytest
 import torch
+from texts import compiled
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS, followed, remember, start_memory
-from seqmodel.model.echo_kernel import compiled_echoes
+from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS, memory_size, remember, words_of
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.sampling.sampler import CHUNK, Sampler, _draw_plainly
+from seqmodel.sampling.plain import plain_sampler
+from seqmodel.sampling.sampler import CHUNK, Sampler
 
 SIZES = pytest.mark.parametrize("size", [1, 63, 88, 129, 176])
 
@@ -38,54 +39,47 @@ def by_hand(heard):
     return best, after
 
 
+def listened(frames, text):
+    """(length, what followed or None) after each of a piece's frames (T, size); its memory."""
+    size, found = frames.shape[1], []
+    words, memory = words_of(size), np.zeros(memory_size(size), np.int64)
+    runs, kept = memory[1:], memory[1 + REACH_BACK :].reshape(REACH_BACK, words)
+    for frame in frames:
+        end = text(frame=frame, memory=memory, size=size, words=words)
+        bits = kept[(end + 1) % REACH_BACK, :, np.newaxis] >> np.arange(64) & 1
+        found.append((runs[end], bits.ravel()[:size].tolist()) if end >= 0 else (0, None))
+    return found, memory
+
+
+def compiled_text(size):
+    """`remember`, compiled."""
+    example = {"frame": np.zeros(size), "memory": np.zeros(1, np.int64), "size": size}
+    run = compiled(remember, example, words=words_of(size))
+    return lambda words, **given: run(**given)
+
+
 @SIZES
 def test_what_followed_is_found_where_the_definition_finds_it(size):
     """Guards against finding the frame itself, the next, an older stretch or a bit of the next."""
-    frames = pieces(70, 2, size)
-    for piece in range(2):
-        memory = start_memory(1, size, torch.device("cpu"))
-        for t in range(len(frames)):
-            memory = remember(memory, torch.from_numpy(frames[t, piece : piece + 1]))
-            after, length = followed(memory, size)
-            best, expected = by_hand([f.tolist() for f in frames[: t + 1, piece]])
-            assert int(length) == best
-            assert after[0].tolist() == ([False] * size if expected is None else expected)
-
-
-@SIZES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
-def test_compiled_echoes_are_the_plain_ones(size, dtype):
-    frames = torch.from_numpy(pieces(90, 3, size, kinds=4, seed=1)).to(dtype)
-    plain = memory = start_memory(3, size, torch.device("cpu"))
-    first = compiled_echoes(frames[:37], memory)
-    second = compiled_echoes(frames[37:], first[2])
-    assert torch.equal(memory, start_memory(3, size, torch.device("cpu")))  # unchanged
-    for t, frame in enumerate(frames):
-        plain = remember(plain, frame)
-        after, length = followed(plain, size)
-        compiled = first if t < 37 else second
-        assert torch.equal(compiled[0][t % 37 if t < 37 else t - 37], after.to(dtype))
-        assert torch.equal(compiled[1][t if t < 37 else t - 37], length[:, 0].to(dtype))
-    assert torch.equal(second[2], plain)
+    for piece in pieces(70, 2, size).swapaxes(0, 1):
+        expected = [by_hand(piece[: t + 1].tolist()) for t in range(len(piece))]
+        ours, memory = listened(piece, compiled_text(size))
+        plain, same = listened(piece, remember)
+        assert ours == plain == expected
+        assert (memory == same).all()
 
 
 def test_frames_too_far_back_are_forgotten():
     """Guards the ring buffer: an overwritten frame must not be found, nor a run beyond it."""
-    frames = torch.zeros(REACH_BACK + 60, 1, 8, dtype=torch.float64)
-    numbers = torch.arange(len(frames)) % 200 + 1  # recurs after 200 frames
-    frames[:, 0] = (numbers.unsqueeze(1) >> torch.arange(8)) & 1
+    numbers = np.arange(REACH_BACK + 60) % 200 + 1  # recurs after 200 frames
+    frames = (numbers[:, np.newaxis] >> np.arange(8) & 1).astype(float)
     frames[20] = 0  # recurs once with the first just within reach, then just out of reach
     for again, known in ((20 + REACH_BACK - 1, 1), (20 + REACH_BACK, 0)):
-        piece = frames[: again + 1].clone()
+        piece = frames[: again + 1].copy()
         piece[again] = 0
-        after, length, memory = compiled_echoes(piece, start_memory(1, 8, torch.device("cpu")))
-        assert int(length[again]) == known
-        assert torch.equal(after[again, 0], known * frames[21, 0])
-        assert int(length[again - 1]) == LONGEST
-        plain = start_memory(1, 8, torch.device("cpu"))
-        for frame in piece:
-            plain = remember(plain, frame)
-        assert torch.equal(plain, memory)
+        found, _ = listened(piece, compiled_text(8))
+        assert found[again] == ((1, frames[21].tolist()) if known else (0, None))
+        assert found[again - 1][0] == LONGEST
 
 
 @pytest.mark.parametrize("onsets", [False, True])
@@ -109,22 +103,6 @@ def test_notes_read_whether_they_sounded_then(onsets):
                 if onsets:
                     expected += [after[notes + n] * k for k in known]
                 assert told[t, piece, n].tolist() == expected
-
-
-@pytest.mark.parametrize("onsets", [False, True])
-def test_plain_inputs_are_the_compiled_ones(onsets, monkeypatch):
-    """The plain ones serve devices without compiled code."""
-    encoder = NoteEncoder(30, onsets=onsets, echo=True)
-    frames = torch.from_numpy(pieces(20, 2, 30 * (1 + onsets), seed=5))
-    past = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
-    compiled = encoder.encode(frames, past)
-    one = encoder.inputs(compiled.last)
-    assert torch.equal(one.x[:, -encoder.beside_size :], one.beside)
-    monkeypatch.setattr("seqmodel.kernels.device.unsupported_reason", lambda tensors: "elsewhere")
-    plain = encoder.encode(frames, past)
-    assert torch.equal(plain.inputs, compiled.inputs)
-    assert torch.equal(plain.last.memory, compiled.last.memory)
-    assert torch.equal(encoder.inputs(plain.last).x, one.x)
 
 
 def test_appending_frames_one_by_one_equals_encoding_them():
@@ -151,8 +129,8 @@ def test_compiled_and_plain_sampling_read_the_same_echo(output):
     sampler = Sampler(model)
     compiled, _ = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        start = sampler.double, sampler.after(prime)
-        plain, _ = next(_draw_plainly(*start, Uniforms(3), CHUNK, 1.0, 0))
+        draws = plain_sampler(sampler.double, CHUNK, 1.0)
+        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
     np.testing.assert_array_equal(compiled, plain)
     other, _ = next(sampler.draw(Uniforms(3), prime=prime[:-1]))
     assert not np.array_equal(other[: len(plain)], plain[: len(other)])

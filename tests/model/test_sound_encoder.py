@@ -14,23 +14,23 @@ from seqmodel.kernels.run.calls import Arena, CallFields
 from seqmodel.model.encoder import Past
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.kernel import compiled_inputs
-from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import FULL, SAMPLE, predictors_at, residual
+from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 CPU = torch.device("cpu")
-FAINT, OUTSIDE = 1e-9, 0.1
+OFFSET, OUTSIDE = 1e-9, 0.1
 
 
 def known_at(rate):
     """Steering that differs from node to node and stage to stage; `voice` is sharper at times."""
-    random, M = np.random.default_rng(7), predictors_at(rate).told_stages
+    random, M = np.random.default_rng(7), predictors_at(rate).reported_coefficients
     pushes, voices = random.uniform(-0.5, 0.5, (2, 16))
     low = random.uniform(-0.6, 0, (16, M))
     ranges = np.concatenate([low, low + random.uniform(0.1, 0.8, (16, M))], 1)
     tables = pushes, 0 * pushes, voices, 0 * voices, ranges
-    return Known(0.2, 4.0, 200.0, 1.5, *map(torch.from_numpy, tables))
+    return TrainingStatistics(0.2, 4.0, 200.0, 1.5, *map(torch.from_numpy, tables))
 
 
 def start(rate, B):
@@ -59,7 +59,7 @@ def lattice_by_hand(x, order, forget):
 
 def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, pitch):
     """The anchor and its level, full scale 1, from the formulas of `steering`."""
-    known, (peak, share, echo), M = known_at(rate), pitch, predictors_at(rate).told_stages
+    known, (peak, share, echo), M = known_at(rate), pitch, predictors_at(rate).reported_coefficients
     table = np.column_stack([known.pushes, known.ranges]).T
     row = [np.interp(min(math.log2(loud), 15), np.arange(16), column) for column in table]
     push, low, high = row[0], np.array(row[1 : 1 + M]), np.array(row[1 + M :])
@@ -72,7 +72,7 @@ def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, pitch):
 
 def features_by_hand(samples, rate, orders, lags, step):
     """The features after each sample of one piece (T,), from the definitions."""
-    x = samples * 32768 + FAINT
+    x = samples * 32768 + OFFSET
     T, times = len(x), (0.010, 0.003, 0.025, 0.0625)
     lattices = [
         lattice_by_hand(x, order, forgetting(rate, time))
@@ -217,7 +217,7 @@ def test_a_piece_is_left_at_its_own_end():
     assert torch.isfinite(whole.inputs).all()
     samples = frames.transpose(1, 2).reshape(60, B)
     heard = torch.cat([begin.numbers.T, samples[:-1]])
-    plain = heard_plainly(encoder.predictors, nothing_known(16), heard, begin.memory, S * lengths)
+    plain = heard_plainly(encoder.predictors, no_statistics(16), heard, begin.memory, S * lengths)
     torch.testing.assert_close(plain[1], whole.last.memory, rtol=1e-8, atol=1e-6)
     for piece, length in enumerate(lengths.tolist()):
         alone = Past(*(part[piece : piece + 1] for part in begin))
@@ -374,7 +374,7 @@ def _heard(encoder, encoded):
     predictors = encoder.predictors
     parts = encoded.last.memory.split(list(predictors.sizes.values()), 1)
     line = dict(zip(predictors.sizes, parts, strict=True))[SAMPLE]
-    return (line[:, -16:].flip(1) - FAINT).round(decimals=6)
+    return (line[:, -16:].flip(1) - OFFSET).round(decimals=6)
 
 
 def test_noise_keeps_to_the_grid():
@@ -391,7 +391,7 @@ def test_noise_keeps_to_the_grid():
 
 def test_levels_under_noise_are_those_of_what_is_to_be_predicted():
     """Guards against levels that noise raises: all that follows would seem soft, and would fade."""
-    predictors, known = predictors_at(8000), nothing_known(16)
+    predictors, known = predictors_at(8000), no_statistics(16)
     memory = predictors.start_memory(known.usual, 2, CPU)
     samples = voice(900, 2)
     noise = torch.from_numpy(np.random.default_rng(1).normal(0, 0.6, (900, 2)))

@@ -14,8 +14,8 @@ from seqmodel.data.dataset import Split
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.sound import survey as surveys
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.known import nothing_known
 from seqmodel.model.sound.predictors import FULL, Loudness, Period, Reflections, predictors_at
+from seqmodel.model.sound.steering import no_statistics
 from seqmodel.model.sound.survey import corrected, survey
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
@@ -56,7 +56,7 @@ def slopes_of(density):
 
 def told_of(pieces):
     """The features of every eighth sample of all pieces, end to end, by kind."""
-    predictors, known = predictors_at(8000), nothing_known(16)
+    predictors, known = predictors_at(8000), no_statistics(16)
     line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
     told, _ = heard_plainly(predictors, known, line, predictors.start_memory(known.usual, 1, CPU))
     return {f: told[::8, 0, columns].numpy() for f, columns in predictors.columns.items()}

@@ -12,7 +12,7 @@ from scores import assert_compiled_draws_are_plain, both, compiled, plain, relat
 from seqmodel.data.dataset import Split
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.outputs.categorical.specification import CategoricalOutput
+from seqmodel.outputs.categorical import CategoricalOutput
 from seqmodel.outputs.protocol import Window
 
 H, S = 9, 3

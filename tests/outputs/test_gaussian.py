@@ -14,8 +14,8 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 from seqmodel.kernels.code.emit import INT, POINTER
 from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
-from seqmodel.outputs.samples.blocks import choose
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
+from seqmodel.outputs.samples import choose
 
 H, F, K, C = 7, 4, 5, 6
 MEAN, DEVIATION = 0.01, 0.08

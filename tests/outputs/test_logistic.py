@@ -9,7 +9,7 @@ from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
 from scores import ScoreOf, assert_any_dimensions, plain, score_of_weights
 
-from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
+from seqmodel.outputs.block_logistic import WIDTH, DiscretisedLogisticOutput
 
 H, F, K, C = 5, 3, 4, 6
 MEAN, DEVIATION = 0.01, 0.08

@@ -6,10 +6,10 @@ import torch
 
 from seqmodel.data.dataset import Split
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model
-from seqmodel.outputs.samples import blocks as sample_blocks
+from seqmodel.outputs import samples as sample_blocks
 
 F, C = 3, 7
 LENGTHS = (5, 1, 12, 2, 40, 1, 1, 8)

@@ -15,8 +15,9 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.bernoulli.specification import TiedBernoulliOutput
 from seqmodel.outputs.note_unit import specification
+from seqmodel.outputs.note_unit.inputs import notes_below
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput, note_inputs
-from seqmodel.outputs.notes.below import below_size, notes_below
+from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.onsets import as_drawn
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units import UNITS, make

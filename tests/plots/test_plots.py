@@ -9,7 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
+from seqmodel.media.music.inspection import piano_roll_png, plot_note_frequencies
 from seqmodel.plots import ACCENT, DARK, PRIMARY, plot_learning_curve
 
 

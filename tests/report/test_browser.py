@@ -12,10 +12,10 @@ from chrome import Chrome
 
 from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.output import write_results
-from seqmodel.experiment.plan import Plan, sources_of, variants_of
+from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.experiment.worker import Worker
-from seqmodel.media.pictures import Box, Level, Picture, Shades
+from seqmodel.media.definitions import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.parts import (
     Cloud,
@@ -34,7 +34,6 @@ from seqmodel.report.page.parts import (
     Table,
 )
 from seqmodel.report.page.render import render
-from seqmodel.training.space import default_space
 
 SECONDS, RATE = 3.0, 44_100
 
@@ -299,8 +298,7 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
 """The contrast of every visible text, as WCAG 2 defines it."""
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 390, 1280])
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (390, False), (1280, False)])
 def test_a_comparison_can_be_read_anywhere(chrome: Chrome, compared: Path, width: int, dark: bool):
     """Guards against tables that widen the page on a phone, and text too pale in the dark."""
     chrome.open(compared, width=width, dark=dark)

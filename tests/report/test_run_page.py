@@ -15,10 +15,9 @@ from seqmodel.errors import UsageError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
-from seqmodel.report.drawing import draw
 from seqmodel.report.origin import version
 from seqmodel.report.page.parts import Curves, Samples, Table
-from seqmodel.report.run_page import run_page
+from seqmodel.report.run_page import draw, run_page
 from seqmodel.report.subjects import load_subjects, names_of, score
 from seqmodel.runs import folder as runs
 from seqmodel.runs.folder import load_run

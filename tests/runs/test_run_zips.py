@@ -79,7 +79,7 @@ def test_a_zip_of_a_run_is_read(make, run, rolls):
 )
 def test_another_name_is_refused(make, name):
     """Guards against paths that lead elsewhere, and against files that nobody expects."""
-    refused(make((name, b"x")), "is no zip that `seqmodel export` wrote: it holds '")
+    refused(make((name, b"x")), "is not a zip that `seqmodel export` wrote: it holds '")
 
 
 def test_a_name_is_compared_beyond_its_zero_byte(make):
@@ -204,7 +204,7 @@ def test_a_changed_byte_changes_nothing_or_is_refused(make, weights, run, rolls)
 def test_what_is_no_zip_is_no_run(tmp_path, content):
     path = tmp_path / "run.zip"
     path.write_bytes(content)
-    refused(path, "is no run: name a run folder, or a zip that `seqmodel export` wrote")
+    refused(path, "is not a run: name a run folder, or a zip that `seqmodel export` wrote")
 
 
 def test_a_pipe_does_not_block(tmp_path):

@@ -9,7 +9,7 @@ import torch
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.music.comparison import MusicComparison
+from seqmodel.media.music.evaluation import MusicComparison
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.comparison import compare_samples
 from seqmodel.sampling.sampler import Sampler

@@ -92,8 +92,8 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
             for layer in model.layers():
                 layer.backend = backend
             sampler = Sampler(model, temperature=temperature)
+            assert sampler.is_compiled == (backend == "cpu")
             chunks = sampler.draw(Uniforms(3, 1), prime=prime)
-            assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_draw_plainly")
             drawn.append(list(islice(chunks, 2)))
         for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
             np.testing.assert_array_equal(ours, plain)
@@ -134,7 +134,7 @@ def test_compiled_and_plain_sampling_strike_and_hold_the_same(notes, end):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
-@pytest.mark.parametrize("hidden", [1, 3, 8, 13, 17, 24, 25, 36])
+@pytest.mark.parametrize("hidden", [1, 8, 13, 25])
 @pytest.mark.parametrize("unit", ["lstm", "gru"])
 def test_any_hidden_size_and_either_type_of_weights(make_config, monkeypatch, unit, hidden, dtype):
     """Products of all widths, across panel borders: panels of float32 weights are wider."""

@@ -61,8 +61,7 @@ def plainly(model, *args, **options):
     model = copy.deepcopy(model)
     for layer in model.layers():
         layer.backend = "reference"
-    chunks = sample.Sampler(model).draw(Uniforms(3, 1))
-    assert chunks.gi_code.co_name == "_draw_plainly"
+    assert not sample.Sampler(model).is_compiled
     return draw(model, *args, **options)
 
 
@@ -128,7 +127,7 @@ def test_compiled_and_plain_sampling_draw_the_same(kind, unit, layers):
 @kinds
 @pytest.mark.parametrize(
     ("frame_size", "context", "components"),
-    [(1, 1, 1), (1, 9, 8), (8, 8, 8), (5, 3, 11), (9, 20, 1), (2, 57, 11), (17, 2, 11)],
+    [(1, 1, 1), (8, 8, 8), (9, 20, 1), (2, 57, 11), (17, 2, 11)],
 )
 def test_any_sizes(kind, frame_size, context, components):
     """Vectors that are full, partial or a single number.

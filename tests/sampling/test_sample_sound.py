@@ -12,7 +12,7 @@ from seqmodel.config import resolve
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model
-from seqmodel.model.sound.known import Known
+from seqmodel.model.sound.steering import TrainingStatistics
 from seqmodel.sampling import sampler as sample
 
 
@@ -25,7 +25,7 @@ def make_model(frame_size, *, end, unit="gru", layers=1, log_scale=-1.0):
     output = model.output
     pushes, voices = torch.rand(2, 16, dtype=torch.float64) - 0.5
     ranges = torch.rand(16, 32, dtype=torch.float64) - 0.5 + torch.linspace(0, 0.4, 32)
-    known = Known(0.4, 2.0, 50.0, 1.0, pushes, pushes, voices, voices, ranges)
+    known = TrainingStatistics(0.4, 2.0, 50.0, 1.0, pushes, pushes, voices, voices, ranges)
     model.encoder.known.copy_(known.packed())
     with torch.no_grad():
         output.linear.weight.mul_(5 if log_scale > -2 else 0.02)

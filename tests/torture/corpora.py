@@ -9,7 +9,7 @@ import numpy as np
 import soundfile
 
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.writing import midi_bytes
 
 PIECES = {"train": 4, "valid": 2, "test": 1}
 SMALL = ("--hidden", 4, "--epochs", 2, "--batch-size", 2)

@@ -11,18 +11,19 @@ from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.experiment import search
+from seqmodel.experiment.search import paper_rates
+from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import with_sizes
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training import loop, search
+from seqmodel.training import loop
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.state import CARRY, Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import paper_rates
 
 OUTPUTS = ["gaussian", "logistic"]
 both = pytest.mark.parametrize("output", OUTPUTS)

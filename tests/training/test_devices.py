@@ -8,8 +8,8 @@ from seqmodel.model.build import build_model
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, load_run
 from seqmodel.training.loop import train_run
-from seqmodel.training.noise import weight_noise
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.update import weight_noise
 
 CUDA = torch.device("cuda")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -17,7 +17,7 @@ from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
@@ -106,7 +106,7 @@ def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls,
     assert scores.nats_per_frame == pytest.approx(nats, rel=1e-5)
 
 
-@pytest.mark.parametrize("truncate", [2, 7, 30, 100])
+@pytest.mark.parametrize("truncate", [7, 30])
 def test_windows_carry_the_state(tmp_path, make_config, train, dataset, truncate):
     """At a learning rate of 0 the loss is that of whole pieces; a state that is lost shows."""
     options = {"epochs": 1, "learning_rate": 0.0, "unit": "lstm", "seed": 5}

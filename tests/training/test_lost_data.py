@@ -6,8 +6,7 @@ import shutil
 import pytest
 import torch
 
-from seqmodel.data.dataset import open_dataset
-from seqmodel.data.shard import LostError
+from seqmodel.data.dataset import LostError, open_dataset
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.experiment.worker import Worker

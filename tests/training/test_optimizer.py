@@ -13,9 +13,8 @@ from seqmodel.kernels.device import one_thread
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training.loop import Trainer
-from seqmodel.training.noise import weight_dropout, weight_noise
 from seqmodel.training.optimizer import Average, make_optimizer, rescale_gradient
-from seqmodel.training.update import window_loss
+from seqmodel.training.update import weight_dropout, weight_noise, window_loss
 
 
 class Spy:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqmodel.training.pace import Pace
+from seqmodel.training.loop import Pace
 
 
 def test_the_first_update_does_not_count_towards_the_time_left():

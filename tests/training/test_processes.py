@@ -20,9 +20,9 @@ from seqmodel.data import batches
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.training.processes import (
     check_alike,
-    meeting,
+    rendezvous,
     started_before,
-    torchruns_meeting,
+    torchrun_rendezvous,
     tree_sum,
 )
 
@@ -59,7 +59,7 @@ class Peers:
 
     def train(self, size, config, folder, *, resume=False, stop_at=0, stopped_by=0):
         """Train a run on `size` of them; returns what each says."""
-        store = meeting()
+        store = rendezvous()
         order = {
             "size": size, "port": store.port, "config": config.to_json(), "data": config.data,
             "folder": str(folder), "resume": resume, "stop_at": stop_at, "stopped_by": stopped_by,
@@ -193,7 +193,7 @@ def test_parts_are_a_power_of_two_and_no_more_than_pieces(make_config):
 @pytest.fixture
 def agents(monkeypatch):
     """A store as torchrun's agents have it."""
-    store = meeting()
+    store = rendezvous()
     for name, value in (
         ("MASTER_ADDR", "127.0.0.1"),
         ("MASTER_PORT", str(store.port)),
@@ -216,8 +216,8 @@ def test_after_a_restart_processes_do_not_meet_the_dead():
 
         def met():
             # The first comes last: until then the others find only what the dead have left.
-            others = [team.submit(torchruns_meeting, rank, 3) for rank in (1, 2)]
-            return torchruns_meeting(0, 3), *(other.result() for other in others)
+            others = [team.submit(torchrun_rendezvous, rank, 3) for rank in (1, 2)]
+            return torchrun_rendezvous(0, 3), *(other.result() for other in others)
 
         before, after = met(), met()
     before[0].set("address", "of the dead")

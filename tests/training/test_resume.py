@@ -10,12 +10,12 @@ import torch
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.search import search
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
-from seqmodel.training.search import search
 from seqmodel.training.state import Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
 

@@ -17,7 +17,7 @@ from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model
 from seqmodel.model.sound import encoder as encoders
-from seqmodel.model.sound.known import unpacked
+from seqmodel.model.sound.steering import unpacked
 from seqmodel.model.sound.survey import corrected
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics

@@ -9,11 +9,10 @@ import torch
 from seqmodel.data import batches
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.build import build_model
-from seqmodel.runs.content import model_tensors
+from seqmodel.runs.checkpoint import model_tensors
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training.noise import weight_noise
 from seqmodel.training.state import TrainingState
-from seqmodel.training.update import window_loss
+from seqmodel.training.update import weight_noise, window_loss
 from seqmodel.units.module import Unit
 
 TIED = {"model": "tied", "unit": "gru", "hidden": 4, "learning_rate": 0.02}

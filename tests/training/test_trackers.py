@@ -15,9 +15,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from calling import call_ok
 
+from seqmodel.experiment.search import search
 from seqmodel.runs.folder import RUN_FOLDER, load_run, read_metrics
 from seqmodel.training.loop import Listener, train_run
-from seqmodel.training.search import search
 from seqmodel.training.tensorboard import tensorboard
 from seqmodel.training.trackers import followed
 

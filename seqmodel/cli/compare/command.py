@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import blaming, message, print_json, show
-from seqmodel.cli.completion import one_of, several_of
+from seqmodel.cli.help import one_of, several_of
 from seqmodel.cli.options import Json, Quiet
 from seqmodel.config import (
     PRESETS,
@@ -18,7 +18,6 @@ from seqmodel.config import (
     TRIALS,
     USUAL,
     Config,
-    field_types,
     read_config_file,
     search_of,
 )
@@ -26,9 +25,8 @@ from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
-    from seqmodel.experiment.plan import Plan, Source
+    from seqmodel.experiment.plan import Plan, Range, Source
     from seqmodel.experiment.progress import Status
-    from seqmodel.training.space import Range
 
 RESULTS = Path("results")
 usual, of_settings, of_search, of_run = (
@@ -164,9 +162,8 @@ def compare(
     given |= {"params": params} if params else {}
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
-        from seqmodel.experiment.finished import recall
-        from seqmodel.experiment.plan import Plan, sources_of, variants_of
-        from seqmodel.training.space import finals
+        from seqmodel.experiment.folder import recall
+        from seqmodel.experiment.plan import Plan, finals, sources_of, variants_of
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
         variants = variants_of(names, vary or [])
@@ -191,7 +188,7 @@ def compare(
     in_file = read_config_file(config) if config else {}
     plan, folder, text = blaming(Path(config or ""), in_file, begin)
     if text is None:
-        from seqmodel.experiment.processes import AGAIN
+        from seqmodel.experiment.folder import AGAIN
 
         with advising(AGAIN):
             text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
@@ -226,10 +223,10 @@ def _search(
     quick: bool,
 ) -> "tuple[str, dict[str, Range]]":
     """The search to make, and its space: the settings that it tries, and their ranges."""
-    from seqmodel.training.space import default_space, tuned
+    from seqmodel.experiment.plan import default_space, tuned
 
     of_preset = search_of({**file, **options}.get("preset", Config.preset))
-    tunes = dict(tuned(text, field_types) for text in tune)
+    tunes = dict(tuned(text) for text in tune)
     for given, option in ((options, "set for all"), (tunes, "tuned")):
         for name in varied:
             if name in given:
@@ -266,23 +263,21 @@ def _run(
     """Run what is left of an experiment and write its results; returns what is to be printed."""
     from seqmodel.cli.compare.live import shown
     from seqmodel.cli.progress import display
-    from seqmodel.experiment.artifacts import Artifacts
-    from seqmodel.experiment.finished import forget, remember
+    from seqmodel.experiment.folder import BEGIN, check_folder, forget, remember
     from seqmodel.experiment.jobs import Task, work
     from seqmodel.experiment.output import write_results
-    from seqmodel.experiment.place import BEGIN, check_place
-    from seqmodel.experiment.status import status_of
-    from seqmodel.experiment.studies import Studies, name_in, open_storage
+    from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
+    from seqmodel.experiment.worker import Artifacts
     from seqmodel.locks import held
     from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
     command = _command(storage)
-    check_place(folder)
+    check_folder(folder)
     given = Artifacts(artifacts)
-    meeting = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
+    opened = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
     with held(folder / BEGIN, wait=True):
-        studies = Studies.begin(meeting, name_in(meeting, folder, storage), plan)
+        studies = Studies.begin(opened, name_in(opened, folder, storage), plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             there = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
             message(f"{folder} keeps its {listed(there)}", quiet=quiet)
@@ -298,7 +293,7 @@ def _run(
     with display("writing tables and a page", quiet=quiet):
         text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):
-        now = Studies.begun(meeting, name_in(meeting, folder, storage))
+        now = Studies.begun(opened, name_in(opened, folder, storage))
         if now is not None and plan.differs(now.plan) is None:  # nobody has added to it
             remember(folder, plan, text, status_of(studies, folder), files)
     return text
@@ -317,7 +312,7 @@ def _command(storage: str | None) -> str:
 
 def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
     from seqmodel.cli.compare.live import status_lines, status_values
-    from seqmodel.experiment.finished import recall
+    from seqmodel.experiment.folder import recall
 
     finished = recall(out) if storage is None else None
     status = _status(out, storage) if finished is None else finished[1]
@@ -328,14 +323,13 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 
 
 def _status(out: Path, storage: str | None) -> "Status":
-    from seqmodel.experiment.place import holds_journal
-    from seqmodel.experiment.status import status_of
-    from seqmodel.experiment.studies import Studies, name_in, open_storage
+    from seqmodel.experiment.folder import holds_journal
+    from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
 
     if storage is None and not holds_journal(out):
         raise SeqmodelError(f"{out} holds no experiment")
-    meeting = open_storage(out, storage)
-    studies = Studies.begun(meeting, name_in(meeting, out, storage))
+    opened = open_storage(out, storage)
+    studies = Studies.begun(opened, name_in(opened, out, storage))
     if studies is None:
         raise SeqmodelError(f"{out.resolve().name} has not begun")
     return status_of(studies, out)

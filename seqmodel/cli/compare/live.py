@@ -27,7 +27,7 @@ def shown(
 
     def take(event: Event) -> None:
         whole.take(event)
-        counted, *news = whole.told(event)
+        counted, *news = whole.summary(event)
         if event.ended is None:
             lines.show(counted, *news)
         else:
@@ -79,7 +79,7 @@ class _Whole:
             return [counted]
         return [counted] if seconds is None else [counted, f"{clock(seconds)} left"]
 
-    def told(self, event: Event) -> list[str]:
+    def summary(self, event: Event) -> list[str]:
         """How many runs have ended, a run's progress or end, and how long the others will take."""
         figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
         counted, *left = self.news()
@@ -110,7 +110,7 @@ def _table(whole: _Whole) -> Iterator[tuple[Callable[[Event], None], Callable[[s
                 bars.remove_task(tasks.pop(event.run))
             bars.update(first, completed=whole.done(), news=whole.news())
             if event.ended is not None:
-                bars.say(printable("  ".join(whole.told(event))))
+                bars.say(printable("  ".join(whole.summary(event))))
 
         yield take, lambda line: bars.say(printable(line))
 

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import message
-from seqmodel.cli.completion import one_of
-from seqmodel.cli.options import Device, Force, Json, Quiet
+from seqmodel.cli.help import one_of
+from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
 from seqmodel.cli.train import ranks
-from seqmodel.cli.train.job import Job
-from seqmodel.cli.train.options import with_settings
-from seqmodel.cli.train.settings import of_new_run, of_stopped_run
 from seqmodel.config import RUN, TRAINING, TRIALS, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit
@@ -95,9 +92,11 @@ def train(
     --resume continues a stopped run (Ctrl-C will do), bit for bit. The frame-wise model and the
     paper preset have some defaults of their own, see --print-config.
     """
-    if ranks.place().rank:
+    if ranks.process_rank().rank:
         ranks.follow(data)
         return
+    from seqmodel.cli.train.job import Job, of_new_run, of_stopped_run  # loads torch
+
     size, trackers = ranks.processes_of(processes), _trackers(track or [])
     given = {name: value for name, value in settings.items() if value is not None}
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}

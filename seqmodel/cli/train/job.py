@@ -1,23 +1,42 @@
-"""A training job: its checks, its run folder and its output."""
+"""A training job: its settings, its checks, its run folder and its output."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from seqmodel.cli.common import message, print_json, show
-from seqmodel.config import Config
-from seqmodel.errors import SeqmodelError, advising
+import torch
+
+from seqmodel.cli.common import blaming, message, print_json, show
+from seqmodel.cli.progress import display, training_progress
+from seqmodel.cli.train.ranks import leading
+from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
+from seqmodel.data.bundled import FRAMES, sample_dataset
+from seqmodel.data.dataset import Dataset, open_dataset
+from seqmodel.errors import SeqmodelError, UsageError, advising
+from seqmodel.evaluation.baselines import baselines
+from seqmodel.files import new_folder, remove_empty
+from seqmodel.locks import locked
 from seqmodel.media.registry import medium_of
+from seqmodel.model.build import build_model, outline, with_sizes
+from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
+from seqmodel.runs.checkpoint import load_model, model_tensors
+from seqmodel.runs.folder import (
+    CONFIG,
+    LAST,
+    RUN_FOLDER,
+    RUNS,
+    Run,
+    load_run,
+    new_run_folder,
+    read_metrics,
+)
+from seqmodel.training.loop import Trainer, begin_run, train_run
+from seqmodel.training.processes import UnfitError
+from seqmodel.training.state import RESUMABLE, RunWriter
+from seqmodel.training.stopping import stop_on_signals
+from seqmodel.training.trackers import Tracker, followed
 from seqmodel.unit_setting import unit_name
-
-if TYPE_CHECKING:
-    import torch
-
-    from seqmodel.data.dataset import Dataset
-    from seqmodel.runs.folder import Run
-    from seqmodel.training.loop import Trainer
-    from seqmodel.training.trackers import Tracker
 
 
 @dataclass
@@ -27,17 +46,13 @@ class Job:
     settings: Config
     device: str
     processes: int
-    trackers: Mapping[str, "Tracker"]
+    trackers: Mapping[str, Tracker]
     as_json: bool
     quiet: bool
-    _dataset: "Dataset" = field(init=False)
+    _dataset: Dataset = field(init=False)
 
     def resume(self, folder: Path) -> None:
         """Continue the run in `folder`."""
-        from seqmodel.data.dataset import open_dataset
-        from seqmodel.locks import locked
-        from seqmodel.runs.folder import read_metrics
-
         with locked(folder):
             self._dataset, before = open_dataset(str(self.settings.data)), read_metrics(folder)
             self._train(folder, self._chosen_device())
@@ -50,10 +65,6 @@ class Job:
 
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
         """Train a new run in `folder`, or in a new one in runs/."""
-        from seqmodel.files import remove_empty
-        from seqmodel.locks import locked
-        from seqmodel.runs.folder import RUN_FOLDER, RUNS, new_run_folder
-
         # Everything that can be wrong is checked before a folder is made.
         if folder is not None:
             with locked(folder):
@@ -69,12 +80,8 @@ class Job:
         finally:
             remove_empty([folder, RUNS])  # an error before the first update leaves no folder
 
-    def _checked(self, init_from: Path | None) -> tuple["torch.device", "Run | None"]:
+    def _checked(self, init_from: Path | None) -> tuple[torch.device, Run | None]:
         """The device and the initial weights; makes the data path in the settings absolute."""
-        from seqmodel.data.bundled import sample_dataset
-        from seqmodel.data.dataset import open_dataset
-        from seqmodel.runs.folder import RUNS
-
         path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
         self._dataset = open_dataset(path)
         _check_splits(self._dataset)
@@ -83,21 +90,14 @@ class Job:
         self.settings = replace(self.settings, data=str(path.resolve()))
         return device, weights
 
-    def _chosen_device(self) -> "torch.device":
-        from seqmodel.model.build import outline
-
+    def _chosen_device(self) -> torch.device:
         model = outline(self.settings, self._dataset.frame)
         return model.choose_device(self.device, self.settings.batch_size)
 
     def _start_in(
-        self, folder: Path, device: "torch.device", weights: "Run | None", *, replaces: bool
+        self, folder: Path, device: torch.device, weights: Run | None, *, replaces: bool
     ) -> None:
         """Train a new run in `folder`, in place of an existing one if it `replaces` one."""
-        from seqmodel.files import new_folder, remove_empty
-        from seqmodel.runs.folder import RUN_FOLDER
-        from seqmodel.training.processes import UnfitError
-        from seqmodel.training.writer import RunWriter
-
         begin, _ = self._ways()
         # The folder appears complete with all that --resume needs, whenever the process is killed.
         # An old run is kept until then, and until the first update is known not to diverge.
@@ -114,24 +114,16 @@ class Job:
         finally:
             remove_empty([folder])
 
-    def _ways(self) -> tuple[Callable[..., "Trainer"], Callable[..., object]]:
+    def _ways(self) -> tuple[Callable[..., Trainer], Callable[..., object]]:
         """The functions that begin a run, with or without a search, and that resume it."""
-        if self.settings.trials:
-            from seqmodel.training.search import begin_search, search
+        if not self.settings.trials:
+            return begin_run, train_run
+        from seqmodel.experiment.search import begin_search, search  # Optuna takes long to load
 
-            return begin_search, search
-        from seqmodel.training.loop import begin_run, train_run
+        return begin_search, search
 
-        return begin_run, train_run
-
-    def _train(self, folder: Path, device: "torch.device") -> None:
-        """Resume the run in `folder`, train it to its end and report the result."""
-        from seqmodel.cli.progress import training_progress
-        from seqmodel.cli.train.ranks import leading
-        from seqmodel.runs.folder import read_metrics
-        from seqmodel.training.stopping import stop_on_signals
-        from seqmodel.training.trackers import followed
-
+    def _train(self, folder: Path, device: torch.device) -> None:
+        """Resume the run in `folder`, train it to completion and report the result."""
         settings, dataset, quiet = self.settings, self._dataset, self.quiet
         for line in medium_of(dataset.frame).training_remarks(dataset.frame):
             message(line, quiet=quiet)
@@ -144,13 +136,13 @@ class Job:
         with (
             stop_on_signals() as stop,
             leading(*place) as group,
-            training_progress(settings, title, quiet=quiet) as heard,
+            training_progress(settings, title, quiet=quiet) as listener,
         ):
             if settings.trials:  # each of its runs is tracked by itself
-                more: dict[str, Any] = {"listener": heard, "trackers": self.trackers}
+                more: dict[str, Any] = {"listener": listener, "trackers": self.trackers}
             else:
-                listener = followed(heard, self.trackers, settings, folder)
-                more = {"listener": listener, "group": group}
+                tracked_listener = followed(listener, self.trackers, settings, folder)
+                more = {"listener": tracked_listener, "group": group}
             tracked = "".join(f" --track {name}" for name in self.trackers)
             again = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
             with advising(again):
@@ -169,7 +161,7 @@ class Job:
             _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
 
 
-def _check_splits(dataset: "Dataset") -> None:
+def _check_splits(dataset: Dataset) -> None:
     for split in ("train", "valid"):
         if split not in dataset.splits:
             advice = medium_of(dataset.frame).split_advice(dataset.manifest) or (
@@ -181,12 +173,8 @@ def _check_splits(dataset: "Dataset") -> None:
         dataset[split]  # raises SeqmodelError if it is damaged
 
 
-def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
+def _weights(folder: Path, settings: Config, dataset: Dataset) -> Run:
     """The run to take weights from, checked to fit."""
-    from seqmodel.model.build import build_model
-    from seqmodel.runs.content import load_model, model_tensors
-    from seqmodel.runs.folder import load_run
-
     run = load_run(folder)
     try:
         run.check_reads(dataset)
@@ -196,12 +184,8 @@ def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
     return run
 
 
-def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
+def _warn_if_trivial(settings: Config, dataset: Dataset, folder: Path, nats: float) -> None:
     """Warn if a trivial model predicts valid at least as well as the run's `nats` per frame."""
-    from seqmodel.cli.progress import display
-    from seqmodel.evaluation.baselines import baselines
-    from seqmodel.outputs.registry import output_class
-
     frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
     discrete = output_class(settings, frame).discrete
     with display("fitting trivial baselines", quiet=False):
@@ -213,3 +197,100 @@ def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: f
         f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
         f"train longer, or at another --learning-rate; `seqmodel eval {folder}` shows all figures"
     )
+
+
+def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
+    """The settings from the options given, which override those of the file `config`.
+
+    SeqmodelError if the file cannot be read or has an invalid setting; UsageError if an option has
+    an invalid value, or would have no effect.
+    """
+    file = read_config_file(config) if config else {}
+    return blaming(
+        Path(config or ""), file, lambda file: _resolved(_with_rates(given, file, trials), file)
+    )
+
+
+def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
+    """The settings of the run to resume, updated with those given.
+
+    SeqmodelError if there is nothing to resume; UsageError for a change of what the run must keep.
+    """
+    if folder.is_file():
+        raise SeqmodelError(
+            f"{folder} is a file, without the state of training: start from its weights with "
+            f"--init-from {folder}"
+        )
+    if not (folder / CONFIG).is_file():
+        raise SeqmodelError(
+            f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
+        )
+    stored = {**Config.neutral(), **read_config_file(folder / CONFIG)}
+    given = _with_rates(given, stored, trials)
+    changed = [name for name in given if given[name] != stored.get(name)]
+    fixed = sorted(set(changed) - set(RESUMABLE))
+    if fixed:
+        name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
+        option = "--" + name.replace("_", "-")
+        raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
+    if "data" in given:
+        given["data"] = str(Path(given["data"]).resolve())  # as stored
+
+    def continued(stored: Mapping[str, Any]) -> Config:
+        settings = resolve(given, stored)
+        outline(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
+        return settings
+
+    settings = blaming(folder / CONFIG, stored, continued)
+    ended = len(read_metrics(folder))
+    if settings.epochs < ended:
+        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
+    if not (folder / LAST).is_file() and not settings.trials:
+        raise SeqmodelError(
+            f"{folder} has no checkpoint to resume from ({LAST}); "
+            f"train it again with --run {folder} --force"
+        )
+    return settings
+
+
+def _with_rates(
+    given: dict[str, Any], file: Mapping[str, Any], trials: int | None
+) -> dict[str, Any]:
+    """The options with `learning_rate` as a number, or replaced by the setting of a search."""
+    others = dict(given)
+    rate = others.pop("learning_rate", None)
+    if rate is not None and rate != "search":
+        if trials is not None:
+            raise UsageError(f"--trials goes with --lr search, not with --lr {rate}")
+        try:
+            return {**others, "learning_rate": float(rate)}
+        except ValueError:
+            raise UsageError(f"--learning-rate must be a number or search, not {rate!r}") from None
+    if rate is None and trials is None:
+        return others
+    search = search_of({**file, **given}.get("preset", Config.preset))
+    return {**others, SEARCHES[search]: trials or TRIALS}
+
+
+def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
+    """The settings for the medium of their data, all sizes solved; UsageError for no such unit."""
+    data = given.get("data", file.get("data"))
+    frame = open_dataset(data).frame if data else FRAMES
+    both = {**file, **given}
+    model = only_model(both.get("output", "auto"))
+    if model is not None and "model" not in both:
+        given = {**given, "model": model}
+    settings = with_sizes(resolve(given, file, medium_of(frame).presets), frame)
+    _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
+    outline(settings, frame)  # UsageError if there is no such model
+    return settings
+
+
+def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
+    """UsageError for a size option that the chosen output does not use."""
+    sizes = {name: entry.size[0] for name, entry in OUTPUTS.items() if entry.size is not None}
+    for setting in sizes.values():
+        names = [name for name, size in sizes.items() if size == setting]
+        if setting in given and chosen not in names:
+            option = "--" + setting.replace("_", "-")
+            raise UsageError(f"{option} is for --output {' or '.join(names)}, not for {chosen}")

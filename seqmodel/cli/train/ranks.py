@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from seqmodel.training.processes import Processes
 
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
-LAUNCHED = ("TORCHELASTIC_RUN_ID", "SEQMODEL_MEETING")
+LAUNCHED = ("TORCHELASTIC_RUN_ID", "SEQMODEL_RENDEZVOUS")
 """Set where this process is one of several: by torchrun; by the first of `--processes`, a port."""
 GRACE = 10.0
 """Seconds that a process has to end by itself once all is done."""
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessRank:
     """Which of the processes this is."""
 
     rank: int = 0
@@ -51,12 +51,12 @@ class Place:
         return torch.device(kind, self.local_rank) if kind == "cuda" else torch.device(kind)
 
 
-def place(environment: Mapping[str, str] = os.environ) -> Place:
+def process_rank(environment: Mapping[str, str] = os.environ) -> ProcessRank:
     """What the environment says of this process."""
     if not any(name in environment for name in LAUNCHED):
-        return Place()
+        return ProcessRank()
     rank, size, local = (int(environment[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    return Place(rank, size, local, launched=True)
+    return ProcessRank(rank, size, local, launched=True)
 
 
 def was_restarted() -> bool:
@@ -75,7 +75,7 @@ def was_restarted() -> bool:
 
 def processes_of(option: int | None) -> int:
     """How many processes there are to be, for `--processes`; UsageError if that cannot be."""
-    here = place()
+    here = process_rank()
     if here.launched and option not in (None, here.size):
         raise UsageError(f"torchrun started {here.size} processes: leave --processes out")
     size = here.size if here.launched else option or 1
@@ -111,13 +111,13 @@ def leading(
     if size == 1:
         yield None
         return
-    from seqmodel.training.processes import PeerError, UnfitError, joined, torchruns_meeting
+    from seqmodel.training.processes import PeerError, UnfitError, joined, torchrun_rendezvous
 
-    here = place()
+    here = process_rank()
     again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
     others = _Others(0 if here.launched else size, dataset.folder)
     try:
-        store = others.store or torchruns_meeting(here.rank, size)
+        store = others.store or torchrun_rendezvous(here.rank, size)
         with _watched(here, f"; {again}"), joined(here.rank, size, store) as group:
             _send(group, config, dataset, folder, device)
             yield group
@@ -137,9 +137,9 @@ class _Others:
         self.store, self._started = None, list[subprocess.Popen[bytes]]()
         if not size:
             return
-        from seqmodel.training.processes import meeting
+        from seqmodel.training.processes import rendezvous
 
-        self.store = meeting()
+        self.store = rendezvous()
         common = {
             LAUNCHED[1]: str(self.store.port), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
             "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -160,13 +160,13 @@ class _Others:
 
     def ended(self) -> str | None:
         """Which was killed or, failing that, has ended first; None if none has."""
-        told = list[tuple[bool, str]]()
+        ended = list[tuple[bool, str]]()
         for rank, process in enumerate(self._started, 1):
             with suppress(subprocess.TimeoutExpired):
                 status = process.wait(1)
                 how = f"signal {-status}" if status < 0 else f"status {status}"
-                told.append((status >= 0, f"process {rank} has ended with {how}"))
-        return min(told)[1] if told else None
+                ended.append((status >= 0, f"process {rank} has ended with {how}"))
+        return min(ended)[1] if ended else None
 
     def wait(self) -> None:
         """Until all have ended, or had time to."""
@@ -192,28 +192,28 @@ def follow(data: Path | None) -> None:
         PeerError,
         check_all,
         joined,
-        meeting,
-        torchruns_meeting,
+        rendezvous,
+        torchrun_rendezvous,
     )
     from seqmodel.training.state import DivergedError
     from seqmodel.training.stopping import InterruptError, stop_on_signals
 
-    here, port = place(), os.environ.get(LAUNCHED[1])
+    here, port = process_rank(), os.environ.get(LAUNCHED[1])
     if port is not None:
         Thread(target=_end_with_the_first, daemon=True).start()
     try:
-        store = torchruns_meeting(here.rank, here.size) if port is None else meeting(int(port))
+        store = torchrun_rendezvous(here.rank, here.size) if port is None else rendezvous(int(port))
         with (
             stop_on_signals() as stop,
             _watched(here),
             joined(here.rank, here.size, store) as group,
         ):
-            told = json.loads(group.broadcast(b""))
+            order = json.loads(group.broadcast(b""))
             checkpoint = group.broadcast(b"")
-            config = Config.from_json(told["config"], Path(told["folder"]))
-            dataset = check_all(group, lambda: _same_dataset(data, config, told["data"]))
-            device = here.device(told["device"])
-            again = f"continue with `seqmodel train --resume --run {told['folder']}`"
+            config = Config.from_json(order["config"], Path(order["folder"]))
+            dataset = check_all(group, lambda: _same_dataset(data, config, order["data"]))
+            device = here.device(order["device"])
+            again = f"continue with `seqmodel train --resume --run {order['folder']}`"
             trainer = Trainer(config, dataset, None, device, again, group)
             with os.fdopen(os.memfd_create("last"), "wb") as file:
                 file.write(checkpoint)
@@ -235,7 +235,7 @@ def _end_with_the_first() -> None:
     os._exit(1)
 
 
-def _watched(here: Place, more: str = "") -> AbstractContextManager[None]:
+def _watched(here: ProcessRank, more: str = "") -> AbstractContextManager[None]:
     """A watchdog for the first process of a host under torchrun, which would let it stay frozen."""
     from seqmodel.training.processes import PATIENCE
     from seqmodel.training.watchdog import watched
@@ -254,13 +254,13 @@ def _send(
     from seqmodel.runs.folder import LAST
     from seqmodel.training.processes import check_all
 
-    told = {
+    order = {
         "config": config.to_json(),
         "data": dataset.fingerprint(),
         "folder": str(folder),
         "device": device,
     }
-    group.broadcast(json.dumps(told).encode())
+    group.broadcast(json.dumps(order).encode())
     group.broadcast((folder / LAST).read_bytes())
     check_all(group, lambda: None)
 

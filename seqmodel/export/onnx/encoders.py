@@ -1,32 +1,39 @@
-"""Encoders of frames: what the unit reads of the last numbers, or of the past seen from each note.
+"""Encoders: what is known of the frames read, for the unit and the output.
 
-Each takes the frames heard (rows, F), and keeps what it remembers of earlier ones in states, all of
+Each takes the frames read (rows, F), and keeps what it remembers of earlier ones in states, all of
 them zero before the first frame.
 """
 
+import math
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from seqmodel.export.onnx.graph import FLOAT, INT64, Graph, Symbol
+from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
-from seqmodel.model.heard import PITCH, REACH, WINDOW, absolute_pitch
+from seqmodel.model.note_inputs import PITCH, REACH, WINDOW, absolute_pitch
 from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.sound import predictors as features
+from seqmodel.model.sound import steering
+from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.model.sound.steering import TrainingStatistics
 
-HEARD = "heard"
+COUNTER = "heard"
 """The state that counts frames, or samples, so far."""
 WORD = 24
 """Numbers of a remembered frame that fit in a float, one bit each."""
 
 
 class Encoded(NamedTuple):
-    """What is told for each of the rows, which follow the frames heard."""
+    """What is given for each of the rows, which follow the frames read."""
 
     x: Symbol
     """(rows, R, I), for the unit."""
-    beside: Symbol | None
-    """(rows, R, E), for the output, beside h."""
+    skip: Symbol | None
+    """(rows, R, E), for the output, alongside h."""
     past: Symbol
     """(rows, C), the numbers before each frame."""
     last: Symbol | None = None
@@ -48,7 +55,7 @@ def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) ->
 
 
 def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> Encoded:
-    """The past as each note sees it: `model.heard`, with the echo, the clock and the metre."""
+    """The past as each note sees it, as `model.note_inputs`."""
     D = encoder.rows
     sounding, note = frames[:, :D], np.arange(D)[:, np.newaxis]
     classes = sounding @ (note % REACH == np.arange(REACH)).astype(float)
@@ -60,22 +67,22 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     ]
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
-    beside = list[Symbol]()
+    skip = list[Symbol]()
     if encoder.clock or encoder.echo:
-        heard = g.state(HEARD, [], INT64)
-        after = heard + g.squeeze(g.count(frames), 0)
-        g.keep(HEARD, after, [], INT64)
+        count = g.state(COUNTER, [], INT64)
+        after = count + g.squeeze(g.count(frames), 0)
+        g.keep(COUNTER, after, [], INT64)
         if encoder.echo:
             with g.within("echo"):
-                beside.append(_echo(g, frames, frame_size, heard, D))
+                skip.append(_echo(g, frames, frame_size, count, D))
         if encoder.clock:
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
-            elapsed = g("Range", heard, after, 1)
+            elapsed = g("Range", count, after, 1)
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
             row = g("Gather", g.constant(table, "clock"), place)
-            beside.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
-    x = g.concat([*parts, *beside], 2)
-    return Encoded(x, g.concat(beside, 2) if beside else None, frames)
+            skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
+    x = g.concat([*parts, *skip], 2)
+    return Encoded(x, g.concat(skip, 2) if skip else None, frames)
 
 
 def _around(g: Graph, line: Symbol, D: int) -> Symbol:
@@ -84,7 +91,7 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
 
 
-def _echo(g: Graph, frames: Symbol, F: int, heard: Symbol, D: int) -> Symbol:
+def _echo(g: Graph, frames: Symbol, F: int, count: Symbol, D: int) -> Symbol:
     """What followed the last time the piece was as it is now, for each note (rows, D, E).
 
     As `model.echo`, with frames packed into whole numbers below 2^24, which floats hold exactly.
@@ -94,29 +101,253 @@ def _echo(g: Graph, frames: Symbol, F: int, heard: Symbol, D: int) -> Symbol:
     bits[np.arange(F), np.arange(F) // WORD] = 2.0 ** (np.arange(F) % WORD)
 
     def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (heard, runs, memory), word = old, rows[0] @ bits
-        here = g("Equal", heard % REACH_BACK, places)
+        (count, runs, memory), word = old, rows[0] @ bits
+        here = g("Equal", count % REACH_BACK, places)
         equal = g("Equal", g.sum(g("Abs", memory - word), 1, keep=False), 0.0)
-        known = g("And", g("Less", places, heard), g("Not", here))
+        known = g("And", g("Less", places, count), g("Not", here))
         longer = g("Min", g.concat([runs[-1:], runs[:-1]], 0) + 1.0, float(LONGEST))
         runs = g("Where", g("And", equal, known), longer, 0.0)
         memory = g("Where", g.unsqueeze(here, 1), word, memory)
         # Of the longest runs, the latest.
-        age = g.cast((heard - places) % REACH_BACK, FLOAT)
+        age = g.cast((count - places) % REACH_BACK, FLOAT)
         best = g("ArgMax", runs * float(REACH_BACK) - age, axis=0, keepdims=0)
         followed = g("Gather", memory, (best + 1) % REACH_BACK)
-        return [heard + 1, runs, memory], [followed, g("Gather", runs, best)]
+        return [count + 1, runs, memory], [followed, g("Gather", runs, best)]
 
     shapes = {"echo.runs": [REACH_BACK], "echo.frames": [REACH_BACK, words]}
     states = [g.state(name, shape) for name, shape in shapes.items()]
-    (_, *after), (word, length) = g.scan(body, [heard, *states], [frames])
+    (_, *after), (word, length) = g.scan(body, [count, *states], [frames])
     for (name, shape), value in zip(shapes.items(), after, strict=True):
         g.keep(name, value, shape)
     # Bit k of a word is 1 if it, halved k times and rounded down, is odd.
     halved = g("Floor", g.unsqueeze(word, 2) / 2.0 ** np.arange(WORD))
     followed = g.cast(g.reshape(g.cast(halved, INT64) % 2, 0, words * WORD), FLOAT)
     known = g.cast(g("GreaterOrEqual", g.unsqueeze(length, 1, 2), np.array(STEPS, float)), FLOAT)
-    told = [g.repeated(known, frames, D, len(STEPS))]
+    found = [g.repeated(known, frames, D, len(STEPS))]
     for start in range(0, F, D):
-        told.append(g.unsqueeze(followed[:, start : start + D], 2) * known)
-    return g.concat(told, 2)
+        found.append(g.unsqueeze(followed[:, start : start + D], 2) * known)
+    return g.concat(found, 2)
+
+
+Parts = Mapping[str, Symbol]
+
+
+def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> Encoded:
+    """What adaptive predictors say of the next sample; `frames` are samples (rows, 1).
+
+    As `model.sound`, in float64, for one piece and without noise. All lattices are computed at
+    once, as rows of as many stages as the longest has: a stage depends on lower ones alone. What
+    they remember is one state, a vector of parts; the features follow from it for all samples at
+    once.
+    """
+    inputs = _SoundInputs(g, encoder.predictors, encoder.steered())
+    start = np.concatenate(list(inputs.start().values()))
+    count, memory = g.state(COUNTER, [], INT64), g.state("sound", [len(start)], DOUBLE)
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        parts = inputs.updated(inputs.parts(old[0], 0), rows[0])
+        after = g.concat([parts[name] for name in inputs.sizes], 0)
+        return [after], [after]
+
+    first = g("Where", g("Equal", count, 0), start, memory)
+    (after,), (memories,) = g.scan(body, [first], [frames])
+    g.keep("sound", after, [len(start)], DOUBLE)
+    end = count + g.squeeze(g.count(frames), 0)
+    g.keep(COUNTER, end, [], INT64)
+    with g.within("features"):
+        parts = inputs.parts(memories, 1)
+        found = [inputs.feature(parts, feature) for feature in encoder.predictors.features]
+        x = g.unsqueeze(g.cast(g.concat(found, 1), FLOAT), 1)
+    last = g("Equal", g("Range", count + 1, end + 1, 1) % encoder.steps, 0)
+    return Encoded(x, x, frames, last)
+
+
+class _SoundInputs:
+    """Updates its memory by samples, and gives features of them."""
+
+    def __init__(
+        self, g: Graph, predictors: features.Predictors, known: TrainingStatistics
+    ) -> None:
+        self._g, self._predictors, self._known = g, predictors, known
+        self._lattices, self._levels = predictors.lattices, predictors.levels
+        self._order = max(each.order for each in self._lattices)
+        self.sizes = {name: value.size for name, value in self.start().items()}
+
+    def start(self) -> dict[str, NDArray[np.float64]]:
+        """The parts of the memory before the first sample."""
+        L, M, p = len(self._lattices), self._order, self._predictors
+        return {
+            **{name: np.zeros(L * M) for name in ("k", "b", "num")},
+            "den": np.full(L * M, features.Lattice.FIRST),
+            "said": np.zeros(L),
+            "levels": np.array([level.start for level in self._levels.values()]),
+            "grid": np.array([self._known.usual]),
+            "seen": np.zeros(1),
+            "energy": np.array([features.Pitch.FIRST]),
+            "lag": np.array([float(p.pitch.shortest)]),
+            "peak": np.array([features.Pitch.LEAST]),
+            "acf": np.zeros(p.pitch.lags),
+            **{line: np.zeros(size) for line, size in p.lines.items()},
+        }
+
+    def parts(self, memory: Symbol, axis: int) -> Parts:
+        """The parts of a memory (K,), or of memories (rows, K)."""
+        values = self._g.split(memory, list(self.sizes.values()), axis)
+        return dict(zip(self.sizes, values, strict=True))
+
+    # ---- after a sample ----
+
+    def updated(self, parts: Parts, raw: Symbol) -> Parts:
+        """The parts after a sample (1,)."""
+        g, p = self._g, self._predictors
+        pure = g.cast(raw, DOUBLE) * features.FULL
+        sample = pure + features.OFFSET
+        errors = sample - parts["said"]
+        newest = {features.residual(n): errors[n : n + 1] for n in range(len(self._lattices))}
+        newest |= {features.SAMPLE: sample, features.SLOPE: sample - parts[features.SAMPLE][-1:]}
+        lines = dict[str, Symbol]()
+        for line in p.lines:
+            if line == features.SMOOTH:
+                latest = lines[features.residual(0)][-p.pitch.step :]
+                newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
+            lines[line] = g.concat([parts[line][1:], newest[line]], 0)
+        sizes = g("Abs", g.concat([newest[level.of] for level in self._levels.values()], 0))
+        forgetting = np.array([level.forgetting for level in self._levels.values()])
+        return {
+            **self._updated_lattices(parts, sample),
+            "levels": parts["levels"] * forgetting + sizes * (1 - forgetting),
+            **self._updated_grid(parts, pure),
+            **self._updated_pitch(parts, lines[p.pitch_line]),
+            **lines,
+        }
+
+    def _updated_lattices(self, parts: Parts, sample: Symbol) -> Parts:
+        g, L, M = self._g, len(self._lattices), self._order
+        k, b, num, den = (g.reshape(parts[name], L, M) for name in ("k", "b", "num", "den"))
+        forgetting = np.array([[each.forgetting] for each in self._lattices])
+        f = sample - g("CumSum", k * b, 1, exclusive=1)
+        num = num * forgetting + f * b * 2.0
+        den = den * forgetting + (f * f + b * b + 2 * features.Lattice.QUANTISATION)
+        b = g.concat([g("Expand", sample, np.array([L, 1])), (b - k * f)[:, : M - 1]], 1)
+        k = num / den * features.Lattice.INSIDE
+        stages = np.arange(M) < np.array([[each.order] for each in self._lattices])
+        after = {"k": k, "b": b, "num": num, "den": den}
+        return {
+            **{name: g.reshape(value, -1) for name, value in after.items()},
+            "said": self._within_full_scale(g.sum(k * b * stages.astype(float), 1, keep=False)),
+        }
+
+    def _updated_grid(self, parts: Parts, pure: Symbol) -> Parts:
+        g, former, powers = self._g, parts["grid"], 2.0 ** np.arange(16)
+        divides = g("Equal", g("Floor", pure / powers) * powers, pure)
+        lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
+        first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
+        found = g("Where", first, lowest, g("Min", former, lowest))
+        seen = g("Min", parts["seen"] + 1.0, float(features.Grid.MOST))
+        return {
+            "grid": g("Where", silent, former, found),
+            "seen": g("Where", silent, parts["seen"], seen),
+        }
+
+    def _updated_pitch(self, parts: Parts, line: Symbol) -> Parts:
+        g, how = self._g, self._predictors.pitch
+        newest, size = line[-1:], self.sizes[self._predictors.pitch_line]
+        energy = parts["energy"] * how.forgetting + newest * newest + 1.0
+        back = np.arange(how.shortest, how.longest + 1) * how.step
+        acf = parts["acf"] * how.forgetting + newest * g("Gather", line, size - 1 - back)
+        most = g("ReduceMax", acf, axes=[0], keepdims=1)
+        best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
+        periodic = g("Greater", most, energy * features.Pitch.LEAST)
+        return {
+            "energy": energy,
+            "lag": g("Where", periodic, best, 0.0) + float(how.shortest),
+            "peak": g("Max", most / energy, features.Pitch.LEAST),
+            "acf": acf,
+        }
+
+    # ---- features of all samples ----
+
+    def feature(self, parts: Parts, feature: features.Feature) -> Symbol:
+        """A feature (rows, size)."""
+        g, anchor, slow = self._g, self._said(parts, 0), self._level(parts, "slow")
+        match feature:
+            case features.Recent(line, size, level, factor):
+                latest = np.arange(self.sizes[line] - 1, self.sizes[line] - 1 - size, -1)
+                values = g("Gather", parts[line], latest, axis=1)
+                values = values - anchor if line == features.SAMPLE else values
+                found = self._over(values, self._level(parts, level)) * factor
+            case features.Rival(n):
+                found = self._over(self._said(parts, n) - anchor, slow)
+            case features.Reflections(size):
+                found = parts["k"][:, :size]
+            case features.Loudness(level, offset):
+                found = g("Log", self._level(parts, level)) / 2.0 - offset
+            case features.Period():
+                echo = self._over(self._one_period_ago(parts, features.TAPS), slow) / 2.0
+                period = g("Log", self._period(parts)) / math.log(2)
+                found = g.concat([echo, parts["peak"], period], 1)
+            case features.Grid():
+                odds = g("Pow", parts["grid"], parts["seen"]) * self._known.share
+                certainty = odds / (odds + (1 - self._known.share))
+                certainty = g("Where", g("Greater", parts["grid"], 1.0), certainty, 0.0)
+                found = g.concat([certainty, parts["grid"] / features.FULL], 1)
+            case features.Anchor():
+                moved = self._steered(parts) if self._known.strength else [anchor, slow]
+                found = g.concat(moved, 1) / features.FULL
+        return found
+
+    def _steered(self, parts: Parts) -> list[Symbol]:
+        """The anchor and its level, moved as `model.sound.steering` says."""
+        g, known, strength = self._g, self._known, self._known.strength
+        M = known.ranges.shape[1] // 2
+        loud, sharp, slow = (self._level(parts, name) for name in ("loud", "sharp", "slow"))
+        place = g("Log", loud) / math.log(2)
+        low, high = g.split(self._between(known.ranges.numpy(), place), [M, M], 1)
+        k, b, peak = parts["k"][:, :M], parts["b"][:, :M], parts["peak"]
+        outside = g("Min", g("Max", k, low), high) - k
+        pull = g.sum(outside * b, 1) * steering.OUTSIDE
+        octaves = g("Log", self._period(parts)) * (steering.AN_OCTAVE / math.log(2))
+        voice = self._between(known.voices.numpy()[:, np.newaxis], octaves + (steering.NODES - 1.0))
+        pull = pull + peak * (1.0 - peak) * voice * self._one_period_ago(parts, 0)
+        softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
+        anchor = self._within_full_scale(self._said(parts, 0) * softer + pull * strength)
+        push = self._between(known.pushes.numpy()[:, np.newaxis], place)
+        return [anchor, slow * g("Exp", push * strength)]
+
+    def _said(self, parts: Parts, n: int) -> Symbol:
+        return parts["said"][:, n : n + 1]
+
+    def _level(self, parts: Parts, name: str) -> Symbol:
+        n = list(self._levels).index(name)
+        return parts["levels"][:, n : n + 1] + self._levels[name].floor
+
+    def _period(self, parts: Parts) -> Symbol:
+        return parts["lag"] / float(self._predictors.pitch.longest)
+
+    def _one_period_ago(self, parts: Parts, taps: int) -> Symbol:
+        g, line = self._g, self._predictors.pitch_line
+        steps = g.cast(parts["lag"], INT64) - np.arange(-taps, taps + 1)
+        places = self.sizes[line] - steps * self._predictors.pitch.step
+        return g("GatherElements", parts[line], places, axis=1)
+
+    def _between(self, table: NDArray[np.float64], place: Symbol) -> Symbol:
+        """The rows (rows, N) of a table (NODES, N) at places (rows, 1), in between."""
+        g = self._g
+        place = g("Clip", place, 0.0, steering.NODES - 1.0)
+        node = g("Min", g("Floor", place), steering.NODES - 2.0)
+        number, stored = g.squeeze(g.cast(node, INT64), 1), g.constant(table, "table")
+        below, above = (g("Gather", stored, n) for n in (number, number + 1))
+        return below + (above - below) * (place - node)
+
+    def _over(self, values: Symbol, level: Symbol) -> Symbol:
+        return self._g("Clip", values / level, -features.CLIP, features.CLIP)
+
+    def _within_full_scale(self, values: Symbol) -> Symbol:
+        return self._g("Clip", values, -features.FULL, features.FULL - 1)
+
+
+ENCODERS: Mapping[type, Callable[..., Encoded]] = {
+    WindowEncoder: window,
+    NoteEncoder: notes,
+    SoundEncoder: sound,
+}

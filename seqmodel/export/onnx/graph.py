@@ -57,11 +57,11 @@ class Symbol:
 Value = Symbol | float | NDArray[Any]
 """A symbol or a constant. Those of reals are in float64 beside such symbols, else in float32."""
 Body = Callable[[list[Symbol], list[Symbol]], tuple[Sequence[Symbol], Sequence[Symbol]]]
-"""Writes one step of a scan, given the states before it and its rows: the states, what it told."""
+"""Writes one step of a scan, given the states before it and its rows: the states, and more."""
 
 
 class Graph:
-    """Nodes, constants, inputs and outputs, with names that tell their place."""
+    """Nodes, constants, inputs and outputs, with names that say their place."""
 
     def __init__(self) -> None:
         self._nodes: list[NodeProto] = []  # of the scan's body, while one is being written
@@ -134,18 +134,18 @@ class Graph:
 
     def scan(
         self, body: Body, states: Sequence[Symbol], rows: Sequence[Symbol],
-        *, row_axes: Sequence[int] | None = None, told_axis: int = 0,
+        *, row_axes: Sequence[int] | None = None, output_axis: int = 0,
     ) -> tuple[list[Symbol], list[Symbol]]:  # fmt: skip
         """Apply `body` along an axis of each of the `rows`, the first unless `row_axes` says.
 
-        Returns the states at the end, and all that the body told, stacked along `told_axis`.
+        Returns the states at the end, and all that the body gave out, stacked along `output_axis`.
         """
         name, outside = self._named("Scan"), self._nodes
         self._nodes = list[NodeProto]()
         inputs = [Symbol(self, self._named("before"), double=s.double) for s in states]
         inputs += [Symbol(self, self._named("row"), double=r.double) for r in rows]
-        new, told = body(inputs[: len(states)], inputs[len(states) :])
-        ends = [self("Identity", value) for value in (*new, *told)]
+        new, given_out = body(inputs[: len(states)], inputs[len(states) :])
+        ends = [self("Identity", value) for value in (*new, *given_out)]
         nodes, self._nodes = self._nodes, outside
         # Types and shapes of what goes in and out follow from those of what the scan is given.
         goes_in, comes_out = (
@@ -159,7 +159,7 @@ class Graph:
             helper.make_node(
                 "Scan", given, taken, name, body=graph, num_scan_inputs=len(rows),
                 scan_input_axes=list(row_axes or [0] * len(rows)),
-                scan_output_axes=[told_axis] * len(told),
+                scan_output_axes=[output_axis] * len(given_out),
             )
         )  # fmt: skip
         return results[: len(states)], results[len(states) :]

@@ -1,34 +1,23 @@
 """A run as one ONNX graph: all that the model reads, remembers, predicts and draws.
 
-README.md of `seqmodel.export` tells what goes in and comes out.
+README.md of `seqmodel.export` says what goes in and comes out.
 """
 
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from onnx import helper
 
 import seqmodel
 from seqmodel.errors import SeqmodelError
-from seqmodel.export.onnx import encoders, notes, samples, sound
+from seqmodel.export.onnx.encoders import ENCODERS
 from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph
-from seqmodel.export.onnx.reading import COLDEST, Reading, Told
+from seqmodel.export.onnx.outputs import COLDEST, OUTPUTS, Reading
 from seqmodel.export.onnx.units import over_time
-from seqmodel.model.encoder import WindowEncoder
-from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
-
-ENCODERS: Mapping[type, Callable[..., encoders.Encoded]] = {
-    WindowEncoder: encoders.window,
-    NoteEncoder: encoders.notes,
-    SoundEncoder: sound.sound,
-}
-OUTPUTS: Mapping[type, Callable[..., Told]] = {**notes.OUTPUTS, **samples.OUTPUTS}
 
 
 def export_graph(run: Run) -> bytes:
@@ -71,13 +60,13 @@ def _graph(model: SequenceModel) -> Graph:
             h, after = over_time(g, layer, h, [g.state(name, shape) for name in names])
         for name, value in zip(names, after, strict=True):
             g.keep(name, value, shape)
-    if encoded.beside is not None:
-        h = g.concat([h, encoded.beside], 2)
+    if encoded.skip is not None:
+        h = g.concat([h, encoded.skip], 2)
     with g.within("output"):
         reading = Reading(h, encoded.past, given, uniforms, temperature, encoded.last)
-        tellings = OUTPUTS[type(output)](g, output, reading)
-    for name, telling in tellings.items():
-        g.output(name, telling.value, [ROWS, *telling.shape], telling.kind)
+        results = OUTPUTS[type(output)](g, output, reading)
+    for name, result in results.items():
+        g.output(name, result.value, [ROWS, *result.shape], result.kind)
     return g
 
 

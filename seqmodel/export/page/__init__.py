@@ -1,1 +1,1 @@
-"""A run as a page that plays: the model itself, in JavaScript, drawing as it plays."""
+"""A run as a page that plays: the model itself, in WebAssembly, drawing as it plays."""

@@ -1,6 +1,6 @@
 /* The page of a model of samples: it has the controls of every page, and a waveform. */
 
-function begin(told) {
-  const player = new Stream(new Model(told), new Speaker(), told.rate);
-  return new Page(told, player, new Wave(document.getElementById("wave"), player));
+function begin(model) {
+  const player = new Stream(model, new Speaker(), model.rate);
+  return new Page(model.name, player, new Wave(document.getElementById("wave"), player));
 }

@@ -1,4 +1,4 @@
-/* How loud a note is: the rules of seqmodel/media/music/dynamics.py, in bars of four beats. */
+/* How loud a note is: the rules of seqmodel/media/music/writing.py, in bars of four beats. */
 
 function velocity(key, frame, notes, place, grid) {
   const sounding = frame.subarray(0, notes);

@@ -1,77 +1,58 @@
-/* The model: what it reads, the unit that remembers it, and how frames are drawn. All of it
-   computes in float64, as `seqmodel sample` does, so that the same seed gives the same notes. */
+/* The model: the compiled code that `seqmodel sample` runs, with the memory that it works in, so
+   that the same seed gives the same notes or samples. */
 
 class Model {
-  /* `told` is what seqmodel/export/page/content.py wrote. */
-  constructor(told) {
-    const numbers = new Float32Array(decoded(told.numbers));
-    const array = ({ at, size }) => Float64Array.from(numbers.subarray(at, at + size));
-    const arrays = (some) =>
-      Object.fromEntries(Object.entries(some).map(([name, place]) => [name, array(place)]));
-    const stack = ({ unit, layers }, rows) => {
-      const made = layers.map(({ hidden, weights }) =>
-        new Layer(UNITS[unit], hidden, arrays(weights), rows));
-      return Object.assign(new Stack(made), { inputs: layers[0].inputs });
-    };
-    Object.assign(this, told.shape);
-    this.frameSize = this.onsets ? 2 * this.notes : this.notes;
-    this.sound = told.sound;
-    this.clock = told.clock && new Float64Array(decoded(told.clock));
-    this.output = arrays(told.output);
-    if (told.noteUnit) this.output.unit = stack(told.noteUnit, 1);
-    if (this.sound) this.encoder = new SoundInputs(this);
-    else this.encoder = this.tied ? new NoteInputs(this) : new FrameInputs(this);
-    this.unit = stack(told.unit, this.encoder.rows.length);
-    if (this.sound) this.drawing = new SampleOutput(this);
-    else this.drawing = this.tied ? new NotesOutput(this) : new FrameOutput(this);
+  /* From what seqmodel/export/page/program.py wrote. */
+  static async load(content) {
+    const packed = new Blob([Uint8Array.from(atob(content.program), (c) => c.charCodeAt(0))]);
+    const unpacked = packed.stream().pipeThrough(new DecompressionStream("deflate"));
+    const data = await new Response(unpacked).arrayBuffer();
+    const memory = new WebAssembly.Memory({ initial: content.pages });
+    const stack = new WebAssembly.Global({ value: "i32", mutable: true }, content.base);
+    const env = { __linear_memory: memory, __stack_pointer: stack };
+    const { instance } = await WebAssembly.instantiate(data.slice(content.code), { env });
+    const { base, widened, code } = content;
+    new Float64Array(memory.buffer, base, widened).set(new Float32Array(data, 0, widened));
+    const rest = new Uint8Array(data, 4 * widened, code - 4 * widened);
+    new Uint8Array(memory.buffer, base + 8 * widened).set(rest);
+    return new Model(content, memory.buffer, instance.exports.step);
+  }
+
+  constructor(content, memory, step) {
+    Object.assign(this, content, { step });
+    this.arena = new Uint8Array(memory, ...content.arena);
+    this.start = this.arena.slice();
+    this.stream = new BigUint64Array(memory, content.stream, 1);
+    this.kept = new Float64Array(memory, ...content.kept);
   }
 
   /* Begin piece `number` of a seed. */
   begin(seed, number) {
-    this.uniforms = new Uniforms(seed, number);
-    this.past = new Float64Array(this.frameSize);
+    this.arena.set(this.start);
+    this.stream[0] = seedKey(seed, number);
     this.drawn = 0;
-    this.encoder.start();
-    this.unit.start();
   }
 
   /* Read a frame of an opening, that is given and not drawn. */
   read(frame) {
-    this.advance();
-    this.append(frame);
+    this.step(this.before, 0, -1);
+    this.kept.set(frame);
   }
 
   /* The next frame, or sample of one, and whether the piece ends with it. */
   draw(temperature) {
-    const uniforms = this.uniforms.take(this.uniformsPerStep);
-    const { frame, ended } = this.drawing.draw(this.advance(), this.past, uniforms, temperature);
-    this.append(frame);
+    const [fields, kind] = this.draws[Math.round(20 * temperature)];
+    const ended = this.step(this.before, fields, kind);
+    const frame = this.kept.slice(-this.frameSize);
+    if (this.scale) frame.forEach((z, k) => (frame[k] = this.raw(z)));
     this.drawn += 1;
-    const whole = this.drawn % this.steps === 0;
-    const last = this.end && this.drawn >= this.longest;
-    return { frame, ended: whole && (ended || last) };
+    const last = ended || (this.end && this.drawn >= this.longest);
+    return { frame, ended: Boolean(last) && this.drawn % this.steps === 0 };
   }
 
-  /* The rows that the output reads: h, and beside it what the encoder tells output and unit. */
-  advance() {
-    this.encoder.read();
-    return this.encoder.rows.map((x, row) => {
-      const h = this.unit.step(row, x);
-      if (!this.beside) return h;
-      const both = new Float64Array(h.length + this.beside);
-      both.set(h);
-      both.set(x.subarray(x.length - this.beside), h.length);
-      return both;
-    });
+  /* A 16-bit level from -1 to below 1, of a sample as the unit reads it. */
+  raw(z) {
+    const { mean, deviation } = this.scale;
+    return Math.round(32768 * (mean + deviation * z)) / 32768;
   }
-
-  append(frame) {
-    this.past = frame;
-    this.encoder.append(frame);
-  }
-}
-
-/* The bytes of a text in base64. */
-function decoded(text) {
-  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
 }

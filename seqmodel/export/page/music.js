@@ -55,7 +55,7 @@ class MusicPage extends Page {
   }
 }
 
-function begin(told) {
-  const player = new Player(new Model(told), new Sound(), new Grid(told.grid));
-  return new MusicPage(told, player, new Roll(document.getElementById("roll"), player));
+function begin(model) {
+  const player = new Player(model, new Sound(), new Grid(model.grid));
+  return new MusicPage(model.name, player, new Roll(document.getElementById("roll"), player));
 }

@@ -2,8 +2,8 @@
 
 class Page {
   /* `player` plays, `view` draws what it has played. */
-  constructor(told, player, view) {
-    Object.assign(this, { name: told.name, player, view });
+  constructor(name, player, view) {
+    Object.assign(this, { name, player, view });
     this.model = player.model;
     this.sound = player.sound;
     this.parts = Object.fromEntries(

@@ -2,183 +2,129 @@
 
 import json
 import shlex
-from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
+
 from seqmodel.errors import UsageError
-from seqmodel.export.page.content import model_content
-from seqmodel.export.page.steps import step_script
-from seqmodel.media.music.defaults import TEMPO
+from seqmodel.export.page.program import program
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import BEATS_PER_MINUTE
+from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
-from seqmodel.report.page.document import common_style, document, resource
-from seqmodel.report.page.markup import Markup, escaped, joined, tag
+from seqmodel.report.page.markup import (
+    Markup,
+    common_style,
+    document,
+    escaped,
+    filled,
+    joined,
+    resource,
+    tag,
+)
 from seqmodel.report.subjects import model_in_words, names_of
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
-MODEL = ("uniforms", "unit", "outputs", "model")
-MUSIC: tuple[str, ...] = (
-    *("echo", "encoder", "dynamics", "sound", "midi", "player", "keyboard", "roll", "page"),
-    "music",
-)
-SOUND: tuple[str, ...] = ("hearing", "samples", "stream", "wave", "page", "audio")
-BEGIN = 'const page = begin(JSON.parse(document.getElementById("model").textContent));'
-START, STOP = "M-4-7l12 7-12 7z", "M-6-6h12v12h-12z"
+BEGIN = """let page;
+Model.load(JSON.parse(document.getElementById("model").textContent)).then(
+  (model) => (page = begin(model)),
+  (error) => (document.getElementById("status").value = `The model does not run here: ${error}`));
+"""
+ROLL = """<div class="stage" id="stage"><div class="wide">
+<canvas class="view" id="roll" role="img"
+ aria-label="Piano-roll: notes rise from their keys as they sound"></canvas>
+<div class="keys" id="keys" role="group" aria-label="Piano keyboard"></div>
+</div></div>"""
+TEMPO_AND_MIDI = """<div class="range">
+<label for="tempo">$name <span class="value" aria-hidden="true"></span></label>
+<input type="range" id="tempo" min="$least" max="$most" step="$step" value="$plain"
+ data-plain="$plain" data-unit=" $unit"></div>
+<button type="button" id="midi">Connect a MIDI keyboard</button>"""
+HINTS = """<p class="hint">Play an opening on the keys, and let the model continue it.$in_c</p>
+<p class="hint typing"><label><input type="checkbox" id="typing" checked> Computer keys play,
+too:</label> $keys from C; <kbd>Z</kbd> and <kbd>X</kbd> move by an octave.</p>"""
+WAVE = """<div class="stage">
+<canvas class="view" id="wave" role="img" aria-label="Waveform"></canvas></div>"""
 
 
 def export_page(run: Run) -> bytes:
     """The page, one file, that draws new music or sound as it plays.
 
     Raises:
-        UsageError: for an output that has no JavaScript, such as those of frame-wise audio.
+        UsageError: for a model whose draw is not compiled, such as frame-wise logistic audio.
     """
-    folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
-    (name,) = names_of([folder])
-    told: dict[str, Any] = {"name": name, "rate": run.frame.rate}
-    if isinstance(run.model.output, NotesOutput):
-        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
-        drawn, suffix, scripts, content = "music", "mid", MUSIC, _music(frame)
-        told["grid"] = _grid(frame)
-    elif isinstance(run.model.output, SampleWiseOutput):
-        drawn, suffix, scripts, content = "sound", "wav", SOUND, _sound()
-    else:
+    drawing = program(run.model)
+    if drawing is None:
         raise UsageError(
             f"{run.folder} has the output {run.config.output}, which a page cannot play: "
             "`seqmodel sample` draws from it"
         )
+    folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
+    (name,) = names_of([folder])
+    content = {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
+    if isinstance(run.model.output, NotesOutput):
+        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
+        drawn, kind, suffix, parts = "music", "MIDI", "mid", _music(frame)
+        scripts = ["dynamics", "sound", "midi", "player", "keyboard", "roll", "page", "music"]
+        content["grid"] = _grid(frame)
+    else:
+        drawn, kind, suffix, parts = "sound", "WAV", "wav", {"stage": Markup(WAVE)}
+        scripts = ["stream", "wave", "page", "audio"]
     title = f"{drawn.capitalize()} by {name}"
-    told |= model_content(run.model, run.longest_piece)
-    lead = (
-        f"This page is the model itself ({model_in_words(run)}), trained on {run.data.name}. "
-        f"It draws new {drawn} in your browser as it plays, without end."
-    )
-    body = tag(
-        "main",
-        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
-        tag("noscript", tag("p", "It needs JavaScript.")),
-        content,
-        _about(run, suffix),
-    )
-    model = tag("script", _data(told), type="application/json", id="model")
+    words = {"title": title, "model": model_in_words(run), "data": run.data.name, "drawn": drawn}
+    page = {"kind": kind, "suffix": suffix, "settings": "", "hints": "", **words, **parts}
+    body = filled(resource(__package__, "page.html"), **page, about=_about(run, suffix))
+    model = tag("script", _data(content), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
-    html = document(title, joined(body, model), style=style, script=_script(run, scripts))
+    files = (resource(__package__, f"{file}.js") for file in ("uniforms", "model", *scripts))
+    script = Markup("\n".join(['"use strict";', *files, BEGIN]))
+    html = document(title, joined(body, model), style=style, script=script, wasm=True)
     return html.encode()
 
 
-def _script(run: Run, others: Sequence[str]) -> Markup:
-    """All that the page runs: files of this folder, and the steps of the run's units."""
-    config = run.config
-    steps = [
-        step_script(
-            unit_spec(unit),
-            gate_activation=config.gate_activation,
-            activation=config.activation,
-            bias=config.bias,
-        )
-        for unit in (config.unit, config.note_unit)
-        if unit is not None
-    ]
-    units = (
-        "/* The equations of the unit along time and, if there is one, along pitch. */\n"
-        f"const UNITS = [{', '.join(steps)}];\n"
-    )
-    files = [resource(__package__, f"{name}.js") for name in (*MODEL, *others)]
-    return Markup("\n".join(['"use strict";', *files, units, BEGIN]))
+def _shape(run: Run) -> dict[str, Any]:
+    """What the page needs to know of frames and of the end of pieces."""
+    encoder, output = run.model.encoder, run.model.output
+    notes = output if isinstance(output, NotesOutput) else None
+    zero, one = encoder.kept(torch.tensor([[0.0], [1.0]], dtype=torch.float64))[:, 0].tolist()
+    deviation = 1 / (one - zero)
+    return {
+        "notes": notes.notes if notes else 0,
+        "onsets": notes is not None and notes.onsets,
+        "end": isinstance(output, EndingOutput) and output.end,
+        "longest": run.longest_piece * encoder.steps,
+        "steps": encoder.steps,
+        "scale": None if notes else {"mean": -zero * deviation, "deviation": deviation},
+    }
 
 
-def _data(told: dict[str, Any]) -> Markup:
+def _data(content: dict[str, Any]) -> Markup:
     """Values as JSON that cannot end the element that holds it."""
-    return Markup(json.dumps(told).replace("<", "\\u003c"))
+    return Markup(json.dumps(content).replace("<", "\\u003c"))
 
 
 def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
     return {
         "framesPerBeat": frame.grid.steps_per_beat,
-        "secondsPerFrame": frame.grid.seconds_per_frame(TEMPO),
+        "secondsPerFrame": frame.grid.seconds_per_frame(BEATS_PER_MINUTE),
     }
 
 
-def _music(frame: PianoRollFrames) -> Markup:
-    """The player of music: a piano-roll above a keyboard, which scroll together."""
-    roll = tag(
-        "canvas", class_="view", id="roll", role="img",
-        aria_label="Piano-roll: notes rise from their keys as they sound",
-    )  # fmt: skip
-    keys = tag("div", class_="keys", id="keys", role="group", aria_label="Piano keyboard")
+def _music(frame: PianoRollFrames) -> dict[str, str]:
+    """A piano-roll above a keyboard, which scroll together, and what goes with them."""
     if frame.grid.steps_per_beat is not None:
-        tempo = _range("tempo", "Tempo", 40, 240, 1, round(TEMPO), " bpm")
+        scale, name, unit = (40, 240, 1, round(BEATS_PER_MINUTE)), "Tempo", "bpm"
     else:
-        tempo = _range("tempo", "Speed", 25, 400, 5, 100, " %")
-    stage = tag("div", tag("div", roll, keys, class_="wide"), class_="stage", id="stage")
-    player = _player(stage, "mid", "MIDI", tempo, _button("midi", "Connect a MIDI keyboard"))
-    return joined(player, _hints(frame))
-
-
-def _sound() -> Markup:
-    """The player of sound: a waveform."""
-    wave = tag("canvas", class_="view", id="wave", role="img", aria_label="Waveform")
-    return _player(tag("div", wave, class_="stage"), "wav", "WAV")
-
-
-def _player(stage: Markup, suffix: str, kind: str, *settings: Markup) -> Markup:
-    """What is seen between the controls that every page has."""
-    icon = tag(
-        "svg",
-        tag("path", class_="to-start", d=START),
-        tag("path", class_="to-stop", d=STOP),
-        viewBox="-10 -10 20 20",
-        aria_hidden="true",
-    )
-    words = tag("span", "Start")
-    start = {"type": "button", "id": "play", "class_": "play", "data_state": "start"}
-    above = [
-        tag("button", icon, words, **start),
-        _button("over", "Start over"),
-        tag("button", f"Save as {kind}", type="button", id="save", data_suffix=suffix),
-        tag("output", class_="status", id="status"),
-    ]
-    seed = {"inputmode": "numeric", "autocomplete": "off", "value": "1", "id": "seed"}
-    below = [
-        tag("div", tag("label", "Seed", for_="seed"), tag("input", type="text", **seed)),
-        _button("another", "New seed"),
-        _range("temperature", "Temperature", 0, 2, 0.05, 1, ""),
-        *settings,
-    ]
-    return joined(
-        tag("div", *above, class_="controls", role="group", aria_label="Player"),
-        stage,
-        tag("div", *below, class_="controls", role="group", aria_label="Settings"),
-    )
-
-
-def _button(name: str, text: str) -> Markup:
-    return tag("button", text, type="button", id=name)
-
-
-def _range(
-    name: str, text: str, least: float, most: float, step: float, value: float, unit: str
-) -> Markup:
-    scale = {"min": str(least), "max": str(most), "step": str(step), "value": str(value)}
-    told = {"data_plain": str(value), "data_unit": unit}
-    shown = tag("span", class_="value", aria_hidden="true")  # the range tells it by itself
-    label = tag("label", f"{text} ", shown, for_=name)
-    return tag("div", label, tag("input", type="range", id=name, **scale, **told), class_="range")
-
-
-def _hints(frame: PianoRollFrames) -> Markup:
-    checked = tag("input", type="checkbox", id="typing", checked=True)
+        scale, name, unit = (25, 400, 5, 100), "Speed", "%"
+    tempo = dict(zip(("least", "most", "step", "plain"), scale, strict=True))
     keys = joined(*(tag("kbd", key) for key in "AWSEDFTGYHUJK"))
-    typing = [tag("label", checked, " Computer keys play, too:"), " ", keys, " from C; "]
-    typing += [tag("kbd", "Z"), " and ", tag("kbd", "X"), " move by an octave."]
-    opening = "Play an opening on the keys, and let the model continue it."
-    if frame.transpose_to_c:
-        opening += " All music that it knows is in C major or A minor."
-    return joined(
-        tag("p", opening, class_="hint"),
-        tag("p", *typing, class_="hint typing"),
-    )
+    in_c = " All music that it knows is in C major or A minor." if frame.transpose_to_c else ""
+    return {
+        "stage": Markup(ROLL),
+        "settings": filled(TEMPO_AND_MIDI, name=name, unit=unit, **tempo),
+        "hints": filled(HINTS, keys=keys, in_c=in_c),
+    }
 
 
 def _about(run: Run, suffix: str) -> Markup:

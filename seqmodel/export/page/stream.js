@@ -54,7 +54,7 @@ class Stream {
       for (let ended = false; !ended; ) {
         const drawn = this.model.draw(this.temperature);
         ended = drawn.ended;
-        yield drawn.frame[0];
+        yield* drawn.frame;
       }
     }
   }

@@ -1,39 +1,8 @@
-/* The uniform numbers that a piece is drawn by: those of seqmodel/kernels/uniforms.py. */
+/* The key of the stream of a piece of a seed, both whole numbers of any size (BigInt): the first 64
+   bits of NumPy's SeedSequence (O'Neill's seed_seq), as in seqmodel/kernels/uniforms.py. */
 
-class Uniforms {
-  /* The stream of one piece of a seed, both whole numbers of any size (BigInt). */
-  constructor(seed, piece) {
-    this.state = seedKey([...words(seed), ...words(piece)]);
-  }
-
-  /* The next number in [0, 1): SplitMix64, of which the upper 53 bits count. */
-  next() {
-    const whole = (bits) => BigInt.asUintN(64, bits);
-    this.state = whole(this.state + 0x9e3779b97f4a7c15n);
-    let bits = this.state;
-    bits = whole((bits ^ (bits >> 30n)) * 0xbf58476d1ce4e5b9n);
-    bits = whole((bits ^ (bits >> 27n)) * 0x94d049bb133111ebn);
-    bits ^= bits >> 31n;
-    return Number(bits >> 11n) * 2 ** -53;
-  }
-
-  take(count) {
-    return Float64Array.from({ length: count }, () => this.next());
-  }
-}
-
-/* A whole number as 32-bit words, the lowest first; 0 has one. */
-function words(number) {
-  const found = [];
-  do {
-    found.push(Number(number & 0xffffffffn));
-    number >>= 32n;
-  } while (number);
-  return found;
-}
-
-/* The first 64 bits of NumPy's SeedSequence (O'Neill's seed_seq) of these words. */
-function seedKey(entropy) {
+function seedKey(seed, piece) {
+  const entropy = [...words(seed), ...words(piece)];
   let constant = 0x43b0d7e5;
   const hash = (word, factor) => {
     word ^= constant;
@@ -54,4 +23,14 @@ function seedKey(entropy) {
   constant = 0x8b51f9dd;
   const [low, high] = pool.slice(0, 2).map((word) => hash(word, 0x58f38ded) >>> 0);
   return (BigInt(high) << 32n) | BigInt(low);
+}
+
+/* A whole number as 32-bit words, the lowest first; 0 has one. */
+function words(number) {
+  const found = [];
+  do {
+    found.push(Number(number & 0xffffffffn));
+    number >>= 32n;
+  } while (number);
+  return found;
 }

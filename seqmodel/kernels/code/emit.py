@@ -8,6 +8,7 @@ vector width.
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -20,9 +21,41 @@ POINTER = ir.PointerType()
 # specification.
 FUSE = ("contract",)
 
-_FEATURES = binding.get_host_cpu_features()
-_BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
-REGISTERS = 32 if _BYTES == 64 or platform.machine().lower() in ("arm64", "aarch64") else 16
+
+@dataclass(frozen=True, eq=False)  # compared by identity: looked up at each call of a kernel
+class Target:
+    """What the shape of emitted code depends on."""
+
+    vector_bytes: int
+    registers: int
+    """For vectors."""
+
+
+def _host() -> Target:
+    features, machine = binding.get_host_cpu_features(), platform.machine().lower()
+    size = 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+    return Target(size, 32 if size == 64 or machine in ("arm64", "aarch64") else 16)
+
+
+HOST = _host()
+PORTABLE = Target(16, 16)
+"""Narrow enough for every processor and for WebAssembly."""
+_target = ContextVar("target", default=HOST)
+
+
+def target() -> Target:
+    """What code is emitted for now."""
+    return _target.get()
+
+
+@contextmanager
+def emitting_for(chosen: Target) -> Iterator[None]:
+    """Within this context kernels and the data that they read are made for another target."""
+    before = _target.set(chosen)
+    try:
+        yield
+    finally:
+        _target.reset(before)
 
 
 PANEL = 2
@@ -41,8 +74,8 @@ def padded(count: int, itemsize: int) -> int:
 
 
 def vector_lanes(itemsize: int) -> int:
-    """How many numbers of `itemsize` bytes fit in one vector register of this machine."""
-    return _BYTES // itemsize
+    """How many numbers of `itemsize` bytes fit in one vector register of the target."""
+    return target().vector_bytes // itemsize
 
 
 def panel_width(itemsize: int) -> int:

@@ -20,7 +20,7 @@ import llvmlite
 from llvmlite import binding, ir
 
 from seqmodel.kernels.code import cache as disk
-from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.emit import Emitter, target
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,8 +30,10 @@ _lock = threading.RLock()
 _numbers = itertools.count()  # of dumped modules
 _names: dict[int, str] = {}
 """Function names by address: unlike addresses, names are the same in every process."""
+_libraries: dict[str, "Library"] = {}
+"""By the names of their functions."""
 
-_COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
+COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
 """What a module's code depends on besides IR and processor; this file has the options."""
 
 
@@ -42,7 +44,7 @@ def _prepare() -> None:
 
 
 def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
-    """Cache what `compile_it` returns, by its arguments, forever.
+    """Cache what `compile_it` returns, by its arguments and the target, forever.
 
     One thread compiles at a time: of two copies, one would be freed while another module may
     already call it. Lookups take no lock, since each training step makes many.
@@ -51,7 +53,7 @@ def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(compile_it)
     def find(*args: P.args, **kwargs: P.kwargs) -> R:
-        key = (*args, *kwargs.items()) if kwargs else args
+        key = (target(), *args, *kwargs.items())
         try:
             return kept[key]
         except KeyError:
@@ -80,7 +82,7 @@ def function(
 
 
 def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) -> Any:
-    """A call to the function at `address` in a `Library`, which must outlive the calling module."""
+    """A call to the function at `address` in a `Library`."""
     module, name = builder.module, _names[address]
     if name not in module.globals:
         binding.add_symbol(name, address)
@@ -89,17 +91,25 @@ def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) 
 
 
 class Library:
-    """A compiled module. It must outlive every use of its functions' addresses."""
+    """A compiled module, which lives on once the address of a function has been asked for.
+
+    Attributes:
+        source: its IR.
+        names: of its functions where other modules call them, by their names here.
+        called: the libraries that it calls.
+    """
 
     def __init__(self, module: Any) -> None:
         _prepare()
-        source = str(module)
+        self.source = source = str(module)
+        self.called = [_libraries[name] for name in module.globals if name in _libraries]
+        self.names = dict[str, str]()
         _dump(module.name, source)
         target = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
             *target, opt=3, jit=True
         )
-        self._name = disk.digest(source, *target, *_COMPILER)
+        self._name = disk.digest(source, *target, *COMPILER)
         code = disk.kept(self._name, lambda: _compiled(source, machine))
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
@@ -108,13 +118,18 @@ class Library:
     def address(self, name: str) -> int:
         """The address of a function."""
         found = int(self._engine.get_function_address(name))
-        _names[found] = f"{name}_{self._name}"
+        self.names[name] = _names[found] = f"{name}_{self._name}"
+        _libraries[_names[found]] = self
         return found
 
 
 def _compiled(source: str, machine: Any) -> bytes:
     """The object file of a module."""
-    parsed = binding.parse_assembly(source)
+    return optimised(binding.parse_assembly(source), machine)
+
+
+def optimised(parsed: Any, machine: Any) -> bytes:
+    """The object file of a parsed module, for a target machine of LLVM's."""
     parsed.verify()
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = False

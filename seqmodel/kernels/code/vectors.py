@@ -89,7 +89,7 @@ class Vector:
         n = shifted - round_to_whole
         r = x - n * p.log2[0] - n * p.log2[1]
         half = float(np.log(2) / 2)
-        rest = r._polynomial(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
+        rest = r.in_powers(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
 
         bits = b.shl(b.bitcast(shifted.value, self.to.integers), self.to.whole(p.mantissa))
         bits = b.add(bits, self.to.whole(p.bias << p.mantissa))
@@ -104,7 +104,7 @@ class Vector:
         """2 atanh(x), which is log((1 + x) / (1 - x)), for |x| <= 1/3."""
         degree = self.to.precision.log1p_degree
         q = self * self
-        return self * q._polynomial(
+        return self * q.in_powers(
             polynomial(lambda q: 2 * np.arctanh(np.sqrt(q)) / np.sqrt(q), 0.0, 1 / 9, degree)
         )
 
@@ -169,8 +169,8 @@ class Vector:
         """This value in active lanes, zero elsewhere."""
         return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
 
-    def _polynomial(self, coefficients: list[float]) -> "Vector":
-        """The polynomial's value, by Estrin's scheme: a short dependency chain."""
+    def in_powers(self, coefficients: list[float]) -> "Vector":
+        """The value of a polynomial in this, by Estrin's scheme: a short dependency chain."""
         terms: list[Any] = list(coefficients)
         power = self
         while len(terms) > 2:

@@ -14,12 +14,11 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, PANEL, POINTER, REGISTERS, Emitter
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, target
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature, packed
 from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel, parallel_for
 
-ROWS = 8 if REGISTERS == 32 else 4  # in a tile: ROWS x PANEL sums and a row of B fit in registers
 _CHAINS = 8  # independent sums needed to hide multiply-add latency; small tiles unroll over k
 _ROW_WIDTH = 12  # vectors in the tile of a single row: enough independent sums without unrolling
 _BIT = ir.IntType(1)
@@ -44,6 +43,11 @@ def row_matmul(e: Emitter, stored: int, a: Any, b: Any, c: Any, *sizes: Any) -> 
     call_at(e.builder, address, ir.VoidType(), [a, b, c, *counts, _BIT(adds)])
 
 
+def most_rows() -> int:
+    """In a tile, whose rows x PANEL sums and a row of B fit in the target's registers."""
+    return target().registers // 4
+
+
 def _wide(rows: int) -> int:
     """The width in vectors of a tile of `rows` rows: tiles of few rows span several panels."""
     return max(PANEL, _CHAINS // rows // PANEL * PANEL)
@@ -51,20 +55,20 @@ def _wide(rows: int) -> int:
 
 @compiled_once
 def _library(itemsize: int) -> Library:
-    module = ir.Module("matmul")
+    module, most = ir.Module("matmul"), most_rows()
     tiles = {
         rows: [write_tile(module, itemsize, rows, v + 1) for v in range(_wide(rows))]
-        for rows in range(1, ROWS + 1)
+        for rows in range(1, most + 1)
     }
     with function(module, "matmul", _KINDS, itemsize) as (e, *args):
         a, a_stride, b, c, c_stride, rows, k, columns, adds = args
         builder, width = e.builder, e.int(PANEL * e.lanes)
-        for low in range(1, ROWS):
+        for low in range(1, most):
             if _wide(low) > PANEL:
                 is_low = builder.icmp_signed("==", rows, e.int(low))
                 width = builder.select(is_low, e.int(_wide(low) * e.lanes), width)
         # Rows are split evenly over the fewest tiles that hold them: 9 into 5 and 4, not 8 and 1.
-        blocks = builder.sdiv(e.add(rows, ROWS - 1), e.int(ROWS))
+        blocks = builder.sdiv(e.add(rows, most - 1), e.int(most))
         with e.loop(0, columns, width) as j, e.loop(0, blocks) as block:
             first = builder.sdiv(e.mul(rows, block), blocks)
             count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
-from seqmodel.kernels.linear.matmul import ROWS, copy_panel, write_tile
+from seqmodel.kernels.linear.matmul import copy_panel, most_rows, write_tile
 from seqmodel.kernels.run.signature import (
     NEW,
     THREADS,
@@ -88,7 +88,7 @@ def _kernel(itemsize: int) -> Kernel:
 def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
     b, M, N = e.builder, f["M"], f["N"]
     by_frames = b.icmp_unsigned("!=", f["tables"], POINTER(None))
-    rows_at_once = min(ROWS, e.lanes)
+    rows_at_once = min(most_rows(), e.lanes)
     tiles_down = b.sdiv(e.add(M, rows_at_once - 1), e.int(rows_at_once))
     first, last = (e.mul(t, rows_at_once) for t in e.share(tiles_down, thread, threads))
     first_k, last_k = e.share(f["K"], thread, threads)
@@ -125,7 +125,9 @@ def _library(itemsize: int) -> Library:
     rows would evict each other from the cache.
     """
     module = ir.Module("outer_block")
-    rows_at_once = min(ROWS, vector_lanes(itemsize))  # A is copied a vector of columns at a time
+    rows_at_once = min(
+        most_rows(), vector_lanes(itemsize)
+    )  # A is copied a vector of columns at a time
     tiles = {
         v: write_tile(module, itemsize, rows_at_once, v, transposed=True)
         for v in range(1, PANEL + 1)

@@ -4,7 +4,7 @@ Sampling draws many pieces over the same weights: the weights are shared, while 
 are in each piece's arena, at the same offsets for all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,8 +15,8 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import POINTER
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.run.signature import Signature
 
 _ALIGNED = 64  # bytes: a vector that straddles two cache lines takes twice as long to load
@@ -86,7 +86,10 @@ class Arena:
 
 
 class Call:
-    """A compiled function at an address, and its fields: numbers, tensors and slots."""
+    """A compiled function at an address, and its fields: numbers, tensors and slots.
+
+    The first of them are named `names`.
+    """
 
     def __init__(
         self,
@@ -97,13 +100,18 @@ class Call:
         stored: int | None = None,
     ) -> None:
         """ValueError if `fields` are not what `signature` declares."""
-        self.function = function
+        self.function, self.names = function, signature.fields
         layout = signature.layout(itemsize, stored, addresses=False)
         try:
             self.fields: list[int | Tensor | Slot]
             self.fields, _ = layout(**fields)
         except (TypeError, AttributeError) as error:
             raise signature.complaint(fields, error) from error
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The function, and its number of fields."""
+        return self.function, len(self.fields)
 
 
 ITEMSIZE = torch.float64.itemsize
@@ -132,11 +140,22 @@ def _step(signature: Signature, write: Callable[..., None], parameters: tuple[An
     return Library(module)
 
 
+def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> Any:
+    """Make calls, each a function and its number of fields, which are one after another.
+
+    Returns the address of the fields after theirs.
+    """
+    for address, count in calls:
+        call_at(e.builder, address, ir.VoidType(), [fields])
+        fields = e.builder.gep(fields, [e.int(count)], source_etype=INT)
+    return fields
+
+
 class Nested(Call):
     """A call that makes further calls: their fields follow its own."""
 
     def __init__(self, outer: Call, inner: Sequence[Call]) -> None:
-        self.function = outer.function
+        self.function, self.names = outer.function, outer.names
         self.fields = [field for call in (outer, *inner) for field in call.fields]
 
 

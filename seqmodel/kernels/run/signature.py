@@ -103,13 +103,12 @@ class Signature:
         return found
 
     def arguments(self, e: Emitter, array: Any) -> dict[str, Any]:
-        """The fields by name as the arguments of a text of `code.language`.
-
-        Only for kernels whose arrays hold reals or 64-bit integers.
-        """
-        found = self.load(e, array)
-        kinds = {REAL: e.real, torch.int64: INT}
-        return found | {a.name: Pointer(found[a.name], kinds[a.dtype]) for a in self.arrays}
+        """The same as arguments of a text of `code.language`; arrays of int64 are its integers."""
+        kinds = {one.name: INT if one.dtype is torch.int64 else e.real for one in self.arrays}
+        return {
+            name: Pointer(field, kinds[name]) if name in kinds else field
+            for name, field in self.load(e, array).items()
+        }
 
     def layout(self, itemsize: int, stored: int | None = None, *, addresses: bool = True) -> Layout:
         """The function that checks fields given by name and returns them in order.
@@ -146,7 +145,7 @@ def _layout(signature: Signature, itemsize: int, stored: int, addresses: bool) -
     arguments = [*signature.sizes, *(f"{name}=0" for name in signature.optional_sizes)]
     arguments += [THREADS] if THREADS in _names_in(signature.arrays) else []
     types = {REAL: _DTYPES[itemsize], STORED: _DTYPES[stored]}
-    scope: dict[str, Any] = {"fail": _fail, "memory": memory, "NEW": NEW}
+    scope: dict[str, Any] = {"fail": _fail, "_memory": memory, "NEW": NEW}
     for k, array in enumerate(signature.arrays):
         name, dtype = array.name, types.get(str(array.dtype), array.dtype)
         scope |= {f"array_{k}": array, f"dtype_{k}": dtype}
@@ -155,7 +154,7 @@ def _layout(signature: Signature, itemsize: int, stored: int, addresses: bool) -
         if not array.strides:
             wrong += f" or not {name}.is_contiguous()"
         fail = f"fail({signature.name!r}, array_{k}, dtype_{k}, ({shape}), {name})"
-        make = f"{name} = made[{name!r}] = memory.buffer(dtype_{k}, {shape})"
+        make = f"{name} = made[{name!r}] = _memory.buffer(dtype_{k}, {shape})"
         check = [f"if {name} is NEW: {make}", f"elif {wrong}: {fail}"]
         if array.strides:
             rest = [f"unit_{k}"] * (len(array.shape) - len(array.strides))

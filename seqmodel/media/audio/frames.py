@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.audio import defaults, mu_law
+from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.medium import CLIP_SECONDS, CONTEXT, FRAME_SIZE
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
@@ -37,8 +38,8 @@ class AudioSettings:
 
     rate: int | None = None
     """Samples per second; None for the rate of the sources, if all agree."""
-    frame_size: int = defaults.FRAME_SIZE
-    context: int = defaults.CONTEXT
+    frame_size: int = FRAME_SIZE
+    context: int = CONTEXT
     clip_seconds: float | None = None
     """Longer recordings are cut into pieces of this length; None: none is."""
     levels: Literal["linear", "mu-law"] = "linear"
@@ -59,8 +60,8 @@ class AudioSettings:
     def of_options(cls, options: Mapping[str, Any]) -> "AudioSettings":
         """The settings from the options of `prepare`."""
         given = {name: value for name, value in options.items() if value is not None}
-        given["frame_size"] = given.pop("frame", defaults.FRAME_SIZE)
-        given["clip_seconds"] = given.get("clip_seconds", defaults.CLIP_SECONDS) or None
+        given["frame_size"] = given.pop("frame", FRAME_SIZE)
+        given["clip_seconds"] = given.get("clip_seconds", CLIP_SECONDS) or None
         return cls(**given)
 
     @classmethod
@@ -85,8 +86,8 @@ class AudioFrames(FrameDefinition):
 
     rate: int = 0
     """Samples per second; 0, the default of frames of other media, is refused."""
-    frame_size: int = defaults.FRAME_SIZE
-    context: int = defaults.CONTEXT
+    frame_size: int = FRAME_SIZE
+    context: int = CONTEXT
     dtype: Literal["int16", "mu-law", "float32"] = "int16"
     """int16, in units of 1/32768; the 8-bit levels of `mu_law`; older datasets may hold float32."""
     mean: float = 0.0

@@ -1,7 +1,8 @@
-"""Describes audio files and datasets of audio as values, text and pictures."""
+"""Sound described as values, text and pictures: files, datasets and samples."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,171 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.media.audio.frames import AudioFrames, AudioSettings, sample_blocks
-from seqmodel.media.audio.plots import plot_sample_values, recording_png
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows, sample_blocks
 from seqmodel.media.audio.reader import Recording
-from seqmodel.media.definitions import Pieces
+from seqmodel.media.definitions import FrameDefinition, Level, Picture, Pieces, Shades
 from seqmodel.media.input import named
 from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
+from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
+
+# ---- plots ---------------------------------------------------------------------------------------
+
+COLUMNS = 1000
+"""The maximum number of columns in a PNG, however long the recording."""
+PAGE_COLUMNS, PAGE_ROWS = 400, 128
+"""The maximum on a report page: a tenth of a second of its clip is ten columns, and its file stays
+small."""
+
+SHADES = 32
+"""Steps of 2.5 dB: noise in all shades would make the file three times as large."""
+
+WINDOW_SECONDS = 0.032
+"""Long enough for the harmonics of a voice, short enough for syllables."""
+
+QUIET, LOUD = -90.0, -10.0
+"""The ends of every picture's scale, in dB of a full-scale sine, so that pictures can be compared:
+QUIET is about the noise of 16 bits."""
+
+SCALE = "dB of a full-scale sine"
+
+WINDOWS = 8
+"""The maximum that a column is a mean of: enough for the average of a long stretch."""
+
+
+def recording_png(
+    blocks: Iterable[NDArray[np.float32]], samples: int, rate: int, *, title: str, primer: int = 0
+) -> bytes:
+    """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
+
+    The first `primer` samples, given rather than sampled from the model, have another colour.
+    Neither memory nor the picture grows with the recording: each column shows the extremes and the
+    mean spectrum of its stretch of time.
+    """
+    from matplotlib import colormaps
+
+    hop = -(-samples // COLUMNS)
+    low, high, power = columns(blocks, window_at(rate), hop)
+    seconds = samples / rate
+    figure, (wave, spectrum) = wide_figure(5, 2, 1, sharex=True, height_ratios=(1, 2))
+    starts = np.arange(len(low)) * hop / rate
+    given = -(-primer // hop)
+    for part, colour in ((slice(given), ACCENT), (slice(given, None), PRIMARY)):
+        wave.fill_between(
+            starts[part], low[part], high[part], step="post", color=colour, linewidth=0.5
+        )
+    wave.set_xlim(0, seconds)
+    wave.set_axisbelow(True)
+    wave.grid(linewidth=0.5, color="0.85")
+    wave.set_title(caption(title), fontsize=10)
+    shown = spectrum.imshow(
+        decibels(power.T),
+        origin="lower",
+        aspect="auto",
+        cmap=colormaps["magma"].resampled(SHADES),
+        interpolation="nearest",
+        vmin=QUIET,
+        vmax=LOUD,
+        extent=(0, len(low) * hop / rate, 0, rate / 2000),
+    )
+    figure.colorbar(shown, ax=[wave, spectrum], label=SCALE, pad=0.01)
+    spectrum.set_xlabel("seconds")
+    spectrum.set_ylabel("kHz")
+    return png_bytes(figure)
+
+
+def plot_sample_values(
+    path: Path, shares: Mapping[str, NDArray[np.float64]], *, title: str
+) -> None:
+    """Draw a histogram of sample values, (N,) equal bins from -1 to 1, one line per split."""
+    figure, axes = wide_figure(4)
+    for name, share in shares.items():
+        axes.stairs(share, np.linspace(-1, 1, len(share) + 1), label=name)
+    axes.set_yscale("log")
+    axes.set_xlim(-1, 1)
+    axes.set_xlabel("value of a sample")
+    axes.set_ylabel("share of samples")
+    axes.set_title(caption(title), fontsize=10)
+    axes.grid(linewidth=0.5, color="0.85")
+    axes.legend(frameon=False)
+    write_file(path, png_bytes(figure))
+
+
+def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition) -> Picture:
+    """A piece (T, F): x in columns, y in kHz up to half the rate, from `QUIET` to `LOUD` dB.
+
+    A row is as loud as the loudest frequency in it.
+    """
+    assert isinstance(definition, AudioFrames)
+    samples, rate = np.asarray(frames, np.float32).reshape(-1), definition.rate
+    hop = -(-len(samples) // PAGE_COLUMNS)
+    _, _, power = columns([samples], window_at(rate), hop)
+    rows = min(PAGE_ROWS, power.shape[1])
+    starts = np.arange(rows) * power.shape[1] // rows
+    loudness = decibels(np.maximum.reduceat(power, starts, axis=1).T[::-1])
+    shades = np.rint(255 * (loudness - QUIET) / (LOUD - QUIET)).astype(np.uint8)
+    seconds, peak = len(samples) / rate, float(np.abs(samples).max())
+    square = float(np.square(samples, dtype=np.float64).mean())
+    level = f"RMS {10 * math.log10(square):.1f} dB, peak {peak:.4f}" if square else "silent"
+    return Picture(
+        seconds=seconds,
+        width=len(samples) / hop,
+        bottom=0.0,
+        top=rate / 2000,
+        boxes=(),
+        levels=tuple(Level(khz, f"{khz:g} kHz") for khz in _marks(rate / 2000)),
+        apart=False,
+        summary=f"spectrogram: {seconds:.1f} s at {rate:,} Hz, from {QUIET:.0f} to {LOUD:.0f} dB; "
+        f"{level}",
+        shades=Shades(len(power), rows, shades.tobytes()),
+    )
+
+
+def _marks(top: float) -> list[float]:
+    """Two to five round heights up to `top`."""
+    ten = 10.0 ** math.floor(math.log10(top))
+    step = next(step for step in (0.2 * ten, 0.5 * ten, ten, 2 * ten) if top < 5.5 * step)
+    return [step * k for k in range(1, math.floor(top / step + 1e-9) + 1)]
+
+
+def window_at(rate: int) -> int:
+    """The power of two nearest to `WINDOW_SECONDS`, in samples."""
+    return int(2 ** max(4, round(np.log2(rate * WINDOW_SECONDS))))
+
+
+def columns(
+    blocks: Iterable[NDArray[np.float32]], window: int, hop: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+    """One column per `hop` samples: lowest (C,), highest (C,), power (C, window/2 + 1).
+
+    The power is that of a Hann window around the column, or, where several fit into it, the mean of
+    up to `WINDOWS`, the first at its beginning. Around the recording is silence. A full-scale sine
+    has power 1. Memory is that of a block and the columns.
+    """
+    reach, count = max(window, hop), min(WINDOWS, max(1, hop // window))
+    before = (reach - hop) // 2
+    shape = np.hanning(window)
+    windows, low, high, power = Windows(reach, hop), [], [], []
+    silence = np.zeros(reach - 1, np.float32)
+    for block in chain([silence[:before]], blocks, [silence[before:]]):
+        views = windows.of(block)
+        if not len(views):
+            continue
+        low.append(views[:, before : before + hop].min(axis=1))
+        high.append(views[:, before : before + hop].max(axis=1))
+        starts = (hop * k // count for k in range(count))
+        spectra = (np.fft.rfft(views[:, start : start + window] * shape) for start in starts)
+        power.append(sum(np.abs(each) ** 2 for each in spectra) / (count * (shape.sum() / 2) ** 2))
+    return np.concatenate(low), np.concatenate(high), np.concatenate(power)
+
+
+def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Power in dB of a full-scale sine, within QUIET and LOUD."""
+    found: NDArray[np.float64] = np.clip(10 * np.log10(power + 1e-12), QUIET, LOUD)
+    return found
+
+
+# ---- inspection ----------------------------------------------------------------------------------
 
 CLIPPED = 1 - 1 / FULL_SCALE
 """From here on, a sample is as loud as 16 bits allow."""

@@ -4,9 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seqmodel.media.audio import defaults
 from seqmodel.media.definitions import FrameDefinition, Medium, Option, lazily
 from seqmodel.media.words import plural
+
+FRAME_SIZE = 10
+CONTEXT = 20
+"""In samples, as in Chung et al. 2014."""
+
+CLIP_SECONDS = 8.0
+"""The pieces that longer recordings are cut into, as in Mehri et al. 2017, SampleRNN."""
+
+SAMPLE_SECONDS = 2.0
+"""The length of a sampled piece."""
+
 
 SUFFIXES = frozenset(
     {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
@@ -40,10 +50,8 @@ class Audio(Medium):
         Option(
             "rate", int, "Samples per second.  [default: the files', if all agree]", metavar="HZ"
         ),
-        Option(
-            "context", int, f"Samples a frame is predicted from.  [default: {defaults.CONTEXT}]"
-        ),
-        Option("frame", int, f"Samples in a frame.  [default: {defaults.FRAME_SIZE}]"),
+        Option("context", int, f"Samples a frame is predicted from.  [default: {CONTEXT}]"),
+        Option("frame", int, f"Samples in a frame.  [default: {FRAME_SIZE}]"),
         Option(
             "levels",
             str,
@@ -54,12 +62,12 @@ class Audio(Medium):
             "clip_seconds",
             float,
             "Cut longer recordings into clips of this length; 0: keep them whole.  [default: "
-            f"{defaults.CLIP_SECONDS:g}]",
+            f"{CLIP_SECONDS:g}]",
             metavar="SECONDS",
         ),
     )
     formats = ("wav", "flac", "raw", "npy", "png")
-    default_length = f"{defaults.SECONDS:g} seconds of audio"
+    default_length = f"{SAMPLE_SECONDS:g} seconds of audio"
 
     page_format = "flac"
     page_seconds = 4.0
@@ -69,13 +77,13 @@ class Audio(Medium):
     settings = lazily("seqmodel.media.audio.frames:AudioSettings.of_options")
     settings_like = lazily("seqmodel.media.audio.frames:AudioSettings.like")
     corpus = lazily("seqmodel.media.audio.corpus:AudioCorpus")
-    baselines = lazily("seqmodel.media.audio.baselines:audio_nats_per_frame")
+    baselines = lazily("seqmodel.media.audio.evaluation:audio_nats_per_frame")
     inspect_file = lazily("seqmodel.media.audio.inspection:inspect_audio")
     file_lines = lazily("seqmodel.media.audio.inspection:file_lines")
     inspect_splits = lazily("seqmodel.media.audio.inspection:inspect_splits")
     sampling = lazily("seqmodel.media.audio.sampling:AudioSampling")
-    comparison = lazily("seqmodel.media.audio.comparison:AudioComparison")
-    picture = lazily("seqmodel.media.audio.plots:spectrogram_picture")
+    comparison = lazily("seqmodel.media.audio.evaluation:AudioComparison")
+    picture = lazily("seqmodel.media.audio.inspection:spectrogram_picture")
 
     def kind_of_file(self, path: Path) -> str | None:
         """ "audio", by the suffix."""

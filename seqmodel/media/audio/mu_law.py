@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel.media.sound import FULL_SCALE
+
 MU, LEVELS = 255, 256
-STEP = 1 / 32768
-"""Of 16 bits."""
 
 
 def _expanded(f: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -28,7 +28,9 @@ def _expanded(f: NDArray[np.float64]) -> NDArray[np.float64]:
 
 BOUNDARIES = _expanded(np.arange(-127, 128) / 128)
 """(255,), the lower ends of all levels but the lowest."""
-SAMPLES = (np.rint(_expanded(np.arange(-127.5, 128) / 128) / STEP) * STEP).astype(np.float32)
+SAMPLES = (np.rint(_expanded(np.arange(-127.5, 128) / 128) * FULL_SCALE) / FULL_SCALE).astype(
+    np.float32
+)
 """(256,), the sample that each level stands for."""
 
 

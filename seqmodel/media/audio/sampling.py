@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.audio import defaults
 from seqmodel.media.audio.corpus import Moments
+from seqmodel.media.audio.evaluation import check_finite
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.plots import recording_png, spectrogram_picture
+from seqmodel.media.audio.inspection import recording_png, spectrogram_picture
+from seqmodel.media.audio.medium import SAMPLE_SECONDS
 from seqmodel.media.audio.reader import Recording
-from seqmodel.media.audio.statistics import check_finite
-from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.definitions import FrameDefinition, Picture, SampleRequest, Sampling, Written
 from seqmodel.media.input import named, opened
 from seqmodel.media.npy import read_header
-from seqmodel.media.pictures import Picture
 from seqmodel.media.sound import (
     FULL_SCALE,
     MAX_FLAC_RATE,
@@ -54,13 +53,17 @@ class AudioSampling(Sampling):
             )
         most = MAX_SAMPLES // frame.frame_size
         per_second = frame.rate / frame.frame_size
-        default = max(1, round(defaults.SECONDS * per_second))
+        default = max(1, round(SAMPLE_SECONDS * per_second))
         self.length = request.frames_to_draw(default, most, per_second, self._longest)
         self._asked = request.frames_of_prime(most, per_second)
         self.remarks: list[str] = []
-        self.primer = self._read_primer()
-        self._heard = len(self.primer) if request.include_prime else 0
-        if (self._heard + self.length) * frame.frame_size > MAX_SAMPLES:
+        self.primer = np.empty((0, frame.frame_size), np.float32)
+        if (path := request.prime) is not None:
+            npy = path.suffix.lower() == ".npy"
+            with named(f"--prime {path}"):
+                self.primer = self._load_frames(path) if npy else self._load_recording(path)
+        self._included = len(self.primer) if request.include_prime else 0
+        if (self._included + self.length) * frame.frame_size > MAX_SAMPLES:
             raise UsageError(f"--include-prime asks for more than {self._longest}")
 
     def write(
@@ -71,19 +74,19 @@ class AudioSampling(Sampling):
     ) -> Written:
         """`Sampling.write`."""
         frame, request = self._frame, self._request
-        total = self._heard + self.length
+        total = self._included + self.length
         samples = total * frame.frame_size
         todo = self.length * frame.frame_size
         piece = _Measured(chunks, frame.loudest, lambda done: progress(done, todo))
-        blocks = chain([self.primer[: self._heard].reshape(-1)], piece)
+        blocks = chain([self.primer[: self._included].reshape(-1)], piece)
         if request.kind == "png":
-            primer = self._heard * frame.frame_size
+            primer = self._included * frame.frame_size
             title, rate = request.title, frame.rate
             file.write(recording_png(blocks, samples, rate, title=title, primer=primer))
         else:
             write_audio(request.kind, file, blocks, frame, total)
         # Fewer if the chunks end before.
-        samples = self._heard * frame.frame_size + piece.moments.count
+        samples = self._included * frame.frame_size + piece.moments.count
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
             self._hint(piece),
@@ -94,9 +97,10 @@ class AudioSampling(Sampling):
         return spectrogram_picture(frames, self._frame)
 
     def _hint(self, piece: "_Measured") -> str:
-        if piece.loudest_share > OVERDRIVEN:
+        loudest_share = piece.loudest / piece.moments.count
+        if loudest_share > OVERDRIVEN:
             return (
-                f"{piece.loudest_share:.0%} of the samples at full scale: train longer, or, if the "
+                f"{loudest_share:.0%} of the samples at full scale: train longer, or, if the "
                 "recordings clip too, make them quieter and prepare them again"
             )
         audible = piece.moments.deviation > INAUDIBLE * self._frame.deviation
@@ -108,14 +112,6 @@ class AudioSampling(Sampling):
             f"the {MAX_SAMPLES:,} samples of the longest WAV "
             f"({clock(MAX_SAMPLES / self._frame.rate)} at {self._frame.rate:,} Hz)"
         )
-
-    def _read_primer(self) -> NDArray[np.float32]:
-        path = self._request.prime
-        if path is None:
-            return np.empty((0, self._frame.frame_size), np.float32)
-        with named(f"--prime {path}"):
-            npy = path.suffix.lower() == ".npy"
-            return self._load_frames(path) if npy else self._load_recording(path)
 
     def _load_recording(self, path: Path) -> NDArray[np.float32]:
         """The whole frames of an audio file, aligned to where the new piece continues."""
@@ -201,21 +197,17 @@ class _Measured:
         self,
         chunks: Iterable[NDArray[np.float32]],
         full_scale: float,
-        tell: Callable[[int], None],
+        report: Callable[[int], None],
     ) -> None:
-        self._chunks, self._full_scale, self._tell = chunks, full_scale, tell
-        self.moments, self._loudest = Moments(), 0
+        self._chunks, self._full_scale, self._report = chunks, full_scale, report
+        self.moments, self.loudest = Moments(), 0
+        """`loudest` counts the samples that are at full scale or beyond it."""
 
     def __iter__(self) -> Iterator[NDArray[np.float32]]:
         for chunk in self._chunks:
             block = chunk.reshape(-1)
-            check_finite(block)
-            self._loudest += int((np.abs(block) > self._full_scale - 0.5 / FULL_SCALE).sum())
+            check_finite([block])
+            self.loudest += int((np.abs(block) > self._full_scale - 0.5 / FULL_SCALE).sum())
             self.moments.add(block)
             yield block
-            self._tell(self.moments.count)
-
-    @property
-    def loudest_share(self) -> float:
-        """The share of the samples that are at full scale or beyond it."""
-        return self._loudest / self.moments.count
+            self._report(self.moments.count)

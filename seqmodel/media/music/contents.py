@@ -1,17 +1,239 @@
-"""What MIDI files hold besides notes on a grid, summed up, and what of it a dataset leaves out."""
+"""What MIDI files hold besides notes on a grid: their timing, key and contents, summed up."""
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from seqmodel.media.music.formats import DRUM_CHANNEL
+from seqmodel.media.music.frames import PianoRollFrames, Score, Tally
+from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.words import listed, plural
 
-if TYPE_CHECKING:
-    from seqmodel.media.music.frames import PianoRollFrames
-    from seqmodel.media.music.midi import Score
+# ---- tonic ---------------------------------------------------------------------------------------
+
+# The share of a piece's time taken by each pitch, in semitones above the tonic:
+# J. Albrecht and D. Shanahan, "The Use of Large Corpora to Train a New Type of Key-Finding
+# Algorithm", Music Perception 31(1), 2013, table 1.
+MAJOR = (0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 0.008, 0.081)
+MINOR = (0.220, 0.006, 0.104, 0.123, 0.019, 0.103, 0.012, 0.214, 0.062, 0.022, 0.061, 0.052)
+
+
+def semitones_to_key(roll: NDArray[np.uint8], tonic: int) -> int:
+    """The transposition, from -5 to 6, that moves the estimated tonic of a roll (T, 88) to `tonic`.
+
+    0 is C. Returns 0 for a roll without notes.
+    """
+    time = np.bincount(np.arange(LOWEST_PITCH, LOWEST_PITCH + NOTES) % 12, roll.sum(axis=0))
+    return (tonic - tonic_of(time) + 5) % 12 - 5 if roll.any() else 0
+
+
+def semitones_to_c(score: Score) -> int:
+    """The transposition, from -5 to 6 semitones, that moves the estimated tonic to C.
+
+    The time each pitch class sounds, in ticks, is correlated with the profiles of all major and
+    minor keys, and the tonic of the best key is taken, so a piece in A minor goes to C minor.
+    Drums are ignored. So are key signatures: many files have none or a wrong one, and they do not
+    distinguish a mode from its relatives.
+
+    Returns 0 if the notes favour no key, or there are none.
+    """
+    pitched = score.channel != DRUM_CHANNEL
+    duration = (score.off_tick - score.on_tick)[pitched]
+    tonic = tonic_of(np.bincount(score.pitch[pitched] % 12, weights=duration, minlength=12))
+    return 12 - tonic if tonic > 5 else -tonic
+
+
+def tonic_of(time: NDArray[Any]) -> int:
+    """The estimated tonic, 0 for C to 11 for B, given how long each pitch class sounds, (12,).
+
+    0 if the notes favour no key, or there are none.
+    """
+    # Rows 0 to 11: the time of each degree above the tonics C to B.
+    degrees = np.stack([np.roll(time, -tonic) for tonic in range(12)])
+    # Products with profiles of mean 0 and norm 1 are correlations, up to a factor that is the same
+    # for every key.
+    centred = [np.array(profile) - np.mean(profile) for profile in (MAJOR, MINOR)]
+    likeness = [degrees @ (profile / np.linalg.norm(profile)) for profile in centred]
+    return int(np.maximum(*likeness).argmax()) if np.ptp(time) else 0
+
+
+# ---- timing --------------------------------------------------------------------------------------
+
+SIXTEENTHS, TRIPLETS = Grid.of_beats(4), Grid.of_beats(12)
+BEATS = (SIXTEENTHS, Grid.of_beats(8), TRIPLETS, Grid.of_beats(24))
+SECONDS = tuple(map(Grid.of_seconds, (0.6, 0.25, 0.15, 0.125, 0.1, 0.05, 0.025)))
+"""The grids that may be suggested, the coarsest first. Whatever lies on the first of `BEATS` lies
+on them all, and whatever lies on any of `SECONDS` lies on the last."""
+FREE = SECONDS[-2:]
+"""Those that move nothing far, for music that lies on no grid."""
+
+ON_GRID = 1 / 12
+"""An onset this far from a step, in steps, lies on the grid: one of six does by chance."""
+ROUNDED = 1 / 4
+"""So does one that is at most half a tick from a step, and this far."""
+NEAR = 0.03
+"""Seconds that an onset off the grid may be moved: players together are as far apart (Rasch 1979).
+"""
+NEARLY_ALL = 0.98
+"""The share of onsets that lie on, or near, a grid that fits."""
+APART = 0.99
+"""The share of onsets that share no frame there with an earlier one of their part and pitch."""
+HALF = 0.5
+"""The share of onsets on a grid from which on the music has that pulse at all."""
+WORTH_SAYING = 0.005
+
+
+class _Onsets(NamedTuple):
+    """Where the notes of a piece begin: part after part, pitch after pitch, then in time."""
+
+    ticks: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    beat: int
+    """Ticks in a beat."""
+    beat_seconds: NDArray[np.float64]
+    """The length of a beat at each onset."""
+    again: NDArray[np.bool_]
+    """(N - 1,), which but the first are later ones of the part and pitch of the one before."""
+
+    @classmethod
+    def of(cls, score: Score, chosen: NDArray[np.bool_]) -> "_Onsets":
+        """The onsets of some of the notes (N,)."""
+        on = score.on_tick[chosen]
+        part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
+        order = np.lexsort((on, part))
+        on, part = on[order], part[order]
+        again = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
+        at = np.searchsorted(score.tempo_tick, on, side="right") - 1
+        return cls(on, score.seconds_at(on), score.ticks_per_unit, score.tempo[at] / 1e6, again)
+
+
+class Timing:
+    """Counts of where notes begin, over any number of pieces, which are kept on `grid`.
+
+    Every note counts, also of unisons; `drums` says whether those of channel 10 do.
+    """
+
+    def __init__(self, grid: Grid, *, drums: bool) -> None:
+        self._grid, self._drums = grid, drums
+        self.notes = self._triplets = self._short = 0
+        self._seconds_off = 0.0
+        # By grid; those that cannot fit a piece are not counted in it.
+        self._on, self._near, self._merged = Counter[Grid](), Counter[Grid](), Counter[Grid]()
+
+    def add(self, score: Score) -> None:
+        """Count the notes of a piece."""
+        chosen = self._drums | (score.channel != DRUM_CHANNEL)
+        on, off = score.on_tick[chosen], score.off_tick[chosen]
+        notes, beat, steps = len(on), score.ticks_per_unit, self._grid.steps_per_beat
+        self.notes += notes
+        for grid in FREE:
+            self._near[grid] += notes
+        if steps:
+            length, step = (off - on) * steps, float(beat)
+        else:
+            length = score.seconds_at(off) - score.seconds_at(on)
+            step = self._grid.seconds_per_frame(1.0)
+        self._short += int(np.count_nonzero((length > 0) & (length < step)))
+        if steps and 4 % steps == 0 and not (on * steps % beat).any():
+            # Most scores, quickly: they are on all grids of beats, each a multiple of this one.
+            for grid in {self._grid, *BEATS}:
+                self._on[grid] += notes
+                self._near[grid] += notes
+            return
+        onsets = _Onsets.of(score, chosen)
+        counted = {self._grid: self._count(onsets, self._grid)}
+
+        def count(*grids: Grid) -> bool:
+            """Whether on one of them lies at least half."""
+            for grid in grids:
+                if grid not in counted:
+                    counted[grid] = self._count(onsets, grid)
+            return max((counted[grid] for grid in grids), default=0) >= HALF * notes
+
+        if not score.smpte and count(SIXTEENTHS, TRIPLETS):
+            count(*BEATS)
+        elif count(FREE[-1]):
+            count(*SECONDS)
+        else:
+            count(*FREE)
+
+    def _count(self, onsets: "_Onsets", grid: Grid) -> int:
+        """Count onsets on a grid; returns how many lie on it."""
+        steps = grid.steps_per_beat
+        if steps is None:
+            step: Any = grid.seconds_per_frame(1.0)
+            place, tolerance = onsets.seconds / step, ON_GRID
+        else:
+            step = onsets.beat_seconds / steps
+            place = onsets.ticks * steps / onsets.beat
+            tolerance = max(ON_GRID, min(steps / (2 * onsets.beat), ROUNDED))
+        frame = np.floor(place + 0.5)
+        away = np.abs(place - frame)
+        on_grid = away <= tolerance + 1e-9
+        away *= step
+        count = int(np.count_nonzero(on_grid))
+        self._on[grid] += count
+        self._merged[grid] += int(np.count_nonzero(onsets.again & (frame[1:] == frame[:-1])))
+        if grid not in FREE:
+            self._near[grid] += int(np.count_nonzero(on_grid | (away <= NEAR)))
+        if grid == self._grid:
+            self._seconds_off += float(away[~on_grid].sum())
+        if grid == TRIPLETS:
+            self._triplets += int(np.count_nonzero(on_grid & (frame % 3 > 0)))
+        return count
+
+    def to_json(self) -> dict[str, Any]:
+        """Shares of the onsets, and "suggestion" if another grid would fit better."""
+        suggestion = self.suggestion()
+        off = self.notes - self._on[self._grid]
+        return {
+            "onsets": self.notes,
+            "on_grid": self._share(self._on[self._grid]),
+            "off_by_ms": round(1000 * self._seconds_off / off) if off else 0,
+            "triplets": self._share(self._triplets) if self._pulse else 0.0,
+            "shorter_than_a_step": self._share(self._short),
+            **({} if suggestion is None else {"suggestion": suggestion.option}),
+        }
+
+    def suggestion(self) -> Grid | None:
+        """The coarsest grid on which nearly all onsets lie; None if the present one will do.
+
+        If there is none, and too many would be moved far on the present grid, the coarsest that
+        moves few: of beats if there is a pulse, otherwise in seconds.
+        """
+        exact = (self._grid, *BEATS) if self._pulse else (self._grid, *BEATS, *SECONDS)
+        near = (self._grid, *(BEATS if self._pulse else FREE))
+        fitting = [grid for grid in exact if self._fits(self._on, grid)]
+        fitting += [grid for grid in near if self._fits(self._near, grid)]
+        return fitting[0] if fitting and fitting[0] != self._grid else None
+
+    def _fits(self, counts: Counter[Grid], grid: Grid) -> bool:
+        """Whether the counts of onsets say so, and enough of them have a frame of their own."""
+        apart = self.notes - self._merged[grid]
+        return counts[grid] >= NEARLY_ALL * self.notes and apart >= APART * self.notes
+
+    @property
+    def _pulse(self) -> bool:
+        return max(self._on[grid] for grid in BEATS) >= HALF * self.notes
+
+    def _share(self, count: int) -> float:
+        return round(count / max(self.notes, 1), 4)
+
+
+def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
+    """`Timing.to_json` in words."""
+    odd = {"triplets": "are triplets", "shorter_than_a_step": "of notes are shorter than a step"}
+    oddities = [
+        f"{values[name]:.1%} {what}" for name, what in odd.items() if values[name] > WORTH_SAYING
+    ]
+    text = f"{values['on_grid']:.1%} of onsets lie on the grid ({grid}), the others "
+    text = "; ".join([f"{text}{values['off_by_ms']} ms off on average", *oddities])
+    return f"{text}: try {values['suggestion']}" if "suggestion" in values else text
+
+
+# ---- contents ------------------------------------------------------------------------------------
 
 NAMED = 3
 """How many time or key signatures are named."""
@@ -26,7 +248,7 @@ class Contents:
         self._totals = Counter[str]()
         self._parts = 0
 
-    def add(self, score: "Score") -> None:
+    def add(self, score: Score) -> None:
         """Count what a piece holds."""
         velocities = score.velocity[score.off_tick > score.on_tick]
         if len(velocities):
@@ -64,7 +286,7 @@ class Contents:
         self._ranges[name] = min(before[0], low), max(before[1], high)
 
 
-def parts_of(score: "Score") -> list[dict[str, Any]]:
+def parts_of(score: Score) -> list[dict[str, Any]]:
     """The parts of a file that have notes, each a channel of a track, in order.
 
     Tracks, channels and programs count from 1. A part has the programs of its channel in its track
@@ -91,7 +313,7 @@ def parts_of(score: "Score") -> list[dict[str, Any]]:
     return found
 
 
-def left_out(contents: Mapping[str, Any], frame: "PianoRollFrames") -> list[str]:
+def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     """What a dataset of such frames does not keep of `Contents.to_json`, a phrase each."""
     lost = []
     quietest, loudest = contents.get("velocities", (0, 0))
@@ -121,3 +343,13 @@ def _some(pieces: Mapping[str, int]) -> str:
     names = list(pieces)
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
     return listed([*names[:NAMED], *more])
+
+
+def prepare_advice(manifest: Mapping[str, Any]) -> list[str]:
+    """What of MIDI files does not show, whether another grid fits better, what is not kept."""
+    timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
+    tally = Tally(**manifest.get("notes", {}))
+    lines = tally.lines(onsets="onsets" in manifest["frame"])
+    if "suggestion" in timing:
+        lines.append(timing_text(timing, PianoRollFrames.from_json(manifest["frame"]).grid))
+    return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines

@@ -15,16 +15,20 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.input import read_whole
-from seqmodel.media.music.contents import Contents, left_out
-from seqmodel.media.music.formats import DRUM_CHANNEL, MIDI_SUFFIXES, ROLL_SUFFIXES
-from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi import Score, begins_like_midi, read_score
-from seqmodel.media.music.onsets import has_onsets, sounding
-from seqmodel.media.music.pianoroll import Tally, pack, place
+from seqmodel.media.music.contents import Contents, Timing, left_out, semitones_to_c
+from seqmodel.media.music.frames import (
+    PianoRollFrames,
+    Score,
+    SourcesGrid,
+    Tally,
+    has_onsets,
+    pack,
+    place,
+    sounding,
+)
+from seqmodel.media.music.grid import DRUM_CHANNEL, MIDI_SUFFIXES, ROLL_SUFFIXES, Grid
+from seqmodel.media.music.midi import begins_like_midi, read_score
 from seqmodel.media.music.published import STATED, RollFile, read_published
-from seqmodel.media.music.timing import Timing
-from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
 
 

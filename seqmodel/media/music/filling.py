@@ -11,16 +11,26 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.input import named
-from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
-from seqmodel.media.music.dynamics import COMMON_TIME
-from seqmodel.media.music.formats import DRUM_CHANNEL
-from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, NOTES
-from seqmodel.media.music.listening import frame_times
-from seqmodel.media.music.midi import Score
-from seqmodel.media.music.notes import note_name, pitch_of
-from seqmodel.media.music.onsets import has_onsets, sounding, struck, with_onsets
+from seqmodel.media.music.frames import (
+    PianoRollFrames,
+    Score,
+    has_onsets,
+    note_name,
+    outer_notes,
+    pitch_of,
+    sounding,
+    struck,
+    with_onsets,
+)
+from seqmodel.media.music.grid import (
+    BEATS_PER_MINUTE,
+    DRUM_CHANNEL,
+    HIGHEST_PITCH,
+    LOWEST_PITCH,
+    NOTES,
+)
+from seqmodel.media.music.writing import COMMON_TIME, frame_times
 
 STRETCHES = ("bars", "frames", "time")
 PARTS = (*STRETCHES, "notes", "below", "above")
@@ -59,7 +69,7 @@ class FilledPiece:
             raise UsageError(f"--fill {path}: say which part to draw, by {flags}")
         self._path, self._frame = path, frame
         self.transposed, self.remarks = 0, list[str]()
-        self.tempo = defaults.TEMPO
+        self.tempo = BEATS_PER_MINUTE
         self.meter: tuple[int, int] | None = None
         self._score: Score | None = None
         with named(f"--fill {path}", for_run=True):
@@ -194,7 +204,7 @@ def _lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64
         raise UsageError("--below and --above need a file with notes")
     last = np.maximum.accumulate(np.where(sounds, np.arange(len(roll)), -1))
     last[last < 0] = np.flatnonzero(sounds)[0]
-    return roll.argmax(axis=1)[last], NOTES - 1 - roll[:, ::-1].argmax(axis=1)[last]
+    return outer_notes(roll[last])
 
 
 def _off_grid(score: Score, frame: PianoRollFrames) -> bool:
@@ -202,8 +212,8 @@ def _off_grid(score: Score, frame: PianoRollFrames) -> bool:
     steps = frame.grid.steps_per_beat
     if steps is None:
         return False
-    heard = (score.channel != DRUM_CHANNEL) | frame.drums
-    return bool((score.on_tick[heard] * steps % score.ticks_per_unit).any())
+    chosen = (score.channel != DRUM_CHANNEL) | frame.drums
+    return bool((score.on_tick[chosen] * steps % score.ticks_per_unit).any())
 
 
 def _span(

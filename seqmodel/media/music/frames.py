@@ -1,22 +1,427 @@
-"""A frame of music: which of the piano's 88 notes sound and, optionally, which begin."""
+"""Frames of music: which of the piano's 88 notes sound and, optionally, which begin.
 
+Frames that distinguish struck from held notes are (T, 176): which sound, then which begin. A note
+that begins also sounds, and one that sounds after silence begins. Before the first frame there is
+silence. Frames without onsets, (T, 88), are the first half alone.
+"""
+
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel.errors import SourceError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.music.grid import NOTES, Grid
-from seqmodel.media.music.onsets import after_silence
-from seqmodel.media.music.pianoroll import pack, transposed, unpack
-from seqmodel.plain_json import Fields
+from seqmodel.media.music.grid import (
+    DRAWN,
+    DRUM_CHANNEL,
+    GIVEN,
+    HIGHEST_PITCH,
+    LOWEST_PITCH,
+    MAX_FRAMES,
+    NOTES,
+    STEPS_PER_BEAT,
+    Grid,
+)
+from seqmodel.media.words import plural
+from seqmodel.plain import Fields
 
-if TYPE_CHECKING:
-    from seqmodel.media.music.midi import Restrike
+Restrike = Literal["close", "discard"]
 
-RESTRIKES: Mapping[str, "Restrike"] = {"close": "close", "discard": "discard"}
+
+@dataclass(frozen=True)
+class Score:
+    """The notes of a MIDI file and what is needed to place them in time.
+
+    The six arrays of notes have one entry per note (N,), in no particular order.
+
+    Attributes:
+        on_tick: int64 (N,), where each note begins, in ticks from the start.
+        off_tick: int64 (N,), where it ends; at or after `on_tick`.
+        pitch: uint8 (N,), 0 to 127.
+        channel: uint8 (N,), 0 to 15; 9 is the drums.
+        track: int64 (N,), the track's position in the file, from 0.
+        velocity: uint8 (N,), how hard it is struck, 1 to 127.
+        ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
+        smpte: whether ticks are real time, so that the file has no beats.
+        tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
+        tempo: int64 (M,), microseconds per `ticks_per_unit`.
+        meters: the time signatures, if any; each differs from the one before.
+        keys: the key signatures in the same way, such as "Eb" and "C#m".
+        programs: (track, channel, program) of each program change, in order within a track.
+        pedal: how often the sustain pedal is pressed.
+        format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
+        tracks: number of tracks found.
+        track_names: their names, "" for one that has none.
+        last_tick: where the longest track ends.
+        end_tick: where the piece ends by a marker, as one that ends in silence has if it was
+            sampled; 0 without.
+        remarks: what was repaired, each a short phrase.
+    """
+
+    on_tick: NDArray[np.int64]
+    off_tick: NDArray[np.int64]
+    pitch: NDArray[np.uint8]
+    channel: NDArray[np.uint8]
+    track: NDArray[np.int64]
+    velocity: NDArray[np.uint8]
+    ticks_per_unit: int
+    smpte: bool
+    tempo_tick: NDArray[np.int64]
+    tempo: NDArray[np.int64]
+    meters: tuple[tuple[int, int], ...]
+    keys: tuple[str, ...]
+    programs: tuple[tuple[int, int, int], ...]
+    pedal: int
+    format: int
+    tracks: int
+    track_names: tuple[str, ...]
+    last_tick: int
+    end_tick: int
+    remarks: tuple[str, ...]
+
+    def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
+        """When each of the ticks (N,), which may be fractional, occurs at the score's tempos.
+
+        Subject to floating-point rounding, unlike the placing of frames by `place`.
+        """
+        lengths = self.tempo / (1e6 * self.ticks_per_unit)
+        begins = np.append(0.0, np.cumsum(np.diff(self.tempo_tick) * lengths[:-1]))
+        at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
+        seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
+        return seconds
+
+
+# ---- onsets --------------------------------------------------------------------------------------
+
+OFF, STRUCK, HELD = 0, 1, 2
+"""The states of a note, in .npy files (T, 88)."""
+
+
+def has_onsets(frames: NDArray[np.uint8]) -> bool:
+    """Whether frames are (T, 176), not (T, 88)."""
+    width: int = frames.shape[1]
+    return width == 2 * NOTES
+
+
+def sounding(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The piano-roll (T, 88), a view."""
+    return frames[:, :NOTES]
+
+
+def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which notes begin (T, 88); without onsets, those that sound after silence."""
+    if has_onsets(frames):
+        return frames[:, NOTES:] > 0
+    return (frames > 0) & ~sounded(frames)
+
+
+def sounded(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which notes sound in the previous frame (T, 88)."""
+    before = np.zeros((len(frames), NOTES), np.bool_)
+    before[1:] = sounding(frames)[:-1]
+    return before
+
+
+def with_onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The roll (T, 88) as frames (T, 176) in which a note that continues to sound is held."""
+    return np.concatenate([roll, struck(roll).astype(np.uint8)], axis=1)
+
+
+def after_silence(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Frames (T, 176) cut from their past: notes held into the first one begin there."""
+    begun = frames.copy()
+    begun[:1, NOTES:] = begun[:1, :NOTES]
+    return begun
+
+
+def possible(frames: NDArray[np.uint8]) -> bool:
+    """Whether only sounding notes of frames (T, 176) begin, and all notes after silence do."""
+    roll, begins = sounding(frames) > 0, struck(frames)
+    return not (begins & ~roll).any() and not (roll & ~sounded(frames) & ~begins).any()
+
+
+def states(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Frames (T, 176) as states (T, 88): 0 off, 1 struck, 2 held."""
+    return np.where(struck(frames), STRUCK, HELD * sounding(frames)).astype(np.uint8)
+
+
+def from_states(states: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The inverse of `states`."""
+    return np.concatenate([states != OFF, states == STRUCK], axis=1).astype(np.uint8)
+
+
+# ---- notes ---------------------------------------------------------------------------------------
+
+NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
+
+
+def note_name(pitch: int) -> str:
+    """C4 for 60."""
+    return f"{NOTE_NAMES[pitch % 12]}{pitch // 12 - 1}"
+
+
+def pitch_of(name: str) -> int:
+    """60 for C4, c4, B#3 or 60; ValueError for what is no note."""
+    if name.strip().isdecimal():
+        return int(name)
+    found = re.fullmatch(r"\s*(\D+?)(-?\d)\s*", name)
+    if found is None:
+        raise ValueError(f"{name!r} is no note")
+    return 12 * (int(found[2]) + 1) + semitones_above_c(found[1])
+
+
+def semitones_above_c(name: str) -> int:
+    """3 for Eb, eb or D#, from -1 for Cb to 12 for B#; ValueError for what names no note."""
+    found = re.fullmatch(r"([A-Ga-g])([#b]?)", name)
+    if found is None:
+        raise ValueError(f"{name!r} is no note")
+    return NOTE_NAMES.index(found[1].upper()) + {"#": 1, "b": -1, "": 0}[found[2]]
+
+
+def given_notes(notes: NDArray[np.int64], given: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of `notes_of` frames (N, 3) begin in what is given (T, 88): (N,)."""
+    return given[notes[:, 0], notes[:, 2] - LOWEST_PITCH]
+
+
+def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The lowest and the highest note, 0 to 87, of each frame of a roll (T, 88): (T,) twice.
+
+    In a silent frame they are 0 and 87.
+    """
+    return roll.argmax(axis=1), NOTES - 1 - roll[:, ::-1].argmax(axis=1)
+
+
+def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The length in frames of each of the notes of a piece, (N,), as in `notes_of`."""
+    notes = notes_of(frames)
+    return notes[:, 1] - notes[:, 0]
+
+
+def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
+
+    Consecutive frames of a pitch are one note; with onsets, (T, 176), each onset begins a new one.
+    Notes are sorted by first frame, then by pitch.
+    """
+    closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends after the last frame
+    roll = sounding(closed) > 0
+    begins = struck(closed) | (roll & ~sounded(closed))
+    ends = sounded(closed) & (begins | ~roll)
+    # Both are sorted by pitch, then frame: the k-th begin and the k-th end are of the same note.
+    pitch, begin = np.nonzero(begins.T)
+    _, end = np.nonzero(ends.T)
+    notes = np.stack([begin, end, pitch + LOWEST_PITCH], axis=1)
+    return notes[np.lexsort((pitch, begin))]
+
+
+# ---- pianoroll -----------------------------------------------------------------------------------
+
+
+class Tally(NamedTuple):
+    """What became of notes in frames; those of one pitch and tick, in unison, count as one."""
+
+    read: int = 0
+    dropped: int = 0
+    """Those that fill no frame."""
+    merged: int = 0
+    """Those that no frame shows the beginning of: another note of their pitch begins in the same
+    one or, without onsets, sounds in the one before."""
+
+    def lines(self, *, onsets: bool) -> list[str]:
+        """What happened to notes that do not show, and what to do about it, if there are any."""
+        lines, of = list[str](), f"of {plural(self.read, 'note')}"
+        if self.dropped:
+            lines.append(
+                f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
+                "a finer grid, keeps them"
+            )
+        if self.merged:
+            how = "begin in the same frame as another of their pitch; a finer grid"
+            if not onsets:
+                how = "follow one of their pitch without a gap and join it; prepare --onsets"
+            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
+        return lines
+
+
+@dataclass(frozen=True)
+class PlacedNotes:
+    """The notes of a score on a grid.
+
+    Attributes:
+        tick: int64 (N,), where each note begins.
+        begin: int64 (N,), the first frame that it fills.
+        end: int64 (N,), the frame after the last; `begin` for one that fills none.
+        row: int64 (N,), its key, 0 to 87.
+        track: int64 (N,), the track that it is from.
+        length: T, the frames of the piece.
+    """
+
+    tick: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    row: NDArray[np.int64]
+    track: NDArray[np.int64]
+    length: int
+
+    def frames(self, *, onsets: bool) -> NDArray[np.uint8]:
+        """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds.
+
+        With `onsets`, 88 more columns follow, 1 in the first frame that a note fills: (T, 176).
+        Notes of equal pitch that begin in the same frame share one onset.
+        """
+        begin, end, row, T = self.begin, self.end, self.row, self.length
+        # How many more notes of a key sound than in the frame before, key after key.
+        change = np.zeros(NOTES * (T + 1), np.int32)
+        np.add.at(change, row * (T + 1) + begin, 1)
+        np.add.at(change, row * (T + 1) + end, -1)
+        sounding = np.cumsum(change, out=change).reshape(NOTES, T + 1)[:, :-1].T > 0
+        if not onsets:
+            return np.ascontiguousarray(sounding).view(np.uint8)
+        filling = begin < end
+        roll = np.concatenate([sounding, np.zeros_like(sounding)], axis=1).view(np.uint8)
+        roll[begin[filling], NOTES + row[filling]] = 1
+        return roll
+
+    def tally(self, frames: NDArray[np.uint8]) -> Tally:
+        """What became of the notes in `frames`, those with onsets or those without."""
+        # Sorting is several times as fast as np.unique. The lowest bit: whether it fills no frame.
+        notes = np.sort(2 * (NOTES * self.tick + self.row) + (self.begin == self.end))
+        distinct = notes[np.diff(notes >> 1, prepend=-1) > 0]
+        dropped = int((distinct & 1).sum())
+        return Tally(len(distinct), dropped, len(distinct) - dropped - int(struck(frames).sum()))
+
+
+def place(
+    score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True
+) -> PlacedNotes:
+    """The score's notes on a grid.
+
+    The frame of a tick is floor(tick / step + 1/2). A note fills the frames from its onset's up to
+    but excluding its end's; if that is none, its onset's with `short_notes`, else none. T is the
+    frame of the last end, or of the marker that says where the piece ends. A grid in seconds
+    follows the tempo.
+
+    Args:
+        score: the notes.
+        grid: the length of a frame.
+        drums: whether to keep the notes of channel 10.
+        transpose: semitones added to every pitch, before pitches outside the piano's range are
+            moved into it by octaves.
+        short_notes: whether every note fills a frame at least.
+
+    Raises:
+        SourceError: if there are no notes, or the piece ends within half a step; if it has more
+            than `MAX_FRAMES` frames; if the grid is in beats and the file has none.
+    """
+    if grid.steps_per_beat is not None and score.smpte:
+        raise SourceError("is in SMPTE time, which has no beats", "--step-seconds")
+    chosen = np.flatnonzero((score.channel != DRUM_CHANNEL) | drums)
+    if not len(chosen) and not score.end_tick:
+        damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
+        if len(score.pitch):
+            raise SourceError(f"has no notes but drums{damage}", "--drums keep")
+        raise SourceError(f"has no notes{damage}")
+    on_tick, off_tick = score.on_tick[chosen], score.off_tick[chosen]
+
+    frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
+    # As Python integers: no file can make them overflow.
+    lasts = [score.end_tick, int(off_tick.max(initial=0)), int(on_tick.max(initial=0))]
+    ends, off, on = frames_of(score, grid, np.array(lasts, object))
+    length = max(ends, off, on + short_notes)
+    if length > MAX_FRAMES:
+        coarser = "fewer --steps-per-beat" if grid.steps_per_beat else "a longer --step-seconds"
+        raise SourceError(
+            f"has {length} frames at {grid}, more than the {MAX_FRAMES} a piece may have", coarser
+        )
+    if length == 0:
+        raise SourceError(f"ends within half a step ({grid})")
+
+    begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
+    if short_notes:
+        end = np.maximum(end, begin + 1)
+    row = _fold(score.pitch[chosen].astype(np.int64) + transpose) - LOWEST_PITCH
+    return PlacedNotes(on_tick, begin, end, row, score.track[chosen], length)
+
+
+def given_part(score: Score, grid: Grid) -> NDArray[np.bool_] | None:
+    """Where in its roll (T, 88) a file has notes of its track "given", if it also has one "drawn".
+
+    Otherwise None; for errors see `place`.
+    """
+    names = np.array(score.track_names)
+    if not {GIVEN, DRAWN} <= set(score.track_names):
+        return None
+    placed = place(score, grid, drums=False)
+    given = (names == GIVEN)[placed.track]
+    return replace(placed, end=np.where(given, placed.end, placed.begin)).frames(onsets=False) > 0
+
+
+def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
+    """Frames (T, 88), or (T, 176) with onsets, transposed up by `semitones`, or down if negative.
+
+    Notes that leave the piano's range are moved back into it by octaves, so none is lost.
+    """
+    halves = frames.reshape(len(frames), -1, NOTES)
+    moved = np.zeros_like(halves)
+    first = max(0, -semitones)
+    end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
+    moved[..., first + semitones : end + semitones] = halves[..., first:end]
+    target = _fold(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
+    for note in (*range(min(first, NOTES)), *range(end, NOTES)):
+        moved[..., target[note]] |= halves[..., note]
+    return moved.reshape(frames.shape)
+
+
+def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Frames (T, 88) as (T, 11) bytes, the lowest note in the highest bit, or (T, 176) as (T, 22).
+
+    88 bits fill 11 bytes.
+    """
+    return np.packbits(roll, axis=1)
+
+
+def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The inverse of `pack`."""
+    return np.unpackbits(packed).reshape(len(packed), 8 * packed.shape[1])
+
+
+def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pitches moved into the piano's range by as few octaves as possible."""
+    pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
+    return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
+
+
+def _frames_in_beats(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
+    """The frames of ticks (N,), integers of NumPy or, as objects, of Python."""
+    assert grid.steps_per_beat is not None
+    beat = score.ticks_per_unit
+    return (2 * grid.steps_per_beat * tick + beat) // (2 * beat)
+
+
+def _frames_in_seconds(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
+    """The same at the score's tempos, without intermediate rounding.
+
+    Elapsed time is in units of microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its
+    nanoseconds could overflow, so whole microseconds are split off first; flooring in two stages
+    equals flooring once.
+    """
+    assert grid.step_nanoseconds is not None
+    elapsed = np.zeros_like(score.tempo)
+    np.cumsum(np.diff(score.tempo_tick) * score.tempo[:-1], out=elapsed[1:])
+    at = np.searchsorted(score.tempo_tick, tick, side="right") - 1
+    time = elapsed[at] + (tick - score.tempo_tick[at]) * score.tempo[at]
+    micro, rest = time // score.ticks_per_unit, time % score.ticks_per_unit
+    half_nanoseconds: NDArray[Any] = 2000 * micro + 2000 * rest // score.ticks_per_unit
+    return (half_nanoseconds + grid.step_nanoseconds) // (2 * grid.step_nanoseconds)
+
+
+# ---- frames --------------------------------------------------------------------------------------
+
+RESTRIKES: Mapping[str, Restrike] = {"close": "close", "discard": "discard"}
 """Restrike rules by name."""
 
 
@@ -37,15 +442,15 @@ class PianoRollFrames(FrameDefinition):
     medium: ClassVar[str] = "music"
     values: ClassVar[Literal["binary"]] = "binary"
     row_dtype: ClassVar[np.dtype[Any]] = np.dtype("u1")
-    variants: ClassVar[range] = range(-5, 7)
+    variants = range(-5, 7)
     """Semitones to transpose by: each of the twelve keys once."""
 
     grid: Grid
-    restrike: "Restrike" = "close"
+    restrike: Restrike = "close"
     drums: bool = False
     transpose_to_c: bool = False
     onsets: bool = False
-    """Whether frames distinguish struck notes from held ones; see the module `onsets`."""
+    """Whether frames distinguish struck notes from held ones."""
     short_notes: bool = True
     """Whether a note that rounds to no frame fills one. Unlike the rest it does not show in
     `differences`: runs and datasets older than the rule, read without, would differ from all."""
@@ -126,3 +531,20 @@ class PianoRollFrames(FrameDefinition):
 
     def __str__(self) -> str:
         return f"{NOTES} notes{' struck or held' * self.onsets}, {self.grid}"
+
+
+def settings(options: Mapping[str, Any]) -> PianoRollFrames | SourcesGrid:
+    """`Medium.settings`; without a grid among the options, the sources' own is taken."""
+    grid = Grid.of_options(options)
+    restrike: Restrike = options.get("restrike") or "close"
+    # Notes are discarded to get the published rolls, which drop short ones as well.
+    short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
+    frame = PianoRollFrames(
+        grid or Grid.of_beats(STEPS_PER_BEAT),
+        restrike,
+        options.get("drums") == "keep",
+        bool(options.get("transpose_to_c")),
+        bool(options.get("onsets")),
+        short_notes == "keep",
+    )
+    return frame if grid else SourcesGrid(frame)

@@ -1,4 +1,4 @@
-"""The time grid: a number of steps per beat, or steps of a fixed length in seconds."""
+"""The time grid, the formats of music and their limits, and default option values; no NumPy."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,7 +6,60 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.music.formats import LARGEST_DIVISION
+
+# ---- formats, of standard MIDI files among them, and limits --------------------------------------
+
+MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi"})
+ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy")
+SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
+"""Formats of music rendered by the synthesizer."""
+
+DRUM_CHANNEL = 9
+"""Channel 10 to musicians, who count from 1."""
+
+GIVEN, DRAWN = "given", "drawn"
+"""The names of the tracks of music that was drawn around what was there."""
+
+END_OF_PIECE = b"end of piece"
+"""The marker at the end of a piece that ends in silence. A file's own end says nothing: many
+programs pad it."""
+
+DEFAULT_TEMPO = 500_000
+"""Microseconds per beat before the first tempo event: 120 beats per minute."""
+
+LARGEST_DIVISION = 2**15 - 1
+"""The most ticks per beat that a header can hold."""
+
+LARGEST_QUANTITY = 2**28 - 1
+"""The largest variable-length quantity, in deltas and in lengths."""
+
+MAX_TICK = 2**38
+"""The last tick that is read: longer than any music, and tick * tempo fits into 64 bits."""
+
+SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
+"""Microseconds in three frames of film, by the format's frame rates.
+
+29 means 30000/1001 frames per second; three is the smallest count that is whole for all four.
+"""
+
+
+# ---- defaults ------------------------------------------------------------------------------------
+
+STEPS_PER_BEAT = 4
+PUBLISHED_STEPS_PER_BEAT = 2
+"""The published rolls of Boulanger-Lewandowski et al. 2012 are in eighth notes."""
+
+SAMPLE_LENGTH = 256
+"""Frames in a sampled piece."""
+
+PARTICLES, SWEEPS = 64, 2
+"""See `sampling.filling`; chosen by the figures in its README."""
+
+BEATS_PER_MINUTE = 120.0
+"""Beats per minute."""
+
+
+# ---- grid ----------------------------------------------------------------------------------------
 
 LOWEST_PITCH = 21
 HIGHEST_PITCH = 108
@@ -23,7 +76,7 @@ MAX_STEPS_PER_BEAT = LARGEST_DIVISION
 """Ensures that every grid of beats can also be written as MIDI."""
 
 MAX_STEP_NANOSECONDS = 60 * 10**9
-"""One minute; keeps the exact arithmetic of `pianoroll` within 64 bits."""
+"""One minute; keeps the exact arithmetic of `frames.place` within 64 bits."""
 
 
 @dataclass(frozen=True)

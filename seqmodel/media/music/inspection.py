@@ -1,4 +1,4 @@
-"""Describes MIDI files, piano-rolls and datasets of music as values, text and pictures."""
+"""Music described as values, text and pictures: files, datasets and samples."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,22 +9,172 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.media.definitions import Pieces
+from seqmodel.media.definitions import Box, FrameDefinition, Level, Picture, Pieces
 from seqmodel.media.input import named, read_whole
-from seqmodel.media.music import defaults
-from seqmodel.media.music.contents import Contents, parts_of
+from seqmodel.media.music.contents import (
+    NEARLY_ALL,
+    Contents,
+    Timing,
+    parts_of,
+    semitones_to_c,
+    timing_text,
+)
 from seqmodel.media.music.corpus import load_roll
-from seqmodel.media.music.formats import DRUM_CHANNEL
-from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
+from seqmodel.media.music.frames import (
+    NOTE_NAMES,
+    PianoRollFrames,
+    Tally,
+    given_notes,
+    given_part,
+    has_onsets,
+    note_name,
+    notes_of,
+    place,
+    sounding,
+    struck,
+)
+from seqmodel.media.music.grid import (
+    BEATS_PER_MINUTE,
+    DRUM_CHANNEL,
+    LOWEST_PITCH,
+    NOTES,
+    ROLL_SUFFIXES,
+    STEPS_PER_BEAT,
+    Grid,
+)
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.notes import NOTE_NAMES, note_name
-from seqmodel.media.music.onsets import has_onsets, sounding, struck
-from seqmodel.media.music.pianoroll import Tally, given_part, place
-from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
 from seqmodel.media.music.published import read_published
-from seqmodel.media.music.timing import NEARLY_ALL, Timing, timing_text
-from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural, printable
+from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
+
+# ---- plots ---------------------------------------------------------------------------------------
+
+OCTAVE, MIDDLE_C = 12, 60
+MARGIN = 2
+"""Semitones on a report page below the lowest note and above the highest."""
+
+COLUMNS = 1000
+"""The maximum number of columns in a PNG, however long the piece."""
+SILENCE_COLOUR = "#ffffff00"  # transparent
+
+
+def piano_roll_png(
+    roll: NDArray[Any],
+    lowest_pitch: int,
+    *,
+    title: str,
+    unit: str = "frame",
+    given: NDArray[np.bool_] | None = None,
+    struck: NDArray[Any] | None = None,
+) -> bytes:
+    """The PNG of a piano-roll (T, D), time to the right, pitch upwards, Cs marked.
+
+    What is `given` (T, D), rather than drawn from the model, has another colour. Notes are dark
+    where `struck` (T, D) is set. Beyond the roll itself, memory does not grow with the
+    piece: each column of a long one shows all notes in its stretch of time.
+    """
+    from matplotlib.colors import ListedColormap
+
+    figure, axes = wide_figure(4)
+    frames, notes = roll.shape
+    hop = max(1, -(-frames // COLUMNS))
+    shades = [
+        _shade(roll, struck, slice(start, start + hop), given) for start in range(0, frames, hop)
+    ]
+    axes.imshow(
+        np.array(shades, np.uint8).reshape(-1, notes).T,
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+        zorder=2,  # above the lines that mark the Cs
+        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, *DARK]),
+        vmin=0,
+        vmax=4,
+        extent=(0, max(len(shades) * hop, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
+    )
+    axes.set_xlim(0, max(frames, 1))
+    sounding = np.flatnonzero(np.asarray(roll).any(axis=0)) + lowest_pitch
+    if len(sounding):
+        axes.set_ylim(sounding[0] - OCTAVE / 2, sounding[-1] + OCTAVE / 2)
+    octaves = range(-(-lowest_pitch // OCTAVE), (lowest_pitch + notes - 1) // OCTAVE + 1)
+    low, high = axes.get_ylim()
+    cs = [k * OCTAVE for k in octaves if low <= k * OCTAVE <= high]
+    axes.set_yticks(cs, [f"C{c // OCTAVE - 1}" for c in cs])
+    axes.grid(axis="y", linewidth=0.5, color="0.85")
+    axes.set_xlabel(unit)
+    axes.set_title(caption(title), fontsize=10)
+    return png_bytes(figure)
+
+
+def _shade(
+    roll: NDArray[Any],
+    struck: NDArray[Any] | None,
+    stretch: slice,
+    given: NDArray[np.bool_] | None,
+) -> NDArray[np.uint8]:
+    """The colour indices (D,) of a column: the highest among its frames."""
+    shade = np.array(roll[stretch], np.uint8)
+    if given is not None:
+        shade[given[stretch]] *= 2
+    if struck is not None:
+        shade[np.asarray(struck[stretch]) > 0] += 2
+    column: NDArray[np.uint8] = shade.max(axis=0)
+    return column
+
+
+def plot_note_frequencies(
+    path: Path, frequencies: Mapping[str, NDArray[Any]], lowest_pitch: int, *, title: str
+) -> None:
+    """Draw how often each note sounds, as shares (D,) of all frames, one line per split."""
+    figure, axes = wide_figure(4)
+    for name, shares in frequencies.items():
+        pitches = np.arange(lowest_pitch, lowest_pitch + len(shares))
+        axes.step(pitches, shares, where="mid", label=name)
+    cs = range(-(-lowest_pitch // OCTAVE) * OCTAVE, int(pitches[-1]) + 1, OCTAVE)
+    axes.set_xticks(list(cs), [f"C{c // OCTAVE - 1}" for c in cs])
+    axes.set_ylabel("share of frames in which it sounds")
+    axes.set_title(caption(title), fontsize=10)
+    axes.grid(linewidth=0.5, color="0.85")
+    axes.legend(frameon=False)
+    write_file(path, png_bytes(figure))
+
+
+def piano_roll_picture(
+    frames: NDArray[np.uint8],
+    definition: FrameDefinition,
+    *,
+    tempo: float = BEATS_PER_MINUTE,
+    given: NDArray[np.bool_] | None = None,
+) -> Picture:
+    """A piece (T, 88), or (T, 176) with onsets: x in frames, y the MIDI pitch, Cs marked.
+
+    What is `given` (T, 88) was not drawn from a model.
+    """
+    assert isinstance(definition, PianoRollFrames)
+    notes = notes_of(frames)
+    pitches = notes[:, 2] if len(notes) else np.array([MIDDLE_C])
+    low, high = int(pitches.min()), int(pitches.max())
+    cs = range(-(-(low - MARGIN) // OCTAVE) * OCTAVE, high + MARGIN + 1, OCTAVE)
+    was_there = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
+    boxes = [
+        tuple(Box(begin, pitch - 0.5, end - begin, 1) for begin, end, pitch in part.tolist())
+        for part in (notes[~was_there], notes[was_there])
+    ]
+    span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
+    return Picture(
+        seconds=len(frames) * definition.grid.seconds_per_frame(tempo),
+        width=len(frames),
+        bottom=low - MARGIN - 0.5,
+        top=high + MARGIN + 0.5,
+        boxes=boxes[0],
+        given=boxes[1],
+        levels=tuple(Level(pitch, note_name(pitch)) for pitch in cs),
+        apart=True,
+        summary=f"piano-roll: {plural(len(notes), 'note')}{span} in {plural(len(frames), 'frame')}",
+    )
+
+
+# ---- inspection ----------------------------------------------------------------------------------
 
 FAMILIES = (
     "piano", "chromatic percussion", "organ", "guitar", "bass", "strings", "ensemble", "brass",
@@ -34,6 +184,15 @@ FAMILIES = (
 """The families of General MIDI, eight programs each."""
 
 
+def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
+    """`Medium.inspect_file`."""
+    suffix = path.suffix.lower()
+    if suffix in ROLL_SUFFIXES:
+        return inspect_roll(path, plot) if suffix == ".npy" else inspect_rolls(path, plot)
+    drums = options.get("drums") == "keep"
+    return inspect_midi(path, Grid.of_options(options), plot, drums=drums)
+
+
 def inspect_midi(
     path: Path, grid: Grid | None, plot: Path | None, *, drums: bool = False
 ) -> dict[str, Any]:
@@ -41,7 +200,7 @@ def inspect_midi(
 
     `drums` says whether the frames have the drums.
     """
-    grid = grid or Grid.of_beats(defaults.STEPS_PER_BEAT)
+    grid = grid or Grid.of_beats(STEPS_PER_BEAT)
     with named(path):
         score = read_score(read_whole(path))
         placed = place(score, grid, drums=drums)
@@ -195,6 +354,13 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
             name: _share(total[NOTES:].sum(), total[:NOTES].sum()) for name, total in totals.items()
         }
     return values
+
+
+def split_columns(values: Mapping[str, Any]) -> dict[str, str]:
+    """`Medium.split_columns`: how many notes sound in a frame."""
+    shares = values.get("struck_share", {})
+    densities = values["notes_per_frame"].items()
+    return {name: density_text(density, shares.get(name)) for name, density in densities}
 
 
 def density_text(notes_per_frame: float, struck_share: float | None) -> str:

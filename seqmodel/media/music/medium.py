@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from seqmodel.media.definitions import FrameDefinition, Medium, Option, Pieces, lazily
-from seqmodel.media.music import defaults
-from seqmodel.media.music.formats import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
-from seqmodel.media.music.grid import Grid
-
-if TYPE_CHECKING:
-    from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-    from seqmodel.media.music.midi import Restrike
+from seqmodel.media.definitions import Medium, Option, lazily
+from seqmodel.media.music.grid import (
+    BEATS_PER_MINUTE,
+    MIDI_SUFFIXES,
+    PARTICLES,
+    PUBLISHED_STEPS_PER_BEAT,
+    ROLL_SUFFIXES,
+    SAMPLE_LENGTH,
+    SOUND_FORMATS,
+    STEPS_PER_BEAT,
+    SWEEPS,
+)
 
 
 def _tempo(help: str) -> Option:
@@ -41,8 +45,8 @@ class Music(Medium):
         Option(
             "steps_per_beat",
             int,
-            f"Frames in a quarter note.  [default: {defaults.STEPS_PER_BEAT} of MIDI; of rolls "
-            f"their own, if known, or {defaults.PUBLISHED_STEPS_PER_BEAT}]",
+            f"Frames in a quarter note.  [default: {STEPS_PER_BEAT} of MIDI; of rolls "
+            f"their own, if known, or {PUBLISHED_STEPS_PER_BEAT}]",
         ),
         STEP_SECONDS,
         Option(
@@ -68,7 +72,7 @@ class Music(Medium):
             "steps_per_beat",
             int,
             "The grid a MIDI file is shown on, and any file rendered on.  "
-            f"[default: {defaults.STEPS_PER_BEAT}; of a roll its own]",
+            f"[default: {STEPS_PER_BEAT}; of a roll its own]",
             least=1,
         ),
         STEP_SECONDS,
@@ -76,7 +80,8 @@ class Music(Medium):
     )
     listen_options = (
         _tempo(
-            f"With --listen: beats per minute.  [default: the file's; of a roll {defaults.TEMPO:g}]"
+            "With --listen: beats per minute.  [default: the file's; of a roll "
+            f"{BEATS_PER_MINUTE:g}]"
         ),
     )
     page_options = (
@@ -111,7 +116,7 @@ class Music(Medium):
             "particles",
             int,
             "With --fill: how many drafts compete; more fit better and take longer.  "
-            f"[default: {defaults.PARTICLES}]",
+            f"[default: {PARTICLES}]",
             least=1,
             most=100_000,
         ),
@@ -119,13 +124,15 @@ class Music(Medium):
             "sweeps",
             int,
             "With --fill: how often it is drawn once more, in stretches that see what follows.  "
-            f"[default: {defaults.SWEEPS}, or 0 if something is given in every frame to the end]",
+            f"[default: {SWEEPS}, or 0 if something is given in every frame to the end]",
             least=0,
             most=1000,
         ),
     )
     sample_options = (
-        _tempo(f"Beats per minute, in the file and for --seconds.  [default: {defaults.TEMPO:g}]"),
+        _tempo(
+            f"Beats per minute, in the file and for --seconds.  [default: {BEATS_PER_MINUTE:g}]"
+        ),
         Option(
             "transpose",
             int,
@@ -141,7 +148,7 @@ class Music(Medium):
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS
     default_length = (
-        f"{defaults.LENGTH} of music, or with --end as long as the longest training piece at most"
+        f"{SAMPLE_LENGTH} of music, or with --end as long as the longest training piece at most"
     )
 
     page_format = "mp3"
@@ -149,39 +156,18 @@ class Music(Medium):
     page_seconds = 30.0
 
     frame_from_json = lazily("seqmodel.media.music.frames:PianoRollFrames.from_json")
+    settings = lazily("seqmodel.media.music.frames:settings")
     corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
+    baselines = lazily("seqmodel.media.music.evaluation:baseline_nats_per_frame")
+    prepare_advice = lazily("seqmodel.media.music.contents:prepare_advice")
+    inspect_file = lazily("seqmodel.media.music.inspection:inspect_file")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")
     inspect_splits = lazily("seqmodel.media.music.inspection:inspect_splits")
-    listen = lazily("seqmodel.media.music.listening:listen")
+    split_columns = lazily("seqmodel.media.music.inspection:split_columns")
+    listen = lazily("seqmodel.media.music.writing:listen")
     sampling = lazily("seqmodel.media.music.sampling:MusicSampling")
-    comparison = lazily("seqmodel.media.music.comparison:MusicComparison")
-    picture = lazily("seqmodel.media.music.plots:piano_roll_picture")
-
-    def settings(self, options: Mapping[str, Any]) -> "PianoRollFrames | SourcesGrid":
-        """`Medium.settings`; without a grid among the options, the sources' own is taken."""
-        from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-
-        grid = Grid.of_options(options)
-        restrike: Restrike = options.get("restrike") or "close"
-        # Notes are discarded to get the published rolls, which drop short ones as well.
-        short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
-        frame = PianoRollFrames(
-            grid or Grid.of_beats(defaults.STEPS_PER_BEAT),
-            restrike,
-            options.get("drums") == "keep",
-            bool(options.get("transpose_to_c")),
-            bool(options.get("onsets")),
-            short_notes == "keep",
-        )
-        return frame if grid else SourcesGrid(frame)
-
-    def baselines(
-        self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
-    ) -> dict[str, float]:
-        """`Medium.baselines`: note n-grams."""
-        from seqmodel.media.music.baselines import baseline_nats_per_frame
-
-        return baseline_nats_per_frame(train, valid)
+    comparison = lazily("seqmodel.media.music.evaluation:MusicComparison")
+    picture = lazily("seqmodel.media.music.inspection:piano_roll_picture")
 
     def kind_of_file(self, path: Path) -> str | None:
         """ "midi", "roll", or "rolls" where a file holds many; MIDI may lack its suffix."""
@@ -194,28 +180,6 @@ class Music(Medium):
 
         return "midi" if is_midi(path) else None
 
-    def inspect_file(
-        self, path: Path, options: Mapping[str, Any], plot: Path | None
-    ) -> dict[str, Any]:
-        """`Medium.inspect_file`."""
-        from seqmodel.media.music import inspection
-
-        kind = self.kind_of_file(path)
-        if kind == "roll":
-            return inspection.inspect_roll(path, plot)
-        if kind == "rolls":
-            return inspection.inspect_rolls(path, plot)
-        drums = options.get("drums") == "keep"
-        return inspection.inspect_midi(path, Grid.of_options(options), plot, drums=drums)
-
-    def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """How many notes sound in a frame."""
-        from seqmodel.media.music.inspection import density_text
-
-        struck = values.get("struck_share", {})
-        densities = values["notes_per_frame"].items()
-        return {name: density_text(density, struck.get(name)) for name, density in densities}
-
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt; what became of notes."""
         remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
@@ -224,18 +188,6 @@ class Music(Medium):
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt."""
         return [str(remark) for remark in manifest.get("grid_remarks", [])]
-
-    def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What of MIDI files does not show, whether another grid fits better, what is not kept."""
-        from seqmodel.media.music.pianoroll import Tally
-        from seqmodel.media.music.timing import timing_text
-
-        timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
-        tally = Tally(**manifest.get("notes", {}))
-        lines = tally.lines(onsets="onsets" in manifest["frame"])
-        if "suggestion" in timing:
-            lines.append(timing_text(timing, self.frame_from_json(manifest["frame"]).grid))
-        return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines
 
 
 MUSIC = Music()

@@ -15,14 +15,27 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.input import opened, read_all
-from seqmodel.media.music.defaults import PUBLISHED_STEPS_PER_BEAT, STEPS_PER_BEAT
-from seqmodel.media.music.formats import ROLL_SUFFIXES
-from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, NOTES, Grid
-from seqmodel.media.music.matlab import Stream, read_cells
-from seqmodel.media.music.onsets import HELD, OFF, STRUCK, from_states, possible
-from seqmodel.media.music.plain_pickle import LONGEST_SHOWN, PickledArray, load_plain, shown
+from seqmodel.media.music.frames import HELD, OFF, STRUCK, from_states, possible
+from seqmodel.media.music.grid import (
+    HIGHEST_PITCH,
+    LOWEST_PITCH,
+    MAX_FRAMES,
+    NOTES,
+    PUBLISHED_STEPS_PER_BEAT,
+    ROLL_SUFFIXES,
+    STEPS_PER_BEAT,
+    Grid,
+)
+from seqmodel.media.music.untrusted import (
+    LONGEST_SHOWN,
+    PickledArray,
+    Stream,
+    load_plain,
+    read_cells,
+    shown,
+)
 from seqmodel.media.npy import Header, read_header
-from seqmodel.plain_json import parse
+from seqmodel.plain import parse
 
 Rolls = dict[str, list[NDArray[np.uint8]]]
 """Split -> frames, (T, 88), or (T, 176) with onsets."""

@@ -9,23 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Filling, FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.definitions import (
+    Filling,
+    FrameDefinition,
+    Picture,
+    SampleRequest,
+    Sampling,
+    Written,
+)
 from seqmodel.media.input import named
-from seqmodel.media.music import defaults
+from seqmodel.media.music.contents import semitones_to_key
 from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.filling import filled_piece
-from seqmodel.media.music.formats import SOUND_FORMATS
-from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES, NOTES
-from seqmodel.media.music.listening import check_sound, frame_times, write_music
-from seqmodel.media.music.midi_writer import midi_bytes
-from seqmodel.media.music.notes import semitones_above_c
-from seqmodel.media.music.onsets import after_silence, has_onsets, sounding, states, with_onsets
-from seqmodel.media.music.pianoroll import transposed
-from seqmodel.media.music.plots import piano_roll_picture, piano_roll_png
-from seqmodel.media.music.tonic import semitones_to_key
+from seqmodel.media.music.frames import (
+    PianoRollFrames,
+    after_silence,
+    has_onsets,
+    semitones_above_c,
+    sounding,
+    states,
+    transposed,
+    with_onsets,
+)
+from seqmodel.media.music.grid import (
+    BEATS_PER_MINUTE,
+    LOWEST_PITCH,
+    MAX_FRAMES,
+    NOTES,
+    PARTICLES,
+    SAMPLE_LENGTH,
+    SOUND_FORMATS,
+    SWEEPS,
+)
+from seqmodel.media.music.inspection import piano_roll_picture, piano_roll_png
+from seqmodel.media.music.writing import check_sound, frame_times, midi_bytes, write_music
 from seqmodel.media.npy import with_comment
-from seqmodel.media.pictures import Picture
 from seqmodel.media.words import plural
 
 
@@ -39,24 +57,27 @@ class MusicSampling(Sampling):
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
         self._around = around = filled_piece(frame, options)
         self._meter = around.meter if around else None
-        self._tempo = options.get("tempo") or (around.tempo if around else defaults.TEMPO)
+        self._tempo = options.get("tempo") or (around.tempo if around else BEATS_PER_MINUTE)
         self.manner = {"tempo": self._tempo}
         seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
         per_second = 1 / seconds_per_frame
-        default = request.longest_piece or defaults.LENGTH
+        default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece may have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
         self.remarks: list[str] = []
         self.primer = self._read_primer()[: request.frames_of_prime(MAX_FRAMES, per_second)]
-        self._heard = len(self.primer) if request.include_prime else 0
+        self._included = len(self.primer) if request.include_prime else 0
         if around is not None:
             self.remarks += around.remarks
-            particles = options.get("particles") or defaults.PARTICLES
-            sweeps = _sweeps(options, around.free)
+            particles, sweeps = options.get("particles") or PARTICLES, options.get("sweeps")
+            if sweeps is None:
+                # Drafts are good without where something is given in every frame, also the last.
+                needed = around.free.all(axis=1).any() or not around.free[-1].any()
+                sweeps = SWEEPS if needed else 0
             self.filling = Filling(around.frames, around.free, particles, sweeps)
             self.length = len(around.frames)
         if request.kind in SOUND_FORMATS:
-            check_sound(request.kind, (self._heard + self.length) * seconds_per_frame)
+            check_sound(request.kind, (self._included + self.length) * seconds_per_frame)
 
     def write(
         self,
@@ -65,15 +86,15 @@ class MusicSampling(Sampling):
         progress: Callable[[int, int], None],
     ) -> Written:
         """`Sampling.write`."""
-        heard = end = self._heard
+        included = end = self._included
         # Allocated once, and backed by memory only as it is filled: never twice the music.
-        frames = np.empty((heard + self.length, self._frame.frame_size), np.uint8)
-        frames[:heard] = self.primer[:heard]
+        frames = np.empty((included + self.length, self._frame.frame_size), np.uint8)
+        frames[:included] = self.primer[:included]
         for chunk in chunks:
             frames[end : end + len(chunk)] = chunk
             end += len(chunk)
-            progress(end - heard, self.length)
-        if self._frame.onsets and not heard:
+            progress(end - included, self.length)
+        if self._frame.onsets and not included:
             frames[:1] = after_silence(frames[:1])
         frames, given = self._written(frames[:end])
         size = plural(len(frames), "frame")
@@ -99,10 +120,19 @@ class MusicSampling(Sampling):
         """The frames in their key, and (T, 88) what of them was given, if anything."""
         if self._around is not None:
             frames = self._around.played(frames)
-        semitones = self._semitones(frames)
+        semitones: int = self._request.options.get("transpose") or 0
+        if self._tonic is not None:
+            semitones = semitones_to_key(sounding(frames), self._tonic)
+        elif self._around is not None:
+            semitones -= self._around.transposed
         if semitones:
             frames = transposed(frames, semitones)
-        return frames, self._given(len(frames), semitones)
+        if self._around is not None:
+            return frames, transposed(~self._around.free, semitones)
+        if not self._included:
+            return frames, None
+        given = np.arange(len(frames)) < self._included
+        return frames, np.broadcast_to(given[:, None], (len(frames), NOTES))
 
     def _read_primer(self) -> NDArray[np.uint8]:
         path = self._request.prime
@@ -110,7 +140,16 @@ class MusicSampling(Sampling):
             return np.empty((0, self._frame.frame_size), np.uint8)
         with named(f"--prime {path}", for_run=True):
             if path.suffix.lower() == ".npy":
-                return self._fitting(load_roll(path)[0])
+                frames, _ = load_roll(path)
+                if not self._frame.onsets:
+                    return sounding(frames)
+                if not has_onsets(frames):
+                    self.remarks.append(
+                        f"{path} does not say which notes are struck again: repeated notes are "
+                        "taken as held"
+                    )
+                    frames = with_onsets(frames)
+                return frames
             piece = load_midi(path, self._frame)
         if piece.transposed:
             self.remarks.append(
@@ -118,33 +157,6 @@ class MusicSampling(Sampling):
                 "training"
             )
         return piece.frames
-
-    def _fitting(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Convert frames of a .npy file to the run's kind, with or without onsets."""
-        if not self._frame.onsets:
-            return sounding(frames)
-        if has_onsets(frames):
-            return frames
-        self.remarks.append(
-            f"{self._request.prime} does not say which notes are struck again: repeated notes are "
-            "taken as held"
-        )
-        return with_onsets(frames)
-
-    def _semitones(self, frames: NDArray[np.uint8]) -> int:
-        """By which what was drawn is moved."""
-        if self._tonic is not None:
-            return semitones_to_key(sounding(frames), self._tonic)
-        asked: int = self._request.options.get("transpose") or 0
-        return asked if self._around is None else asked - self._around.transposed
-
-    def _given(self, frames: int, semitones: int) -> NDArray[np.bool_] | None:
-        """(T, 88), what of the music to be written was not drawn; None: all of it was."""
-        if self._around is not None:
-            return transposed(~self._around.free, semitones)
-        if not self._heard:
-            return None
-        return np.broadcast_to((np.arange(frames) < self._heard)[:, None], (frames, NOTES))
 
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
         grid, onsets = self._frame.grid, has_onsets(frames)
@@ -167,13 +179,6 @@ class MusicSampling(Sampling):
         buffer = io.BytesIO()
         np.save(buffer, states(frames) if onsets else frames, allow_pickle=False)
         return with_comment(buffer.getvalue(), json.dumps(grid.to_json()))
-
-
-def _sweeps(options: Mapping[str, Any], free: NDArray[np.bool_]) -> int:
-    """Drafts are good without where something is given in every frame, the last one included."""
-    given: int | None = options.get("sweeps")
-    needed = free.all(axis=1).any() or not free[-1].any()
-    return (defaults.SWEEPS if needed else 0) if given is None else given
 
 
 def _tonic(options: Mapping[str, Any]) -> int | None:

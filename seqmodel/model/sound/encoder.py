@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past
-from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
+from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena
@@ -26,7 +26,7 @@ FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
 """After an epoch so many samples are drawn freely, or a 16th of train's if that is less; none if
 they would be less than two seconds, which tell too little."""
 
-AFFORDED = 0.02
+VOICE_BUDGET = 0.02
 """What keeping voices up may cost, in bits per sample."""
 
 
@@ -64,7 +64,7 @@ class SoundEncoder(nn.Module, Encoder):
         self.free_frames = 0 if steering else None
         self.input_size = self.beside_size = self.predictors.input_size
         self.known: Tensor
-        self.register_buffer("known", nothing_known(self.predictors.told_stages).packed())
+        self.register_buffer("known", no_statistics(self.predictors.reported_coefficients).packed())
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
@@ -90,7 +90,7 @@ class SoundEncoder(nn.Module, Encoder):
             self.known.copy_(known._replace(voices=voices).packed())
             nats.append(score() / self.steps)
         cost = (nats[0] - nats[1]) / math.log(2)  # which grows with the square of the voices
-        share = math.sqrt(AFFORDED / cost) if cost > AFFORDED else 1.0
+        share = math.sqrt(VOICE_BUDGET / cost) if cost > VOICE_BUDGET else 1.0
         self.known.copy_(known._replace(voices=share * known.voices).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
@@ -139,11 +139,11 @@ class SoundEncoder(nn.Module, Encoder):
 
         return sound_call(self.predictors, self.steered(), arena)
 
-    def steered(self) -> Known:
+    def steered(self) -> TrainingStatistics:
         """What is known of train, with the strength of the steering outside training."""
         return self._known(self._steering)
 
-    def _known(self, strength: float = 0.0) -> Known:
+    def _known(self, strength: float = 0.0) -> TrainingStatistics:
         return unpacked(self.known.cpu())._replace(strength=strength)
 
     def _noise(self, T: int, memory: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

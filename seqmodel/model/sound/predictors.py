@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 FULL = 32768.0
-FAINT = 1e-9
+OFFSET = 1e-9
 """Added to every sample, in levels: in long silences, sums do not sink to denormal numbers."""
 UNDECIDED = -1.0
 """The share of noise before the first sample of a piece."""
@@ -259,7 +259,7 @@ class Predictors:
         return {f: slice(end - f.size, end) for f, end in zip(self.features, ends, strict=True)}
 
     @property
-    def told_stages(self) -> int:
+    def reported_coefficients(self) -> int:
         """M, of how many of the first lattice's stages the coefficients are features."""
         return next(f.size for f in self.features if isinstance(f, Reflections))
 

@@ -28,7 +28,16 @@ is how strongly the present period is kept up. It starts from lag / longest, sin
 makes a residual somewhat periodic at short lags. After each epoch it moves on, too, by the log of
 how much more usual the period is in train than in what is drawn, and is reduced to what a
 likelihood can afford: the better the unit knows what comes next, the more a pull costs.
+
+What this takes from the training split is `TrainingStatistics`.
 """
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqmodel.model.sound.predictors import FULL
 
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
@@ -36,3 +45,47 @@ NODES = 16
 """Loudness is told apart at 1, 2, 4, ..., 32768 levels, the period at as many."""
 AN_OCTAVE = 5
 """Nodes in an octave of the period; the last is that of the longest."""
+PUSHES, VOICES, RANGES = 4, 4 + 2 * NODES, 4 + 4 * NODES
+"""Where these begin in the packed numbers."""
+
+
+class TrainingStatistics(NamedTuple):
+    """Of the training split's recordings, and how strongly that steers."""
+
+    share: float
+    """Of those with a grid coarser than 1, counting half a recording of each kind more."""
+    usual: float
+    """The commonest grid among them; 1 if there are none."""
+    sharpest: float
+    """What the level `sharp` hardly exceeds."""
+    strength: float
+    """Of the steering, see `steering.py`; set where it is used."""
+    pushes: Tensor
+    """(NODES,), the push at each loudness."""
+    slopes: Tensor
+    """(NODES,), the slope of log p at each loudness."""
+    voices: Tensor
+    """(NODES,), how strongly each period is kept up."""
+    periods: Tensor
+    """(NODES,), log of how usual each period is."""
+    ranges: Tensor
+    """(NODES, 2 M) of M coefficients: low and high at each loudness."""
+
+    def packed(self) -> Tensor:
+        """One line of numbers, float64."""
+        scalars = self.pushes.new_tensor(self[:4])
+        return torch.cat([scalars, *self[4:-1], self.ranges.flatten()])
+
+
+def unpacked(numbers: Tensor) -> TrainingStatistics:
+    """What `packed` had packed."""
+    tables = *numbers[4:RANGES].view(4, NODES), numbers[RANGES:].view(NODES, -1)
+    return TrainingStatistics._make([*numbers[:4].tolist(), *tables])
+
+
+def no_statistics(stages: int) -> TrainingStatistics:
+    """Before training, for a first lattice of which so many stages are features."""
+    nothing = torch.zeros(NODES, dtype=torch.float64)
+    ranges = torch.ones(NODES, 2 * stages, dtype=torch.float64)
+    ranges[:, :stages] = -1
+    return TrainingStatistics(0.5, 1.0, 2 * FULL, 0.0, nothing, nothing, nothing, nothing, ranges)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Split
 from seqmodel.model.sound.kernel import compiled_inputs
-from seqmodel.model.sound.known import Known, nothing_known
 from seqmodel.model.sound.predictors import (
     FULL,
     Level,
@@ -20,7 +19,7 @@ from seqmodel.model.sound.predictors import (
     Reflections,
     predictors_at,
 )
-from seqmodel.model.sound.steering import AN_OCTAVE, NODES
+from seqmodel.model.sound.steering import AN_OCTAVE, NODES, TrainingStatistics, no_statistics
 
 PIECES, SURVEYED = 600, 2**22
 """At most so many pieces are listened to, at even steps through train, and samples of them all."""
@@ -29,10 +28,10 @@ FORCE, MOST, GAIN = 0.06, 0.2, 0.03
 """The first push per slope of log p, how large one may become, and what corrects it per slope."""
 WIDTH, STEEPEST = 0.6, 5.0
 """Of the kernel that smooths the density of loudness, in octaves; no slope counts as steeper."""
-HARDLY = 0.9995
+SHARPEST_QUANTILE = 0.9995
 """The quantile of the level `sharp` that is `sharpest`."""
 
-VOICED, RARELY, VOICE_GAIN, STRONGEST = 0.3, 1e-3, 0.07, 2.0
+VOICED, LEAST_SHARE, VOICE_GAIN, STRONGEST = 0.3, 1e-3, 0.07, 2.0
 """How periodic a residual is that has a period, and the least share of sound that a period counts
 for; what corrects a voice per factor e, and how large it may become."""
 
@@ -47,7 +46,9 @@ _BLOCK = 512
 """Samples that are averaged at once."""
 
 
-def survey(pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool = True) -> Known:
+def survey(
+    pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool = True
+) -> TrainingStatistics:
     """What is known of raw pieces (T, S); silent ones tell nothing of grids.
 
     Unless it is `steered`, only their grids.
@@ -65,7 +66,9 @@ def survey(pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool =
     share = (len(coarse) + 0.5) / (len(found) + 1)
     usual = max(set(coarse), key=lambda g: (coarse.count(g), g), default=1)
     predictors = predictors_at(rate)
-    known = nothing_known(predictors.told_stages)._replace(share=share, usual=float(usual))
+    known = no_statistics(predictors.reported_coefficients)._replace(
+        share=share, usual=float(usual)
+    )
     if not sum(map(len, kept)):
         return known
     line = np.concatenate(kept)
@@ -73,7 +76,7 @@ def survey(pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool =
     heard = _heard(line, predictors, known)
     slopes = _slopes(heard)
     return known._replace(
-        sharpest=float(np.quantile(sharp, HARDLY)),
+        sharpest=float(np.quantile(sharp, SHARPEST_QUANTILE)),
         pushes=(FORCE * slopes).clamp(-MOST, MOST),
         slopes=slopes,
         voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
@@ -82,7 +85,7 @@ def survey(pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool =
     )
 
 
-def corrected(known: Known, drawn: NDArray[Any], rate: int) -> Known:
+def corrected(known: TrainingStatistics, drawn: NDArray[Any], rate: int) -> TrainingStatistics:
     """The same, with pushes and voices for what is drawn next to be more like train than `drawn`.
 
     `drawn` are raw samples (N,) that were drawn with those of `known`.
@@ -140,7 +143,7 @@ class _Heard(NamedTuple):
     """(N,): log2 of the period over the longest one."""
 
 
-def _heard(levels: NDArray[Any], predictors: Predictors, known: Known) -> _Heard:
+def _heard(levels: NDArray[Any], predictors: Predictors, known: TrainingStatistics) -> _Heard:
     abreast = ABREAST if len(levels) > ABREAST * AT_ONCE else 1
     length = len(levels) // abreast
     lines = levels[: length * abreast].reshape(abreast, length).T
@@ -164,11 +167,11 @@ def _log_periods(heard: _Heard) -> torch.Tensor:
     nodes = np.arange(1 - NODES, 1) / AN_OCTAVE
     near = np.abs(nodes - heard.period[:, np.newaxis]) * AN_OCTAVE
     shares = ((1 - near).clip(0) * (heard.peak > VOICED)[:, np.newaxis]).mean(0)
-    return torch.from_numpy(np.log(shares + RARELY))
+    return torch.from_numpy(np.log(shares + LEAST_SHARE))
 
 
 def _ranges(heard: _Heard, few: int) -> NDArray[np.float64]:
-    """See `Known`; where fewer than `few` coefficients are heard, those of the nearest node."""
+    """See `TrainingStatistics`; nodes with fewer than `few` coefficients have the nearest's."""
     nearest = np.rint(heard.octaves).clip(0, NODES - 1)
     counts = np.array([(nearest == n).sum() for n in range(NODES)])
     filled = np.flatnonzero(counts >= min(few, counts.max()))

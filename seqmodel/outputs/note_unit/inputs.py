@@ -5,22 +5,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.threads import Kernel, compile_kernel, parallel_for, thread_count
-from seqmodel.outputs.notes.below import below_size
-from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
+from seqmodel.kernels.code.language import copy
+from seqmodel.kernels.device import for_kernels
+from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.outputs.notes.below import (
+    WORK,
+    add_below,
+    add_struck,
+    begin_below,
+    below_size,
+    read_below,
+)
 
 _SIZES = ("frames", "N", "D", "H")
-_H = (
-    Array("h", ("frames", "D", "H")),
-    Array("inside", ("N",), torch.int64, optional=True),  # the frames that are read; null: all
-)
 
 
 class NoteInputs(torch.autograd.Function):
-    """Same as `specification.note_inputs`."""
+    """The unit's inputs: h (N D, H), notes (N, F) -> (D, N, H + below_size).
+
+    Of the frames `inside` (M,) alone, if they are given.
+    """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, notes: Tensor, onsets: bool, inside: Tensor | None) -> Tensor:
@@ -29,7 +35,7 @@ class NoteInputs(torch.autograd.Function):
         D, H = F // 2 if onsets else F, h.shape[1]
         N = frames if inside is None else len(inside)
         threads = thread_count(N)
-        job = _kernel(h.element_size(), onsets).job(
+        job = _kernels(h.element_size(), onsets, inside is not None)["note_inputs"].job(
             {
                 "frames": frames, "N": N, "D": D, "H": H, "threads": threads,
                 "h": h.contiguous().view(frames, D, H), "notes": notes.contiguous(),
@@ -45,8 +51,9 @@ class NoteInputs(torch.autograd.Function):
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradient of h."""
         frames, N, D, H = ctx.sizes
-        d_h = d_x.new_empty(frames, D, H) if ctx.inside is None else d_x.new_zeros(frames, D, H)
-        job = _kernel(d_x.element_size(), ctx.onsets, backward=True).job(
+        listed = ctx.inside is not None
+        d_h = d_x.new_zeros(frames, D, H) if listed else d_x.new_empty(frames, D, H)
+        job = _kernels(d_x.element_size(), ctx.onsets, listed)["note_inputs_backward"].job(
             {
                 "frames": frames, "N": N, "D": D, "H": H,
                 "h": d_h, "inside": ctx.inside, "x": d_x.contiguous(),
@@ -56,51 +63,59 @@ class NoteInputs(torch.autograd.Function):
         return d_h.view(frames * D, H), None, None, None
 
 
+def read_frames(
+    h: Any, notes: Any, inside: Any, x: Any, work: Any, first: Any, last: Any, thread: Any,
+    N: Any, D: Any, H: Any, size: int, onsets: bool, listed: bool,
+) -> None:  # fmt: skip
+    """The inputs of the frames numbered `first` to `last`, of those `listed` inside or of all."""
+    kept = work[thread * (2 * D + WORK) :]
+    for k in range(first, last):
+        frame = inside[k] if listed else k
+        own = notes[frame * D * (2 if onsets else 1) :]
+        begin_below(kept, D)
+        for n in range(D):
+            to = x[(n * N + k) * (H + size) :]
+            copy(h[(frame * D + n) * H :], to, H)
+            read_below(kept, D, n, to[H:], onsets)
+            add_below(kept, D, n, own[n])
+            if onsets:
+                add_struck(kept, D, n, own[D + n])
+
+
+def read_slopes(
+    h: Any, inside: Any, x: Any, first: Any, last: Any, N: Any, D: Any, H: Any, size: int,
+    listed: bool,
+) -> None:  # fmt: skip
+    """The gradient of h from that of x."""
+    for k in range(first, last):
+        frame = inside[k] if listed else k
+        for n in range(D):
+            copy(x[(n * N + k) * (H + size) :], h[(frame * D + n) * H :], H)
+
+
+def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
+    """The part from the notes below alone: frames (N, F), on any device -> (D, N, below_size)."""
+    D = frames.shape[1] // 2 if onsets else frames.shape[1]
+    notes = for_kernels(frames)
+    nothing = notes.new_empty(len(frames) * D, 0)
+    x: Tensor = NoteInputs.apply(nothing, notes, onsets, None)  # type: ignore[no-untyped-call]
+    return x.to(frames)
+
+
 @compiled_once
-def _kernel(itemsize: int, onsets: bool, *, backward: bool = False) -> Kernel:
-    """`backward` writes h from x, both being gradients."""
-    x = Array("x", ("D", "N", f"H + {below_size(onsets=onsets)}"))
+def _kernels(itemsize: int, onsets: bool, listed: bool) -> dict[str, Kernel]:
+    size = below_size(onsets=onsets)
+    of_h = (
+        Array("h", ("frames", "D", "H")),
+        Array("inside", ("N",), torch.int64, optional=True),  # the frames that are read
+        Array("x", ("D", "N", f"H + {size}")),
+    )
     notes = Array("notes", ("frames", "2 * D" if onsets else "D"))
-    own = () if backward else (notes, per_thread("work", f"2 * D + {WORK}"))
-
-    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-        f["width"] = e.add(f["H"], below_size(onsets=onsets))
-        first, last = e.share(f["N"], thread, threads)
-        with e.loop(first, last) as k:
-            write_frame = _write_backward if backward else _write_forward
-            write_frame(e, f, k, _number(e, f["inside"], k), thread, onsets)
-
-    return compile_kernel(Signature("note_unit_inputs", _SIZES, (*_H, x, *own)), itemsize, write)
-
-
-def _number(e: Emitter, inside: Any, k: Any) -> Any:
-    """The number of the k-th frame that is read."""
-    b, number = e.builder, [k]
-    with e.when(b.icmp_unsigned("!=", inside, POINTER(None)), number) as listed:
-        listed[0] = b.load(b.gep(inside, [k], source_etype=INT), typ=INT)
-    return number[0]
-
-
-def _write_forward(
-    e: Emitter, f: dict[str, Any], k: Any, frame: Any, thread: Any, onsets: bool
-) -> None:
-    b, D, H = e.builder, f["D"], f["H"]
-    size = e.padded(e.add(e.mul(D, 2), WORK))
-    below = NotesBelow(e, e.offset(f["work"], e.mul(thread, size)), D, onsets=onsets)
-    notes = e.offset(f["notes"], e.mul(frame, D, 2 if onsets else 1))
-    with e.loop(0, D) as n:
-        of_note = e.add(e.mul(frame, D), n)
-        x = e.offset(f["x"], e.mul(e.add(e.mul(n, f["N"]), k), f["width"]))
-        e.copy(e.offset(f["h"], e.mul(of_note, H)), x, H)
-        below.write(n, e.offset(x, H))
-        struck = b.load(e.offset(notes, D, n), typ=e.real) if onsets else None
-        below.add(n, b.load(e.offset(notes, n), typ=e.real), struck)
-
-
-def _write_backward(
-    e: Emitter, f: dict[str, Any], k: Any, frame: Any, thread: Any, onsets: bool
-) -> None:
-    with e.loop(0, f["D"]) as n:
-        d_x = e.offset(f["x"], e.mul(e.add(e.mul(n, f["N"]), k), f["width"]))
-        d_h = e.offset(f["h"], e.mul(e.add(e.mul(frame, f["D"]), n), f["H"]))
-        e.copy(d_x, d_h, f["H"])
+    work = Array("work", (THREADS, f"2 * D + {WORK}"))
+    forward = Signature("note_inputs", _SIZES, (*of_h, notes, work))
+    backward = Signature("note_inputs_backward", _SIZES, of_h)  # h and x are gradients
+    constants = {"size": size, "onsets": onsets, "listed": listed}
+    return {
+        signature.name: compile_text(signature, itemsize, text, over="N", **constants)
+        for signature, text in ((forward, read_frames), (backward, read_slopes))
+    }

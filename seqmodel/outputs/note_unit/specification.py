@@ -10,7 +10,8 @@ from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.notes.below import below_size, notes_below
+from seqmodel.outputs.note_unit.inputs import NoteInputs, notes_below
+from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.tied import TiedOutput
 from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
 from seqmodel.units.backends import stepper
@@ -77,10 +78,6 @@ class NoteUnitOutput(TiedOutput):
         if not h.numel() or device.unsupported_reason((h, frames)) is not None:
             x = note_inputs(h, frames, onsets=self.onsets, inside=inside)
         else:
-            from seqmodel.outputs.note_unit.inputs import (
-                NoteInputs,  # the compiler loads at first use
-            )
-
             x = NoteInputs.apply(h, frames, self.onsets, inside)  # type: ignore[no-untyped-call]
         out, _ = self.unit(x)
         read: Tensor = self.dropout(out)

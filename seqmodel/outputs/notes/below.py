@@ -1,40 +1,52 @@
-"""A note's inputs from the notes below it in its own frame."""
+"""A note's inputs from the notes below it in its own frame, as texts of `kernels.code.language`.
 
-import torch
-from torch import Tensor
+For note n, input k of the first 12 is note n - 12 + k, input k of the next 12 counts the sounding
+notes below n of that note's pitch class, then comes the number of all sounding notes below n,
+divided by 12; with `onsets`, whether note n - 12 + k is struck.
+
+`work` keeps the notes so far after 12 zeros; their counts per pitch class, twice in a row, so that
+those from any class on are contiguous; their count in all; with `onsets` the struck notes so far,
+also after 12 zeros.
+"""
+
+from typing import Any
+
+from seqmodel.kernels.code.language import clear, copy
 
 REACH = 12
 """Notes just below that a note sees individually; also the number of pitch classes."""
+WORK = 4 * REACH + 1
+"""The size of `work` beyond 2 D."""
 
 
 def below_size(*, onsets: bool) -> int:
-    """How many inputs `notes_below` gives each note."""
+    """How many inputs each note gets."""
     return (3 if onsets else 2) * REACH + 1
 
 
-def notes_below(frames: Tensor, *, onsets: bool = False) -> Tensor:
-    """Each note's inputs from the notes below it in its frame: (N, F) -> (D, N, below_size).
+def begin_below(work: Any, D: Any) -> None:
+    """Before the lowest note."""
+    clear(work, 2 * D + WORK)
 
-    For note n, input k of the first 12 is note n - 12 + k, input k of the next 12 counts the
-    sounding notes below n of that note's pitch class, then comes the number of all sounding notes
-    below n, divided by 12; with `onsets`, whether note n - 12 + k is struck.
-    """
-    sounding = frames.chunk(2, 1)[0] if onsets else frames
-    N, D = sounding.shape
-    octaves = -(-D // REACH)
-    below = _below(sounding, octaves)
-    # The window is as wide as an octave: a count is the sum of windows at n, n - 12, n - 24, ...
-    classes = below.reshape(octaves, REACH, N, REACH).cumsum(0).view(-1, N, REACH)[:D]
-    count = (sounding.cumsum(1) - sounding).t().unsqueeze(2) / REACH
-    parts = [below[:D], classes, count]
+
+def read_below(work: Any, D: Any, n: Any, to: Any, onsets: bool) -> None:
+    """Write the inputs of note `n`."""
+    copy(work[n:], to, REACH)
+    copy(work[D + REACH + n % REACH :], to[REACH:], REACH)
+    to[2 * REACH] = work[D + 3 * REACH] / REACH
     if onsets:
-        parts.append(_below(frames.chunk(2, 1)[1], octaves)[:D])
-    return torch.cat(parts, 2)
+        copy(work[D + 3 * REACH + 1 + n :], to[2 * REACH + 1 :], REACH)
 
 
-def _below(notes: Tensor, octaves: int) -> Tensor:
-    """The 12 notes below each of notes (N, D), padded with silent notes to `octaves` octaves."""
-    N, D = notes.shape
-    line = notes.new_zeros(REACH + octaves * REACH, N)
-    line[REACH : REACH + D] = notes.t()
-    return line[:-1].unfold(0, REACH, 1)
+def add_below(work: Any, D: Any, n: Any, note: Any) -> None:
+    """Add note `n`: whether it sounds, 0 or 1."""
+    classes = work[D + REACH :]
+    work[n + REACH] = note
+    classes[n % REACH] += note
+    classes[n % REACH + REACH] += note
+    work[D + 3 * REACH] += note
+
+
+def add_struck(work: Any, D: Any, n: Any, struck: Any) -> None:
+    """Add whether note `n` is struck, 0 or 1."""
+    work[D + 4 * REACH + 1 + n] = struck

@@ -53,7 +53,7 @@ def draw_signature(
 
 
 class FramesDraw:
-    """A `CompiledDraw` of notes that, if it fills, takes numbers as given: `sampling.particles`.
+    """A `CompiledDraw` of notes that, if it fills, takes numbers as given: `sampling.plain`.
 
     Attributes:
         fields: what it reads and writes besides the output's own.

@@ -9,12 +9,19 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.code.language import Pointer, translate
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
 from seqmodel.kernels.run.calls import Call, Nested, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
-from seqmodel.outputs.notes.below import below_size
-from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
+from seqmodel.outputs.notes.below import (
+    WORK,
+    add_below,
+    add_struck,
+    begin_below,
+    below_size,
+    read_below,
+)
 from seqmodel.outputs.notes.draw import BYTE, FRAMES, ITEMSIZE, FramesDraw, NotesWriter
 from seqmodel.outputs.notes.tied import TiedOutput
 from seqmodel.outputs.protocol import DrawSetting
@@ -155,7 +162,7 @@ def _library(
                 silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
                 struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, numbers[1]))), numbers[1])
             if unit is not None:
-                unit.below.add(note, sounding, struck)
+                unit.add(note, sounding, struck)
             if alike is not None:
                 alike.compare(note, numbers)
         _write_end(frame)
@@ -171,7 +178,9 @@ class _NoteUnit:
     ) -> None:  # fmt: skip
         self._e, self._field, self._fields, self._calls = e, field, fields, calls
         self._start = len(signature.fields)
-        self.below = NotesBelow(e, field["work"], field["notes"], onsets=onsets)
+        self._onsets = onsets
+        self._below = {"work": Pointer(field["work"], e.real), "D": field["notes"]}
+        translate(e, begin_below, **self._below)
         sizes = {array.name: array.shape[0] for array in signature.arrays}
         self._states = [
             (field[name], field[name.replace("state", "trail")], e.int(int(size)))
@@ -192,13 +201,20 @@ class _NoteUnit:
         """Advance by a note, and return the address of its output."""
         e, f = self._e, self._field
         e.copy(e.offset(f["products"], e.mul(note, f["N"])), f["product"], f["N"])
-        self.below.write(note, f["note_x"])
+        x = Pointer(f["note_x"], e.real)
+        translate(e, read_below, **self._below, n=note, to=x, onsets=self._onsets)
         start = self._start
         for address, size in self._calls:
             place = e.builder.gep(self._fields, [e.int(start)], source_etype=INT)
             call_at(e.builder, address, ir.VoidType(), [place])
             start += size
         return self._field["read"]
+
+    def add(self, note: Any, sounding: Any, struck: Any) -> None:
+        """Add what is drawn of a note to those below the next."""
+        translate(self._e, add_below, **self._below, n=note, note=sounding)
+        if self._onsets:
+            translate(self._e, add_struck, **self._below, n=note, struck=struck)
 
     def leave_trail(self, note: Any) -> None:
         """Keep the state after this note."""

@@ -1,9 +1,14 @@
-"""HTML that is well-formed and escaped by construction.
+"""HTML documents that are one file, well-formed and escaped by construction.
 
 Anything that is not `Markup` is text, and is escaped when put into an element or attribute.
 """
 
 import html
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib.resources import files
+from string import Template
 
 from seqmodel.media.words import printable
 
@@ -27,6 +32,12 @@ def joined(*parts: str) -> Markup:
     return Markup("".join(map(escaped, parts)))
 
 
+def filled(template: str, **parts: str | float) -> Markup:
+    """A template that is HTML, with the parts, escaped, in place of $names."""
+    texts = {name: escaped(p if isinstance(p, str) else str(p)) for name, p in parts.items()}
+    return Markup(Template(template).substitute(texts))
+
+
 def tag(name: str, /, *content: str, **attributes: str | float | bool | None) -> Markup:
     """An element.
 
@@ -45,3 +56,65 @@ def _attribute(name: str, value: str | float | bool | None) -> str:
         return ""
     name = name.removesuffix("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{escaped(str(value))}"'
+
+
+def heading(text: str) -> Markup:
+    """The heading of a part, if it has one."""
+    return tag("h3", text) if text else Markup()
+
+
+def notes(texts: Iterable[str]) -> Markup:
+    """A paragraph for each text."""
+    return joined(*(tag("p", text, class_="note") for text in texts))
+
+
+def collapsed(heading: str, content: Markup) -> Markup:
+    """Content that is shown once its heading is clicked."""
+    return tag("details", tag("summary", heading), content)
+
+
+def scrolled(heads: Iterable[Markup], rows: Iterable[Markup], label: str) -> Markup:
+    """A table that scrolls on its own if it is wider than the page."""
+    content = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def embedded(kind: str, content: bytes) -> str:
+    """The URI of content that is in the document itself."""
+    return f"data:{kind};base64,{b64encode(content).decode('ascii')}"
+
+
+def document(title: str, body: Markup, *, style: Markup, script: Markup, wasm: bool = False) -> str:
+    """A document as text, to be written as UTF-8; the script runs at the end of the body.
+
+    Browsers are told to load nothing and to run no script but this one, identified by its hash, and
+    what it compiles of WebAssembly if it has some (Content Security Policy, level 2).
+    """
+    allowed = f"style-src {_hash(style)}; script-src {_hash(script)}"
+    allowed += " 'wasm-unsafe-eval'" if wasm else ""
+    policy = f"default-src 'none'; {allowed}; media-src data:; img-src data:"
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),  # otherwise browsers request /favicon.ico
+        tag("title", title),
+        tag("style", style),
+    ]
+    content = tag("html", tag("head", *head), tag("body", body, tag("script", script)), lang="en")
+    return f"<!DOCTYPE html>\n{content}\n"
+
+
+def common_style() -> Markup:
+    """The style of every page."""
+    return resource(__package__, "page.css")
+
+
+def resource(package: str, name: str) -> Markup:
+    """A file of a package, trusted and not escaped."""
+    return Markup(files(package).joinpath(name).read_text(encoding="utf-8"))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}'"

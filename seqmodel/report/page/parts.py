@@ -9,7 +9,7 @@ seed, share a `family`.
 from dataclasses import dataclass
 from math import isfinite
 
-from seqmodel.media.pictures import Picture
+from seqmodel.media.definitions import Picture
 
 
 @dataclass(frozen=True)

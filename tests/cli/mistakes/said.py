@@ -10,7 +10,7 @@ UNITS = (
 )
 HELP = "(see seqmodel {} --help)"
 NO_RUN = "no run in runs/; train one with `seqmodel train`, or name its folder"
-NO_ZIP = "is no run: name a run folder, or a zip that `seqmodel export` wrote"
+NO_ZIP = "is not a run: name a run folder, or a zip that `seqmodel export` wrote"
 BOTH = "--hidden and --params exclude each other: give the size or the budget"
 DAMAGED = "is damaged (cut short or changed); use another checkpoint or train again"
 EXISTS = "exists already; add --force to replace it"

@@ -11,9 +11,9 @@ from scipy import special, stats
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.audio import frames as audio_frames
-from seqmodel.media.audio.baselines import audio_nats_per_frame, log_normal_cdf
+from seqmodel.media.audio.evaluation import audio_nats_per_frame, log_normal_cdf
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
 
 STEP = 1 / 32768
 NAMES = ["silence", "gaussian"]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from seqmodel.data.dataset import Split
-from seqmodel.media.audio.comparison import AudioComparison
+from seqmodel.media.audio.evaluation import AudioComparison, measure, periodicity, stretches
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.statistics import measure, periodicity, stretches
 
 
 def in_blocks(samples, size=2**16):

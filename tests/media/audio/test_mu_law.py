@@ -12,7 +12,7 @@ from scipy import stats
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.audio import mu_law
-from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.sampling import AudioSampling
 from seqmodel.media.definitions import SampleRequest

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from seqmodel.media.audio.plots import columns, plot_sample_values, recording_png
+from seqmodel.media.audio.inspection import columns, plot_sample_values, recording_png
 
 RATE = 8000
 

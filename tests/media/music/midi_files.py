@@ -9,6 +9,8 @@ from itertools import pairwise
 import mido
 import numpy as np
 
+from seqmodel.media.music.frames import place
+
 END = b"\x00\xff\x2f\x00"
 
 
@@ -153,3 +155,8 @@ def states_by_mido(data, grid, *, restrike, drums, transpose=0, short_notes=True
                 states[t, row] = 2
     filling = {(on, row) for on, begin, end, row in notes if begin < end}
     return states, {(on, row) for on, *_, row in notes}, filling
+
+
+def piano_roll(score, grid, *, drums, onsets=False, **how):
+    """The frames of the notes that `place` puts on the grid."""
+    return place(score, grid, drums=drums, **how).frames(onsets=onsets)

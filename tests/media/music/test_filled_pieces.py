@@ -8,9 +8,8 @@ import pytest
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.filling import FilledPiece
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, note_name, pitch_of
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.notes import note_name, pitch_of
 
 BEATS = PianoRollFrames(Grid.of_beats(4))
 

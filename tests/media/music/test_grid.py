@@ -96,8 +96,8 @@ HEAVY = {"mido", "torch", "soundfile", "soxr", "matplotlib"}
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        *((f"music.{name}", HEAVY) for name in ("grid", "pianoroll", "tonic", "published")),
-        *((name, HEAVY) for name in ("music.frames", "audio.frames", "audio.reader")),
+        *((f"music.{name}", HEAVY) for name in ("grid", "frames", "contents", "published")),
+        *((name, HEAVY) for name in ("audio.frames", "audio.reader")),
         *((name, HEAVY | {"numpy"}) for name in ("definitions", "registry")),
     ],
 )

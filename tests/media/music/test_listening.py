@@ -8,9 +8,8 @@ from onsets import as_frames
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.listening import check_sound, listen
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.writing import check_sound, listen, midi_bytes
 
 GRID = Grid.of_beats(4)
 ONSETS = (96, 288, 480, 600)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from midi_files import END, chunk, events, header, midi_file, note, notes_of, quantity, tempo
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.formats import MAX_TICK
+from seqmodel.media.music.grid import MAX_TICK
 from seqmodel.media.music.midi import read_score
 
 STRIKE, AGAIN, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x90\x3c\x40", b"\x0a\x80\x3c\x40"

@@ -5,13 +5,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from midi_files import chunk, header, midi_file, note
+from midi_files import chunk, header, midi_file, note, piano_roll
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music.contents import semitones_to_c
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.pianoroll import piano_roll
-from seqmodel.media.music.tonic import semitones_to_c
 
 
 def attempt(data, **options):

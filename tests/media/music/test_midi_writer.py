@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from midi_files import midi_file, note
+from midi_files import midi_file, note, piano_roll
 from onsets import as_frames, random_states
 
 from seqmodel.errors import UsageError
+from seqmodel.media.music.frames import given_part
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.midi_writer import midi_bytes
-from seqmodel.media.music.pianoroll import given_part, piano_roll
+from seqmodel.media.music.writing import midi_bytes
 
 
 def read_again(data, grid, restrike="close"):

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from seqmodel.media.music.baselines import NoteNgram, baseline_nats_per_frame
+from seqmodel.media.music.evaluation import NoteNgram, baseline_nats_per_frame
 
 
 class Counted:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
 
-from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.frames import notes_of
 
 
 @settings(deadline=None, database=None, derandomize=True)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import scipy.io
-from midi_files import midi_file, note, quantity, tempo
+from midi_files import midi_file, note, piano_roll, quantity, tempo
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music.frames import transposed
 from seqmodel.media.music.grid import MAX_FRAMES, Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.pianoroll import piano_roll, transposed
 
 MATS = {
     "jsb_chorales": "JSB_Chorales",

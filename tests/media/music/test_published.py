@@ -17,8 +17,8 @@ from hypothesis.extra.numpy import arrays
 
 from seqmodel.errors import SourceError
 from seqmodel.media.music import published
-from seqmodel.media.music.plain_pickle import STAND_INS
 from seqmodel.media.music.published import read_published
+from seqmodel.media.music.untrusted import STAND_INS
 from seqmodel.media.npy import with_comment
 
 ROLL = np.eye(4, 88, dtype=np.uint8)

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from seqmodel.media.music.comparison import MusicComparison
-from seqmodel.media.music.statistics import (
+from seqmodel.media.music.evaluation import (
+    MusicComparison,
     Statistics,
     chord_lengths,
     mean,
-    note_lengths,
 )
+from seqmodel.media.music.frames import note_lengths
 
 C4 = 60 - 21
 

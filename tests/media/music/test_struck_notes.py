@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from midi_files import midi_file, note
+from midi_files import midi_file, note, piano_roll
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
 
 from seqmodel.errors import SourceError
 from seqmodel.media.music.corpus import MusicCorpus, load_roll
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import (
+    PianoRollFrames,
+    after_silence,
+    from_states,
+    possible,
+    states,
+    with_onsets,
+)
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.onsets import after_silence, from_states, possible, states, with_onsets
-from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.registry import definition_from_json
 
 GRID = Grid.of_beats(1)

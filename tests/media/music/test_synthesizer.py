@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from seqmodel.media.music import synthesizer
-from seqmodel.media.music.notes import notes_of
-from seqmodel.media.music.synthesizer import RATE, render, sample_count
+from seqmodel.media.music import writing
+from seqmodel.media.music.frames import notes_of
+from seqmodel.media.music.writing import RATE, render, sample_count
 from seqmodel.media.sound import to_levels
 
 STEP = 0.125
@@ -69,11 +69,11 @@ def test_the_spectrum_peaks_at_the_frequency_of_the_note(pitch, hertz):
 NOTES = [(0, 1, 60), (0, 30, 24), (2, 3, 100), (3, 20, 64), (3, 4, 60), (13, 27, 67), (29, 30, 108)]
 
 
-@pytest.mark.parametrize("block", [synthesizer.BLOCK, 1000])
+@pytest.mark.parametrize("block", [writing.BLOCK, 1000])
 @pytest.mark.parametrize("step", [STEP, 0.0771])
 def test_the_sound_is_what_the_equation_says(step, block, monkeypatch):
     """Guards tables, fades, and notes that are rendered in parts: none may be off by a sample."""
-    monkeypatch.setattr(synthesizer, "BLOCK", block)
+    monkeypatch.setattr(writing, "BLOCK", block)
     expected = by_the_equation(NOTES, 30, step)
     assert np.abs(expected).max() < 0.8
     np.testing.assert_allclose(rendered(NOTES, 30, step), expected, atol=1e-7)
@@ -147,7 +147,7 @@ def test_four_notes_are_the_sum_of_each_alone():
 def test_soft_clipping_is_smooth_and_monotonic():
     """Guards the knee: a jump there would be a crackle."""
     line = np.linspace(-20, 20, 400_001)
-    bent = synthesizer._bent(line)
+    bent = writing._bent(line)
     np.testing.assert_array_equal(bent[np.abs(line) <= 0.8], line[np.abs(line) <= 0.8])
     slope = np.diff(bent) / np.diff(line)
     assert (slope > 0).all()

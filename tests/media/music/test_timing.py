@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from midi_files import midi_file, quantity
 
+from seqmodel.media.music.contents import Timing, timing_text
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.timing import Timing, timing_text
 
 FOUR = Grid.of_beats(4)
 # What is suggested, and the published share of onsets on the grid of sixteenths, in percent.

@@ -3,8 +3,8 @@
 import pytest
 from midi_files import midi_file, note
 
+from seqmodel.media.music.contents import semitones_to_c
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.tonic import semitones_to_c
 
 
 def test_it_agrees_with_the_listed_transpositions(music, listing):

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.media.definitions import SampleRequest
-from seqmodel.media.music.onsets import with_onsets
+from seqmodel.media.music.frames import with_onsets
 from seqmodel.media.music.sampling import MusicSampling
 
 

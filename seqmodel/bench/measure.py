@@ -1,0 +1,449 @@
+"""Units, whole models of music and the model of sound, timed beside torch.nn; shared updates.
+
+Timings stay comparable on a busy machine: contenders take turns, and we take medians. Whatever
+slows the machine down for a while then slows both down, and their ratio holds.
+"""
+
+import math
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqmodel import units
+from seqmodel.bench import peers
+from seqmodel.config import Config, resolve
+from seqmodel.data.batches import Batch
+from seqmodel.data.bundled import FRAMES, sample_dataset
+from seqmodel.data.dataset import open_dataset
+from seqmodel.kernels.run.machine import keep_freed_memory
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import NOTES, Grid
+from seqmodel.media.music.medium import MUSIC
+from seqmodel.model.build import build_model, outline, with_sizes
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.logistic import SampleLogisticOutput
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.training.processes import Group, joined, rendezvous
+from seqmodel.training.state import TrainingState
+from seqmodel.training.update import update, window_loss
+from seqmodel.unit_setting import unit_name
+from seqmodel.units import UNITS, UnitSpec, unit_spec
+from seqmodel.units.backends import AUTO, backend_for, choose_device
+from seqmodel.units.specification import Case
+
+SHORTEST = 50e-3
+"""The minimum length of a timing in seconds. Anything quicker is repeated."""
+LEAST_ROUNDS = 5
+"""The minimum number of rounds, besides a warm-up round."""
+
+Task = Callable[[], object]
+Row = dict[str, Any]
+
+
+def compare(ours: Task, theirs: Task, seconds: float) -> Row:
+    """Time ours and torch.nn's in turn, round by round, for about `seconds`.
+
+    Returns the median milliseconds of each with their spread, the number of rounds, and torch.nn's
+    time as a multiple of ours. The first runs, in which code is compiled and caches fill, do not
+    count.
+    """
+    tasks = {"ours": ours, "torch_nn": theirs}
+    repeats = {}
+    for name, task in tasks.items():
+        _mean(task, 1)
+        repeats[name] = math.ceil(SHORTEST / _mean(task, 1))
+    taken: dict[str, list[float]] = {name: [] for name in tasks}
+    until = time.perf_counter() + seconds
+    while len(taken["ours"]) < LEAST_ROUNDS or time.perf_counter() < until:
+        for name, task in tasks.items():
+            taken[name].append(_mean(task, repeats[name]))
+    timing = {
+        name: {"ms": 1e3 * statistics.median(values), "spread_percent": spread_percent(values)}
+        for name, values in taken.items()
+    }
+    ratio = timing["torch_nn"]["ms"] / timing["ours"]["ms"]
+    return {**timing, "rounds": len(taken["ours"]), "over_torch_nn": ratio}
+
+
+def _mean(task: Task, repeats: int) -> float:
+    """The mean seconds of `repeats` runs, after an untimed one.
+
+    Training steps, too, follow each other: the first run after the other's turn finds neither its
+    code nor its data in the caches, nor its memory where it left it.
+    """
+    task()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        task()
+    return (time.perf_counter() - begin) / repeats
+
+
+def spread_percent(values: Sequence[float]) -> float:
+    """Half the interquartile range, in percent of the median."""
+    low, median, high = statistics.quantiles(values, method="inclusive")
+    return 100 * (high - low) / 2 / median
+
+
+class Size(NamedTuple):
+    """`hidden` (H) units over `inputs` (I), on a batch (B) of sequences of `frames` (T) each."""
+
+    name: str
+    inputs: int
+    hidden: int
+    batch: int
+    frames: int
+    hidden_with_cell: int | None = None
+    """H of units with a cell, where it differs because they have more gates."""
+
+    def hidden_of(self, spec: UnitSpec) -> int:
+        """H for this unit."""
+        return self.hidden_with_cell if self.hidden_with_cell and "c" in spec.state else self.hidden
+
+
+SIZES = (
+    Size("paper", 88, 46, 16, 200, hidden_with_cell=36),
+    Size("speech", 20, 195, 32, 500),
+    Size("h512", 88, 512, 32, 200),
+    Size("one-row", 88, 46, 1, 200),
+)
+
+
+def unit_rows(names: Sequence[str], device: str, seconds: float) -> Iterator[Row]:
+    """Every size of every unit, or of those named; see `measure_unit`."""
+    for size in SIZES:
+        for name in names or UNITS:
+            yield measure_unit(name, size, device, seconds)
+
+
+def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> Row:
+    """Time one unit at one size on the device that the option selects, with its fastest backend.
+
+    A step is forward and backward, with the gradients of the input and of all weights. The forward
+    pass is also timed alone, without recording for a backward pass, as in evaluation.
+    """
+    spec = unit_spec(name)
+    inputs, hidden, batch, frames = size.inputs, size.hidden_of(spec), size.batch, size.frames
+    case = Case(spec, torch.float32, torch.device("cpu"), batch, inputs, hidden)
+    device = choose_device(device_option, case)
+    x = torch.randn(frames, batch, inputs, device=device, requires_grad=True)
+    d_h = torch.randn(frames, batch, hidden, device=device)
+    ours = units.make(name, inputs, hidden).to(device)
+    theirs = peers.layer(spec, inputs, hidden).to(device)
+
+    def forward(layer: nn.Module) -> Task:
+        return finished(torch.no_grad()(partial(layer, x)), device)
+
+    def step(layer: nn.Module) -> Task:
+        return finished(partial(unit_step, layer, x, d_h), device)
+
+    return {
+        **{"unit": spec.name, "size": size.name, "inputs": inputs, "hidden": hidden},
+        **{"batch": batch, "frames": frames},
+        **{"device": device.type, "backend": backend_for(AUTO, ours.case(batch)).name},
+        "forward": compare(forward(ours), forward(theirs), seconds / 2),
+        "step": compare(step(ours), step(theirs), seconds / 2),
+    }
+
+
+def unit_step(layer: nn.Module, x: Tensor, d_h: Tensor) -> None:
+    """Forward over x (T, B, I), then backward from d_h (T, B, H) to x and the weights."""
+    layer(x)[0].backward(d_h)
+    for leaf in (x, *layer.parameters()):
+        leaf.grad = None
+
+
+def finished(task: Task, device: torch.device) -> Task:
+    """`task`, followed on a GPU by a wait until its work is done."""
+    if device.type != "cuda":
+        return task
+
+    def run_and_wait() -> None:
+        task()
+        torch.cuda.synchronize(device)
+
+    return run_and_wait
+
+
+def _training_step(model: SequenceModel, frames: Tensor) -> None:
+    """Forward, loss and backward to all weights; frames (T, B, D) are data and get no gradient."""
+    T, B, _ = frames.shape
+    model.zero_grad()
+    window_loss(model, frames, np.full(B, T), model.start(B)).total.backward()  # type: ignore[no-untyped-call]
+
+
+# ---- models of music: the paper's over whole frames, and the tied one without its echo ----
+
+ROLLS = PianoRollFrames(Grid.of_beats(4))
+NOTES_ON = 4
+"""Notes per frame."""
+START = math.log(NOTES_ON / (NOTES - NOTES_ON))
+"""The logit of a note at that density, from which models start, so that they draw about as many."""
+MODEL_UNITS = {"frame-wise": tuple(MUSIC.paper_hidden), "tied": ("gru",)}
+"""The units measured by default in each model."""
+TIED = {"hidden": 96, "note_hidden": 48}
+"""The tied model's sizes along time and along pitch."""
+BATCH = {"frame-wise": (200, 16), "tied": (160, 2)}
+"""Frames and rows of a training step."""
+DRAWN = {"frame-wise": 256, "tied": 16}
+"""Frames drawn at a time with torch.nn, which is slow."""
+
+
+def model_rows(
+    measure: Callable[[str, str, float], Row], names: Sequence[str], seconds: float
+) -> Iterator[Row]:
+    """`measure_step` or `measure_sampling` of each model, with its default units or with these."""
+    for model, default in MODEL_UNITS.items():
+        for unit in names or default:
+            yield measure(model, unit, seconds)
+
+
+def measure_step(model: str, unit: str, seconds: float) -> Row:
+    """Time a training step on piano-rolls."""
+    config, (T, B) = config_of(model, unit), BATCH[model]
+    ours, theirs, frames = our_model(config), their_model(config), piano_rolls(T, B)
+    stored = frames.to(torch.uint8)  # as in training batches
+
+    def their_step() -> None:
+        theirs.zero_grad()
+        theirs(frames).backward()
+
+    taken = compare(lambda: _training_step(ours, stored), their_step, seconds)
+    return {**_sizes(config), "batch": B, "frames": T, **taken}
+
+
+def measure_sampling(model: str, unit: str, seconds: float) -> Row:
+    """Time drawing one piece; building the sampler, which all pieces share, does not count."""
+    config = config_of(model, unit)
+    sampler, theirs = Sampler(our_model(config).eval()), their_model(config)
+
+    def draw() -> Any:
+        return next(sampler.draw(Uniforms(1)))[0]  # the first chunk (n, D) of a piece
+
+    frames = {"ours": len(draw()), "torch_nn": DRAWN[model]}
+    taken = compare(draw, lambda: theirs.draw(DRAWN[model]), seconds)
+    speed = {name: 1e3 * count / taken[name]["ms"] for name, count in frames.items()}
+    ratio = speed["ours"] / speed["torch_nn"]
+    return {**_sizes(config), **taken, "frames_per_second": speed, "over_torch_nn": ratio}
+
+
+def config_of(model: str, unit: str) -> Config:
+    """The model of this name, at the paper's size or, for other units, at the paper's budget."""
+    given: dict[str, Any] = {"model": model, "unit": unit, "preset": "paper"}
+    if model == "tied":
+        given |= TIED | {"output": "note-unit"} | dict.fromkeys(("echo", "clock", "metre"), False)
+    return with_sizes(resolve(given), ROLLS)
+
+
+def our_model(config: Config) -> SequenceModel:
+    """The model in our code."""
+    model = build_model(config, ROLLS)
+    nn.init.constant_(model.output.get_parameter("linear.bias"), START)
+    return model
+
+
+def their_model(config: Config) -> peers.FrameWise | peers.Tied:
+    """The same from torch.nn's layers."""
+    spec, hidden, note_hidden = unit_spec(config.unit), config.hidden, config.note_hidden
+    assert hidden is not None
+    if note_hidden is None:
+        model: peers.FrameWise | peers.Tied = peers.FrameWise(spec, NOTES, hidden)
+    else:
+        model = peers.Tied(spec, NOTES, hidden, note_hidden)
+    nn.init.constant_(model.linear.bias, START)
+    return model
+
+
+def piano_rolls(frames: int, batch: int) -> Tensor:
+    """Frames (T, B, D), each with `NOTES_ON` random notes sounding."""
+    places = torch.rand(frames, batch, NOTES).topk(NOTES_ON).indices
+    return torch.zeros(frames, batch, NOTES).scatter(2, places, 1.0)
+
+
+def _sizes(config: Config) -> Row:
+    sizes = {"hidden": config.hidden, "note_hidden": config.note_hidden}
+    return {"model": config.model, "unit": unit_name(config.unit), **sizes}
+
+
+# ---- the sample-wise model of sound ----
+
+RATES = (8000, 16_000)
+SOUND_UNITS = ("gru",)
+"""Measured by default."""
+CHUNKS = 40
+"""Of some 256 samples each, drawn at a time."""
+
+
+def sound_rows(names: Sequence[str], seconds: float) -> Iterator[Row]:
+    """`measure_sound` at each rate, with the default units or with these."""
+    for rate in RATES:
+        for unit in names or SOUND_UNITS:
+            yield measure_sound(unit, rate, seconds)
+
+
+def measure_sound(unit: str, rate: int, seconds: float) -> Row:
+    """Time a training step, its features alone, and drawing one piece; all at default sizes.
+
+    Both steps read the same features of our encoder. torch.nn's has its own layer, and our output's
+    plain specification instead of the compiled score.
+    """
+    frame = AudioFrames(rate)
+    config = with_sizes(resolve({"unit": unit}, presets=AUDIO.presets), frame)
+    assert config.hidden is not None
+    ours = build_model(config, frame)
+    samples, B = config.truncate, config.batch_size
+    frames = noise(samples // frame.frame_size, B, frame.frame_size)
+    layer = peers.layer(unit_spec(unit), ours.encoder.input_size, config.hidden)
+    weights = [*layer.parameters(), *ours.output.parameters()]
+
+    def their_step() -> None:
+        for weight in weights:
+            weight.grad = None
+        their_loss(ours, layer, frames).backward()  # type: ignore[no-untyped-call]
+
+    def features() -> None:
+        ours.encoder.encode(frames, ours.start(B).past)
+
+    step = compare(lambda: _training_step(ours, frames), their_step, seconds)
+    read = compare(features, features, 0.0)["ours"]["ms"]
+    return {
+        **{"model": config.model, "unit": unit_name(config.unit), "hidden": config.hidden},
+        **{"rate": rate, "batch": B, "samples": samples},
+        **step,
+        "features_percent": 100 * read / step["ours"]["ms"],
+        "real_time": _real_time(ours, rate),
+    }
+
+
+def their_loss(ours: SequenceModel, layer: nn.RNNBase, frames: Tensor) -> Tensor:
+    """The nats of frames (T, B, F), summed: our features, `layer`, our output's specification."""
+    x, beside, frames, past, _ = ours.encoder.encode(frames, ours.start(frames.shape[1]).past)
+    assert beside is not None
+    rows = torch.cat([layer(x)[0], beside], 2)
+    output = ours.output
+    assert isinstance(output, SampleLogisticOutput)
+    return output.nats(output(rows), frames, past).sum()
+
+
+def _real_time(model: SequenceModel, rate: int) -> float:
+    """How many seconds of sound are drawn in a second; building the sampler does not count."""
+    chunks = Sampler(model.eval()).draw(Uniforms(1))
+    next(chunks)
+    begin = time.perf_counter()
+    drawn = sum(chunk.size for chunk, _ in islice(chunks, CHUNKS))
+    return drawn / (time.perf_counter() - begin) / rate
+
+
+def noise(T: int, B: int, F: int) -> Tensor:
+    """Frames (T, B, F) of 16-bit noise."""
+    return (torch.randn(T, B, F) * 1000).round() / 32768
+
+
+# ---- an update of one model on several processes, and what of it is exchange ----
+
+PARTS = 4
+PROCESSES = (1, 2, 4)
+SHARED_MODELS: tuple[dict[str, Any], ...] = (
+    {"batch_size": 4},
+    *(
+        {"model": "frame-wise", "unit": "lstm", "params": n, "batch_size": 16}
+        for n in (300_000, 1_200_000, 5_000_000)
+    ),
+)
+"""The default, and lstms over whole frames."""
+FRAMES_EACH = 160
+"""In a window."""
+LEAST_UPDATES = 5
+
+
+def process_rows(seconds: float) -> Iterator[Row]:
+    """`measure_processes` of each model."""
+    for settings in SHARED_MODELS:
+        yield measure_processes(settings, seconds)
+
+
+def measure_processes(settings: dict[str, Any], seconds: float) -> Row:
+    """Time updates of a model, and in them the exchange of gradients, once all have theirs."""
+    config = with_sizes(resolve({**settings, "parts": PARTS}, {}, MUSIC.presets), FRAMES)
+    with TemporaryDirectory() as folder:
+        data = str(sample_dataset(Path(folder)))
+        timed = [_timed(config, data, size, seconds) for size in PROCESSES]
+    return {
+        "model": config.model,
+        "unit": config.unit,
+        "weights": outline(config, FRAMES).parameter_counts().with_output,
+        "batch": config.batch_size,
+        "frames": FRAMES_EACH,
+        "parts": PARTS,
+        "processes": [
+            {**row, "over_one": timed[0]["update_ms"] / row["update_ms"]} for row in timed
+        ],
+    }
+
+
+def _timed(config: Config, data: str, size: int, seconds: float) -> dict[str, float]:
+    """The medians of the first process."""
+    store, spawn = rendezvous(), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(size, spawn) as pool:
+        arguments = size, store.port, config, data, seconds
+        first, *_ = [pool.submit(_work, rank, *arguments) for rank in range(size)]
+        return first.result()
+
+
+def _work(
+    rank: int, size: int, port: int, config: Config, data: str, seconds: float
+) -> dict[str, float]:
+    keep_freed_memory()  # as the command line does
+    torch.set_num_threads(1)
+    if size == 1:
+        return _updates(config, data, Group(), seconds)
+    with joined(rank, size, rendezvous(port)) as group:
+        return _updates(config, data, group, seconds)
+
+
+def _updates(config: Config, data: str, group: Group, seconds: float) -> dict[str, float]:
+    share = config.parts // group.size
+    parts = range(group.rank * share, (group.rank + 1) * share)
+    state = TrainingState(config, open_dataset(data)["train"], torch.device("cpu"), parts)
+    pieces = config.batch_size // config.parts
+    frames = piano_rolls(FRAMES_EACH, pieces).to(torch.uint8).numpy()
+    windows = dict.fromkeys(parts, Batch(frames, np.full(pieces, FRAMES_EACH)))
+    total, summed, spent = FRAMES_EACH * config.batch_size, group.summed, 0.0
+
+    def timed(numbers: Tensor) -> Tensor:
+        nonlocal spent
+        started = time.perf_counter()
+        numbers = summed(numbers)
+        spent += time.perf_counter() - started
+        return numbers
+
+    def once() -> tuple[float, float]:
+        nonlocal spent
+        spent, started = 0.0, time.perf_counter()
+        update(state, windows, total, config.learning_rate, group)
+        state.carries.clear()
+        return time.perf_counter() - started, spent
+
+    group.summed = timed  # type: ignore[method-assign]
+    once()  # compiles
+    first = group.all(once()[0])[0]
+    rounds = max(LEAST_UPDATES, round(seconds / first))
+    whole, exchange = zip(*(once() for _ in range(rounds)), strict=True)
+    return {
+        "processes": group.size,
+        "update_ms": 1e3 * statistics.median(whole),
+        "exchange_ms": 1e3 * statistics.median(exchange),
+    }

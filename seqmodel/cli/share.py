@@ -1,0 +1,96 @@
+"""`seqmodel report` and `seqmodel export`: runs as one file, to view and to share."""
+
+import shlex
+import sys
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqmodel.cli.common import message, plural
+from seqmodel.cli.options import (
+    Force,
+    Quiet,
+    check_target,
+    chosen_run,
+    options_of,
+    with_media_options,
+)
+from seqmodel.cli.progress import counter
+from seqmodel.errors import UsageError
+from seqmodel.media.registry import medium_of
+
+
+@with_media_options(attrgetter("page_options"))
+def report(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN", help="Runs, folders or zips.  [default: the newest]"),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")
+    ] = Path("report.html"),
+    samples: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Samples of each run, to see and to hear.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
+    *,
+    force: Force = False,
+    quiet: Quiet = False,
+    **media_options: Any,
+) -> None:
+    """Write an HTML page on runs: figures, curves, playable samples.
+
+    It is one file that needs no network: figures on every split beside trivial baselines, curves
+    over updates or time, samples drawn with --seed, and what all of it comes from. With --fill each
+    run draws a part of a file anew instead, as `sample` does.
+    """
+    if out.suffix.lower() != ".html":
+        raise UsageError(f"--out writes HTML only: {out} must end in .html")
+    from seqmodel.files import write_file
+    from seqmodel.report.page.render import render
+    from seqmodel.report.run_page import draw, run_page
+    from seqmodel.report.subjects import load_subjects, score
+
+    check_target(out, force=force)
+    subjects = load_subjects(runs or [chosen_run(None, quiet=quiet)])
+    for subject in subjects:
+        medium = medium_of(subject.run.frame)
+        trained = f"{subject.run.folder} was trained on {medium.name}"
+        options_of(medium, media_options, attrgetter("page_options"), trained)
+    with counter("scoring", quiet=quiet) as progress:
+        scored = score(subjects, progress)
+    with counter("sampling", quiet=quiet) as progress:
+        drawn = draw(subjects, number=samples, seed=seed, progress=progress, options=media_options)
+    command = shlex.join(["seqmodel", *sys.argv[1:]])
+    made = run_page(scored, drawn, seed=seed, command=command, options=media_options)
+    page = render(made).encode()
+    write_file(out, page)
+    what = str(subjects[0].run.folder) if len(subjects) == 1 else plural(len(subjects), "run")
+    message(f"{out}: {what}, {len(page) / 1000:,.0f} kB", quiet=quiet)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run: its folder or zip.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="What to write.")],
+    *,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a trained run to one file to share. Its suffix decides the format.
+
+    .html is a page that draws new music or sound in the browser, without end, as it plays; .onnx is
+    a graph for other programs; .zip is the run itself, which --run takes in place of a folder.
+    """
+    from seqmodel.export import EXPORTS
+    from seqmodel.files import write_file
+    from seqmodel.runs.folder import load_run
+
+    chosen = EXPORTS.get(out.suffix.lower())
+    if chosen is None:
+        raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
+    check_target(out, force=force)
+    written = chosen.load()(load_run(run))
+    write_file(out, written)
+    message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB", quiet=quiet)

@@ -1,0 +1,171 @@
+"""The folder of an experiment: how it is recognised, who works in it, and its kept answer.
+
+Once an experiment is complete its answer is kept: asked again, nothing need be loaded.
+"""
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import seqmodel
+from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.plan import Plan
+from seqmodel.experiment.progress import CellStatus, Counts, Status
+from seqmodel.files import (
+    SYSTEM_FILES,
+    TEMPORARY,
+    check_writable,
+    disk_error,
+    open_input,
+    write_file,
+)
+from seqmodel.locks import held, take
+
+JOURNAL = "journal.log"
+"""The journal's name in the experiment's folder."""
+BEGIN = Path("locks", "begin")
+"""The lock under which an experiment begins, which remains: the folder's mark in a database's."""
+_FIRST = b'{"op_code":0,'
+"""How a journal begins: Optuna's code for a new study."""
+ANSWER = "complete.json"
+"""The file's name in the experiment's folder."""
+AGAIN = "run the same command to resume"
+"""What to do after a stop."""
+GRACE = 60
+"""Seconds without a sign of life before a process of another host is considered dead.
+
+On one host, dead processes are recognised at once by the locks that they lost.
+"""
+
+
+def is_experiment(folder: Path) -> bool:
+    """Whether a folder bears an experiment's mark: our journal, or the lock of its beginning."""
+    return holds_journal(folder) or (folder / BEGIN).is_file()
+
+
+def holds_journal(folder: Path) -> bool:
+    """Whether a folder has a journal that is ours and has begun, if only with part of a line.
+
+    Raises:
+        SeqmodelError: if it is a pipe, a device or a folder, or cannot be read.
+    """
+    path = folder / JOURNAL
+    try:
+        with open_input(path) as file:
+            start = file.read(len(_FIRST))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise disk_error(path, "read", error) from error
+    return bool(start) and _FIRST.startswith(start)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse any folder but an experiment's, a new or an empty one, before anything is written.
+
+    Raises:
+        SeqmodelError: for such a folder, or one where no files can be written, or locked.
+    """
+    try:
+        foreign = any(not _is_nobodys(path) for path in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        foreign = False
+    except OSError as error:
+        raise disk_error(folder, "use", error) from error
+    if foreign and not is_experiment(folder):
+        raise SeqmodelError(
+            f"--out {folder} is not empty and holds no experiment: name a folder of its own"
+        )
+    check_writable(folder / JOURNAL, lambda file: take(file, folder / JOURNAL, wait=True))
+
+
+def _is_nobodys(path: Path) -> bool:
+    """Whether an entry is a desktop's, or all that an experiment killed at once has written.
+
+    Or what one that begins at this moment tries out.
+    """
+    if path.name == BEGIN.parent.name and path.is_dir():
+        return not any(path.iterdir())
+    if path.name == JOURNAL and path.is_file():
+        return not path.stat().st_size
+    return bool(SYSTEM_FILES.fullmatch(path.name) or TEMPORARY.fullmatch(path.name))
+
+
+def new_name(folder: Path) -> str:
+    """The name of a process that works in `folder` on this host."""
+    return f"{_location(folder)} {uuid.uuid4().hex}"
+
+
+def host_of(name: str) -> str:
+    """The host of a process."""
+    return name.partition(":")[0]
+
+
+def lock_of(folder: Path, name: str) -> Path:
+    """The file that a process of this folder locks for as long as it lives.
+
+    It holds what the process is doing, see `write_event`.
+    """
+    return folder / "locks" / name.rpartition(" ")[2]
+
+
+def is_here(folder: Path, name: str) -> bool:
+    """Whether a process belongs, or belonged, to this host and folder.
+
+    All that share a journal do, wherever its folder was when they worked in it.
+    """
+    return (folder / JOURNAL).is_file() or name.startswith(f"{_location(folder)} ")
+
+
+def is_dead(folder: Path, name: str) -> bool:
+    """Whether a process belonged to this host and folder, and no longer holds its lock."""
+    if not is_here(folder, name):
+        return False
+    with held(lock_of(folder, name)) as free:
+        return free
+
+
+def _location(folder: Path) -> str:
+    return f"{socket.gethostname()}:{os.path.realpath(folder)}"
+
+
+def remember(folder: Path, plan: Plan, text: str, status: Status, files: Sequence[str]) -> None:
+    """Keep the answer of an experiment whose results are in `files`."""
+    values = {
+        "version": seqmodel.__version__,
+        "plan": _as_text(plan),
+        "text": text,
+        "cells": status.cells,
+        "files": files,
+    }
+    write_file(folder / ANSWER, json.dumps(values, indent=2).encode())
+
+
+def recall(folder: Path, plan: Plan | None = None) -> tuple[str, Status] | None:
+    """The answer kept in a folder: its results, as printed, and its progress.
+
+    None unless it is that of `plan` and all files of the results remain.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):  # written again by whoever looks on
+        values = json.loads((folder / ANSWER).read_bytes())
+        cells = [CellStatus(name, Counts(*counts), v) for name, counts, v in values["cells"]]
+        if (
+            values["version"] == seqmodel.__version__
+            and (plan is None or values["plan"] == _as_text(plan))
+            and all((folder / name).is_file() for name in values["files"])
+        ):
+            return str(values["text"]), Status(cells)
+    return None
+
+
+def forget(folder: Path) -> None:
+    """Remove the answer: the experiment goes on."""
+    (folder / ANSWER).unlink(missing_ok=True)
+
+
+def _as_text(plan: Plan) -> str:
+    return json.dumps(plan.to_json(), sort_keys=True)

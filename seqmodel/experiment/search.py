@@ -1,0 +1,390 @@
+"""The search of one cell: its trials, what chooses their settings, and which go on.
+
+A search with pruning has two stages: all trials are trained for a few epochs, then the best of them
+to completion. This is successive halving (Jamieson and Talwalkar 2016) with a single cut. Optuna's
+own pruners judge a trial before later ones begin and never resume one, so the first trials always
+go on; and learning rates that are far too low are the slowest of all to stop improving.
+
+`seqmodel train --lr search` is such a search of one cell, whose state is kept in memory: all its
+draws are on disk, so a resumed search replays them with the same results. Its folder is a run
+folder with the files of the best draw, and all draws under draws/.
+"""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, Trial
+
+from seqmodel.config import TRIALS, Config, read_config_file, search_of, to_yaml
+from seqmodel.data.dataset import Dataset
+from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.plan import (
+    LOG_RATE_RANGE,
+    Cell,
+    Plan,
+    Source,
+    Variant,
+    default_space,
+    finals,
+)
+from seqmodel.experiment.studies import ENDED, METRICS, Studies, Study
+from seqmodel.files import read_bytes, write_file
+from seqmodel.runs import folder as runs
+from seqmodel.runs.checkpoint import model_tensors, save_checkpoint
+from seqmodel.training.loop import Listener, Tick, Trainer, begin_run, train_run
+from seqmodel.training.state import DivergedError
+from seqmodel.training.trackers import Tracker, followed
+
+RANDOM = 5
+"""Trials before TPE takes over."""
+NO_SAMPLER = RandomSampler(0)
+"""For studies whose trials have nothing to be sampled."""
+
+
+def paper_rates(seed: int, count: int) -> list[float]:
+    """The rates to try: all units try the same ones, and a longer search tries more of them."""
+    random = np.random.default_rng([seed, TRIALS])
+    return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
+
+
+class SearchSampler(RandomSampler):
+    """What chooses the settings of the next of `count` trials; its base samples none jointly.
+
+    `begun` gives Optuna's numbers of the trials so far, in order. paper: the paper's rates, one for
+    each trial in that order. Otherwise TPE, which starts with `config` where it is in range and is
+    seeded by the trial's index: one process alone repeats itself exactly; with several, it depends
+    on what the others have found so far.
+    """
+
+    def __init__(
+        self, search: str, config: Config, count: int, begun: Callable[[], Sequence[int]]
+    ) -> None:
+        super().__init__()
+        self._rates = paper_rates(config.seed, count) if search == "paper" else None
+        self._config, self._begun, self._samplers = config, begun, dict[int, TPESampler]()
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The paper's rate; or the given setting for the first trial, TPE's for the others."""
+        index = self._begun().index(trial.number)
+        if self._rates is not None:
+            return self._rates[index]
+        if index == 0:
+            assert isinstance(param_distribution, FloatDistribution | IntDistribution)
+            given = getattr(self._config, param_name)
+            if given is not None and param_distribution.low <= given <= param_distribution.high:
+                return given
+        if index not in self._samplers:
+            seed = np.random.SeedSequence([self._config.seed, index]).generate_state(1)[0]
+            self._samplers[index] = TPESampler(
+                n_startup_trials=RANDOM, seed=int(seed), constant_liar=True
+            )
+        return self._samplers[index].sample_independent(
+            study, trial, param_name, param_distribution
+        )
+
+
+def first_look(config: Config) -> int:
+    """The epoch after which the trials are compared: a quarter of the way, at most the twentieth.
+
+    Earlier, the running mean of the weights lags behind them and low rates look worse than they
+    are.
+    """
+    return max(1, min(config.epochs // 4, 20))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a cell, about to be trained."""
+
+    cell: Cell
+    trial: Trial
+    """What takes its figures: one trial up to a first look, another from there."""
+    kind: str
+    """trial, final or seed."""
+    number: int
+    """From 0; a final has its trial's."""
+    found: Mapping[str, Any]
+    """The settings that the search has chosen."""
+    look: int | None = None
+    """The epoch after which it ends for a first look."""
+
+
+class Runner(ABC):
+    """Runs the trials of cells' searches, and the finals; what else there is a subclass adds."""
+
+    def __init__(self, studies: Studies) -> None:
+        self.studies = studies
+        self.stages: list[tuple[Callable[[Cell], Study], Callable[[Cell, Study], None]]] = [
+            (studies.trials, self.search),
+            (studies.finals, self.finish),
+        ]
+
+    @abstractmethod
+    def config(self, cell: Cell, found: Mapping[str, Any]) -> Config:
+        """The settings of a run, with those that the search has found."""
+
+    @abstractmethod
+    def train(self, run: Run) -> float:
+        """Train a run and return its figure, see `train_trial`."""
+
+    def stage(self, cell: Cell) -> tuple[Study, Callable[[Cell, Study], None]] | None:
+        """The first study of the cell that is not complete, and what runs its next trial."""
+        # One after the other, as each needs the one before.
+        opened = ((study(cell), run) for study, run in self.stages)
+        return next((stage for stage in opened if not stage[0].complete()), None)
+
+    def search(self, cell: Cell, study: Study) -> None:
+        """Run the next trial, with pruning up to the first look."""
+        plan, given = self.studies.plan, self.config(cell, {})
+        look = first_look(given) if plan.finals else None
+
+        def objective(trial: Trial, index: int) -> float:
+            found = {name: bounds.suggested(trial, name) for name, bounds in plan.space.items()}
+            return self.train(Run(cell, trial, "trial", index, found, look))
+
+        study.run_next(objective, SearchSampler(plan.search, given, study.count, study.begun))
+
+    def finish(self, cell: Cell, study: Study) -> None:
+        """Train the next of the best trials to completion."""
+        trials, finalists = self.studies.trials(cell).indexed(), self.studies.finalists(cell)
+
+        def objective(trial: Trial, index: int) -> float:
+            number = finalists[index]
+            return self.train(Run(cell, trial, "final", number, trials[number].params))
+
+        study.run_next(objective, NO_SAMPLER)
+
+
+def train_trial(
+    trial: Trial,
+    config: Config,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    look: int | None = None,
+    listener: Listener | None = None,
+    **others: Any,
+) -> float:
+    """Train the run of a trial, reporting its figures; returns the best on valid.
+
+    With `look` it is a trial of the first stage, which ends after that epoch at the latest; ticks
+    then tell the time left until that epoch. Epochs that the run already has beyond, in a search
+    that is replayed, are not reported, so that the same settings follow. A run that diverges counts
+    with its best epoch before that. The `others` and errors are those of `train_run`;
+    optuna.TrialPruned, its cause the DivergedError, if it diverges before an epoch has ended.
+    """
+    listener = listener or Listener()
+    diverged = None
+
+    def reported(lines: Sequence[Mapping[str, Any]]) -> bool:
+        for line in lines[:look]:
+            trial.report(line["valid_nats_per_frame"], line["epoch"])
+        return look is not None and lines[-1]["epoch"] >= look
+
+    def tick(now: Tick) -> None:
+        listener.tick(now if look is None else _until(now, look, config.epochs))
+
+    def epoch(line: dict[str, Any], is_best: bool) -> bool:
+        ends = listener.epoch(line, is_best)
+        return reported([line]) or bool(ends)
+
+    def resumed(lines: Sequence[dict[str, Any]]) -> bool:
+        ends = listener.resumed(lines)
+        return reported(lines) or bool(ends)
+
+    try:
+        reporting = replace(listener, tick=tick, epoch=epoch, resumed=resumed)
+        train_run(config, dataset, folder, listener=reporting, **others)
+    except DivergedError as error:  # this rate is too high; others may not be
+        diverged = error
+    metrics = runs.read_metrics(folder)[:look]
+    ended = "complete"
+    if diverged is not None:
+        ended = f"diverged in epoch {len(metrics) + 1}"
+    elif len(metrics) == look != config.epochs:
+        ended = f"stopped after epoch {look}"
+    elif len(metrics) < config.epochs:
+        ended = f"no better for {config.patience} epochs"
+    trial.set_user_attr(ENDED, ended)
+    trial.set_user_attr(METRICS, metrics)
+    figures = [float(line["valid_nats_per_frame"]) for line in metrics]
+    best = min(filter(math.isfinite, figures), default=None)  # older versions wrote nan
+    if best is None:
+        raise optuna.TrialPruned from diverged
+    return best
+
+
+def _until(now: Tick, last: int, epochs: int) -> Tick:
+    """A tick whose time left is that until epoch `last` ends, not all `epochs`."""
+    if now.seconds_left is None or last == epochs:
+        return now
+    trained = now.epoch - 1 + now.done / now.total
+    return replace(now, seconds_left=now.seconds_left * (last - trained) / (epochs - trained))
+
+
+class _Draws(Runner):
+    """The learning-rate search of `config`, each draw of which is passed to `train`."""
+
+    def __init__(
+        self, config: Config, folder: Path, train: Callable[[Run, Config, Path], float]
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        kind = "paper" if config.learning_rate_draws else "tpe"
+        plan = Plan(
+            sources=(Source("", "", ""),),
+            variants=(Variant("", {}),),
+            settings={},
+            search=kind,
+            trials=config.trials,
+            seeds=0,
+            space=default_space(kind, paper=search_of(config.preset) == "paper"),
+            finals=finals(kind, config.trials),
+        )
+        super().__init__(Studies(optuna.storages.InMemoryStorage(), "draws", plan))
+        self._config, self._folder, self._train = config.without_search(), folder, train
+        (self.cell,) = plan.cells()
+
+    def config(self, cell: Cell, found: Mapping[str, Any]) -> Config:
+        """The settings at the rate found."""
+        return replace(self._config, **found)
+
+    def train(self, run: Run) -> float:
+        """Train a draw in its folder."""
+        folder = self._folder / runs.DRAWS / str(run.number)
+        return self._train(run, self.config(run.cell, run.found), folder)
+
+    def run_next(self) -> bool:
+        """Run a draw; False if none is left."""
+        stage = self.stage(self.cell)
+        if stage is not None:
+            study, run = stage
+            run(self.cell, study)
+        return stage is not None
+
+
+def begin_search(
+    config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
+) -> Trainer:
+    """As `begin_run`, for `search` to resume."""
+    _write_start(config, folder, init_from)
+    begun = []
+
+    def begin(run: Run, config: Config, folder: Path) -> float:
+        begun.append(begin_run(config, dataset, folder, init_from))
+        return 0.0
+
+    _Draws(config, folder, begin).run_next()
+    return begun[0]
+
+
+def search(
+    config: Config,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    resume: bool = False,
+    init_from: runs.Run | None = None,
+    listener: Listener | None = None,
+    trackers: Mapping[str, Tracker] | None = None,
+    again: str | None = None,
+    **others: Any,
+) -> None:
+    """Train `config` at each learning rate of its search and keep the run that is best on valid.
+
+    Arguments, the `others` too, and errors are those of `train_run`; each draw has `trackers` of
+    its own. A draw that diverges counts with its best epoch before that; SeqmodelError if no draw
+    has completed an epoch.
+    """
+    listener = listener or Listener()
+    again = again or f"continue with `seqmodel train --resume --run {folder}`"
+    _write_start(config, folder, init_from)
+    if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
+        start = runs.load_run(folder / runs.INIT)
+        init_from = replace(start, folder=Path(start.began_from or runs.INIT))
+    diverged: BaseException | None = None
+
+    def train(run: Run, settings: Config, place: Path) -> float:
+        nonlocal diverged
+        final = run.kind == "final"
+        if run.look is not None:
+            _check_rate(settings.learning_rate, place)
+        listener.draw(run.number + 1, config.trials, settings.learning_rate, final)
+        try:
+            return train_trial(
+                run.trial,
+                settings,
+                dataset,
+                place,
+                look=run.look,
+                resume=(resume or final) and (place / runs.LAST).is_file(),
+                init_from=init_from,
+                listener=followed(listener, trackers or {}, settings, place),
+                again=again,
+                **others,
+            )
+        except optuna.TrialPruned as pruned:
+            diverged = pruned.__cause__ or diverged
+            raise
+
+    draws = _Draws(config, folder, train)
+    while draws.run_next():
+        pass
+    trials = draws.studies.trials(draws.cell).indexed()
+    ended = trials | draws.studies.finished(draws.cell)
+    results = [_result(k, trials[k], last) for k, last in ended.items()]
+    lines = "".join(json.dumps(result, allow_nan=False) + "\n" for result in results)
+    write_file(folder / runs.DRAWS_INDEX, lines.encode())
+    winner = draws.studies.winner(draws.cell)
+    if winner is None:
+        raise SeqmodelError(f"every learning rate diverged; the last: {diverged}")
+    for name in (runs.METRICS, runs.CURVE, runs.LAST, runs.BEST):
+        write_file(folder / name, read_bytes(folder / runs.DRAWS / str(winner[0]) / name))
+
+
+def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
+    """Write what a search starts from: its config, and the initial weights of all draws, if any."""
+    if init_from is not None:
+        began = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
+        tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
+        save_checkpoint(path, tensors, began.to_json())
+    write_file(folder / runs.CONFIG, to_yaml(config).encode())
+
+
+def _check_rate(rate: float, folder: Path) -> None:
+    """SeqmodelError if a draw was begun with another rate than its search would choose now."""
+    path = folder / runs.CONFIG
+    if not path.is_file():
+        return
+    begun = Config(**read_config_file(path)).learning_rate
+    if begun != rate:
+        raise SeqmodelError(
+            f"{folder} has a learning rate of {begun:.3g}, where the search now tries {rate:.3g}: "
+            "its settings were changed, or an older version began it; `seqmodel train --force` "
+            "begins again"
+        )
+
+
+def _result(number: int, trial: FrozenTrial, last: FrozenTrial) -> dict[str, Any]:
+    """A draw's line in draws.jsonl; `last` is the trial that took its last figures."""
+    figures = [line["valid_nats_per_frame"] for line in last.user_attrs[METRICS]]
+    return {
+        "draw": number,
+        "learning_rate": trial.params["learning_rate"],
+        "valid_nats_per_frame": min(filter(math.isfinite, figures), default=None),
+        "ended": last.user_attrs[ENDED],
+    }

@@ -1,0 +1,361 @@
+"""Outputs: what they are given, the distribution of the next frame, and a draw from it.
+
+Where the numbers of a frame of notes depend on each other, the logit of each is given those before
+it in the same frame, which are drawn, or given, one after another in a scan. Samples are in
+[-1, 1).
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from seqmodel.export.onnx.graph import BOOL, FLOAT, INT64, Graph, Symbol, Value
+from seqmodel.export.onnx.units import array, over_time
+from seqmodel.media.audio import mu_law
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
+from seqmodel.outputs.categorical import CategoricalOutput
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
+from seqmodel.outputs.logistic import SampleLogisticOutput
+from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.note_unit.specification import NoteUnitOutput
+from seqmodel.outputs.notes.below import REACH
+from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.notes.tied import TiedOutput
+from seqmodel.outputs.samples import (
+    LEAST_FINE,
+    LEVEL_STEP,
+    LOWEST,
+    SampleBlocksOutput,
+    SampleWiseOutput,
+)
+
+COLDEST = 1e-6
+"""Temperatures below count as this: the likeliest is drawn."""
+
+
+class Reading(NamedTuple):
+    """What an output is given for each of the rows."""
+
+    h: Symbol
+    """(rows, R, H + E)"""
+    past: Symbol
+    """(rows, C), the numbers before the frame."""
+    given: Symbol
+    """(rows, F), the frame's numbers where they are known, nan where they are to be drawn."""
+    uniforms: Symbol
+    """(rows, U), for the draw."""
+    temperature: Symbol
+    """(), at least `COLDEST`."""
+    last: Symbol | None
+    """(rows,), whether the row is its frame's last, if a frame has several."""
+
+
+class Result(NamedTuple):
+    """An output of the graph."""
+
+    value: Symbol
+    shape: Sequence[int]
+    """Without the rows."""
+    kind: int = FLOAT
+
+
+Results = dict[str, Result]
+"""All results of an output, by name: "drawn", and the distribution's parameters."""
+
+
+def linear(g: Graph, layer: nn.Linear, x: Symbol) -> Symbol:
+    """A layer's outputs from x (..., H)."""
+    product = x @ g.constant(array(layer.weight).T, "weight")
+    return product if layer.bias is None else product + array(layer.bias)
+
+
+def unless_given(g: Graph, drawn: Symbol, given: Symbol) -> Symbol:
+    """What was drawn, except where it is given."""
+    return g("Where", g("IsNaN", given), drawn, given)
+
+
+def ending(g: Graph, logits: Symbol, reading: Reading) -> Results:
+    """Whether the piece ends with a frame, from logits (rows, 1) and the last of the uniforms."""
+    logits = g.reshape(logits, -1)
+    ended = g("Less", g.reshape(reading.uniforms[:, -1:], -1), g("Sigmoid", logits))
+    if reading.last is not None:
+        ended = g("And", ended, reading.last)
+    return {"end_logits": Result(logits, []), "ended": Result(ended, [], BOOL)}
+
+
+# ---- over notes
+
+
+_Step = tuple[Sequence[Symbol], Sequence[Symbol]]
+
+
+def _bernoulli(g: Graph, output: BernoulliOutput, reading: Reading) -> Results:
+    """Numbers that are independent given the past."""
+    columns = linear(g, output.linear, g.squeeze(reading.h, 1))
+    frame = _at_once(g, output, columns[:, : output.frame_size], reading)
+    return frame | _frame_end(g, output, columns, reading)
+
+
+def _tied_bernoulli(g: Graph, output: TiedBernoulliOutput, reading: Reading) -> Results:
+    """The same, from a row of h for each note."""
+    by_number = g("Transpose", linear(g, output.linear, reading.h), perm=[0, 2, 1])
+    logits = g.reshape(by_number, 0, output.frame_size)
+    return _at_once(g, output, logits, reading) | _tied_end(g, output, reading)
+
+
+def _nade(g: Graph, output: NadeOutput, reading: Reading) -> Results:
+    """Numbers one after another, each given those before it: the notes, and then their strikes."""
+    F, D, temperature = output.frame_size, output.notes, reading.temperature
+    columns = linear(g, output.linear, g.squeeze(reading.h, 1))
+    numbers, weights = (columns, reading.given, reading.uniforms), (output.U, output.V)
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
+        (a,), (b_v, given, uniform, U, V, *strike) = old, rows
+        logit = b_v + g("Sigmoid", a) @ U
+        drawn = _drawn(g, logit, given, uniform, temperature, *strike)
+        return [a + g.unsqueeze(drawn, 1) * V], [logit, drawn]
+
+    def chain(start: int, a: Symbol, *strike: Symbol) -> tuple[list[Symbol], list[Symbol]]:
+        rows = [value[:, start : start + D] for value in numbers]
+        rows += [g.constant(array(weight)[start : start + D], "weight") for weight in weights]
+        axes = [1, 1, 1, 0, 0, 1, 1]
+        rows += strike
+        return g.scan(body, [a], rows, row_axes=axes[: len(rows)], output_axis=1)
+
+    (a,), found = chain(0, columns[:, F : F + output.width])
+    if output.onsets:
+        _, strikes = chain(D, a, found[1], reading.past[:, :D])
+        found = [g.concat(pair, 1) for pair in zip(found, strikes, strict=True)]
+    return _frame(output, *found) | _frame_end(g, output, columns, reading)
+
+
+def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
+    """Notes from low to high: a unit runs along pitch."""
+    F, D, layers = output.frame_size, output.notes, output.layers()
+    halves, temperature = F // D, reading.temperature
+    sizes = [layer.hidden_size for layer in layers for _ in layer.spec.state]
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
+        state, classes, below = old[: len(sizes)], old[len(sizes)], old[len(sizes) + 1 :]
+        h, given, uniforms, *held = rows
+        x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(REACH), *below[1:]], 1)
+        new = list[Symbol]()
+        for k, layer in enumerate(layers):
+            own = state[len(new) : len(new) + len(layer.spec.state)]
+            with g.within(f"unit.{k}"):
+                _, after = over_time(g, layer, g.unsqueeze(x, 0), own)
+            new += after
+            x = after[0]
+        logits, drawn = linear(g, output.linear, x), list[Symbol]()
+        for k in range(halves):
+            number = [value[:, k : k + 1] for value in (logits, given, uniforms)]
+            strike = [*drawn, *held] if k else []
+            drawn.append(_drawn(g, *number, temperature, *strike))
+        # Both windows move on by a note, and with them the classes, which count from the note.
+        newest = [classes[:, :1] + drawn[0], *drawn]
+        for line, last in zip([classes, *below], newest, strict=True):
+            new.append(g.concat([line[:, 1:], last], 1))
+        return new, [logits, g.concat(drawn, 1)]
+
+    with g.within("note_unit"):
+        states = [g.repeated(0.0, reading.h, size) for size in sizes + [REACH] * (1 + halves)]
+        numbers = (reading.given, reading.uniforms[:, :F])
+        rows = [reading.h, *(g.reshape(value, 0, halves, D) for value in numbers)]
+        if output.onsets:
+            rows.append(g.unsqueeze(reading.past[:, :D], 1))
+        axes = [1, 2, 2, 2]
+        _, found = g.scan(body, states, rows, row_axes=axes[: len(rows)], output_axis=2)
+        found = [g.reshape(value, 0, F) for value in found]
+    return _frame(output, *found) | _tied_end(g, output, reading)
+
+
+def _drawn(
+    g: Graph, logits: Symbol, given: Symbol, uniforms: Symbol, temperature: Symbol, *strike: Symbol
+) -> Symbol:
+    """Numbers that are 1 where a uniform is below their probability, unless they are given.
+
+    Of strikes: which notes sound, and which did before. Where one did not, it is struck.
+    """
+    drawn = g.cast(g("Less", uniforms, g("Sigmoid", logits / temperature)), FLOAT)
+    if strike:
+        sounding, held = strike
+        drawn = sounding * g("Max", drawn, 1.0 - held)
+    return unless_given(g, drawn, given)
+
+
+def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) -> Results:
+    """The frame drawn from logits (rows, F) that do not depend on it."""
+    D, drawn = output.notes, list[Symbol]()
+    for start in range(0, output.frame_size, D):
+        numbers = (logits, reading.given, reading.uniforms)
+        half = [value[:, start : start + D] for value in numbers]
+        strike = [*drawn, reading.past[:, :D]] if start else []
+        drawn.append(_drawn(g, *half, reading.temperature, *strike))
+    return _frame(output, logits, g.concat(drawn, 1))
+
+
+def _frame(output: NotesOutput, logits: Symbol, drawn: Symbol) -> Results:
+    shape = [output.frame_size]
+    return {"drawn": Result(drawn, shape), "logits": Result(logits, shape)}
+
+
+def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading) -> Results:
+    return ending(g, columns[:, -1:], reading) if output.end else {}
+
+
+def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> Results:
+    """From the log of the notes' mean odds."""
+    if output.ending is None:
+        return {}
+    odds = g("ReduceLogSumExp", linear(g, output.ending, reading.h), axes=[1], keepdims=0)
+    return ending(g, odds - math.log(output.notes), reading)
+
+
+# ---- over samples
+
+
+_CENTRAL = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+    -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
+)  # fmt: skip
+_TAIL = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+    -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
+)  # fmt: skip
+
+
+def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Results:
+    """Blocks from a mixture of diagonal Gaussians."""
+    F, K = output.frame_size, output.components
+    columns = linear(g, output.linear, g.squeeze(reading.h, 1))
+    first, means, log_scales = g.split(g.reshape(columns, 0, 2 * F + 1, K), [1, F, F], 1)
+    logits, scales = g.squeeze(first, 1), g("Exp", log_scales) + output.floor
+    chosen = g.unsqueeze(_chosen(g, logits, reading.uniforms[:, :1], reading), 1)
+    mean, scale = (g.squeeze(_of(g, values, chosen), 2) for values in (means, scales))
+    noise = _normal(g, reading.uniforms[:, 1:]) * reading.temperature
+    drawn = _nearest(g, _raw(output, mean + scale * noise), LEVEL_STEP)
+    return {
+        "drawn": Result(unless_given(g, drawn, reading.given), [F]),
+        "logits": Result(logits, [K]),
+        "means": Result(_raw(output, means), [F, K]),
+        "scales": Result(scales * output.deviation, [F, K]),
+    }
+
+
+def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -> Results:
+    """Single samples around an anchor, the last numbers of h, on a grid with some certainty."""
+    K, temperature, h = output.components, reading.temperature, g.squeeze(reading.h, 1)
+    logits, offsets, log_scales = g.split(linear(g, output.linear, h), [K, K, K], 1)
+    certainty, spacing, anchor, level = g.split(h[:, -4:], [1, 1, 1, 1], 1)
+    means, scales = offsets * level, g("Exp", log_scales) * level + output.floor
+    fine = g("Max", 1.0 - certainty, LEAST_FINE)
+    fine = g("Where", g("Greater", spacing, LEVEL_STEP), fine, 1.0)
+
+    choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
+    chosen = _chosen(g, logits, choice, reading)
+    noise = _logistic_noise(g, noise) * temperature
+    deviation = _of(g, means, chosen) + _of(g, scales, chosen) * noise
+    at_one, now = (_mean_size(g, logits, means, scales, t) for t in (1.0, temperature))
+    coldest = g("LessOrEqual", temperature, COLDEST)
+    deviation = deviation * g("Where", coldest, 1.0, at_one / now)
+    single = g("Or", g("Less", rounding, fine), coldest)
+    drawn = _nearest(g, anchor + deviation, g("Where", single, LEVEL_STEP, spacing))
+    return {
+        "drawn": Result(unless_given(g, drawn, reading.given), [1]),
+        "logits": Result(logits, [K]),
+        "means": Result(means + anchor, [K]),
+        "scales": Result(scales, [K]),
+        "spacing": Result(spacing, [1]),
+        "fine_share": Result(fine, [1]),
+        **_sample_end(g, output, h, reading),
+    }
+
+
+def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> Results:
+    """Single samples of 256 mu-law levels."""
+    h = g.squeeze(reading.h, 1)
+    logits = linear(g, output.linear, h)
+    drawn = _of(g, mu_law.SAMPLES, _chosen(g, logits, reading.uniforms[:, :1], reading))
+    return {
+        "drawn": Result(unless_given(g, drawn, reading.given), [1]),
+        "logits": Result(logits, [mu_law.LEVELS]),
+        **_sample_end(g, output, h, reading),
+    }
+
+
+def _sample_end(g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading) -> Results:
+    return {} if output.ending is None else ending(g, linear(g, output.ending, h), reading)
+
+
+def _raw(output: SampleBlocksOutput, z: Symbol) -> Symbol:
+    return z * output.deviation + output.mean
+
+
+def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
+    """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `samples.choose`."""
+    cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
+    beyond = g("Greater", cumulative / cumulative[:, -1:], uniforms)
+    # Of those beyond the uniform, the first.
+    return g.cast(g("Equal", g("CumSum", g.cast(beyond, INT64), 1), 1), FLOAT)
+
+
+def _of(g: Graph, values: Value, chosen: Symbol) -> Symbol:
+    """The values (..., K) of the chosen component: (..., 1)."""
+    return g.sum(chosen * values, -1)
+
+
+def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
+    """As `samples.nearest_level`."""
+    level = g("Max", g("Round", samples / spacing) * spacing, LOWEST * LEVEL_STEP)
+    highest = g("Sub", 1.0, spacing)
+    return g("Where", g("GreaterOrEqual", level, 1.0), highest, level)
+
+
+def _mean_size(
+    g: Graph, logits: Symbol, means: Symbol, scales: Symbol, temperature: Symbol | float
+) -> Symbol:
+    """As `logistic.mean_size`: (rows, 1)."""
+    scales, sizes = scales * temperature, g("Abs", means)
+    sizes = sizes + g("Softplus", -sizes / scales) * scales * 2.0
+    return _of(g, sizes, g("Softmax", logits / temperature, axis=1))
+
+
+def _inside(g: Graph, uniforms: Symbol) -> Symbol:
+    """Uniforms of which neither u nor 1 - u is 0."""
+    return g("Clip", uniforms, 2.0**-54, 1 - 2.0**-24)
+
+
+def _logistic_noise(g: Graph, uniforms: Symbol) -> Symbol:
+    """log(u) - log(1 - u)."""
+    u = _inside(g, uniforms)
+    return g("Log", u) - g("Log", 1.0 - u)
+
+
+def _normal(g: Graph, uniforms: Symbol) -> Symbol:
+    """The inverse of the normal's cumulative distribution, to a few units of float32.
+
+    sqrt(2) x p(w) with x = 2 u - 1 and w = -log(1 - x^2), p a polynomial: Giles 2010,
+    "Approximating the erfinv function", table 5. ONNX has no inverse of Erf.
+    """
+    u = _inside(g, uniforms)
+    w = -g("Log", u * (1.0 - u) * 4.0)
+    parts = []
+    for place, coefficients in ((w - 2.5, _CENTRAL), (g("Sqrt", w) - 3.0, _TAIL)):
+        p: Symbol = place * coefficients[0] + coefficients[1]
+        for coefficient in coefficients[2:]:
+            p = p * place + coefficient
+        parts.append(p)
+    return g("Where", g("Less", w, 5.0), *parts) * (u * 2.0 - 1.0) * math.sqrt(2)
+
+
+OUTPUTS: Mapping[type, Callable[..., Results]] = {
+    BernoulliOutput: _bernoulli,
+    TiedBernoulliOutput: _tied_bernoulli,
+    NadeOutput: _nade,
+    NoteUnitOutput: _note_unit,
+    GaussianMixtureOutput: _gaussian,
+    SampleLogisticOutput: _sample_logistic,
+    CategoricalOutput: _categorical,
+}

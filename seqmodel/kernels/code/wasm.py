@@ -1,0 +1,90 @@
+"""A module and every kernel that it calls as WebAssembly, with 128-bit vectors.
+
+LLVM writes object files, meant for a linker. Here all is linked as IR instead, into one function
+and what it calls, so that there is nothing left to relocate: an object file without its custom
+sections is a module, once it says which function it exports.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from llvmlite import binding
+
+from seqmodel.kernels.code import cache as disk
+from seqmodel.kernels.code.jit import COMPILER, Library, optimised
+
+STACK = 1 << 16
+"""Bytes below which the module has its constants and its stack; the rest of memory is free."""
+_TRIPLE, _FEATURES = "wasm32-unknown-unknown", "+simd128,+bulk-memory,+bulk-memory-opt"
+_CUSTOM, _EXPORTS, _CODE = 0, 7, 10
+_AFTER_EXPORTS = (8, 9, 12, _CODE)
+"""Sections in the order of a module, of which 12 comes before 10."""
+
+
+def webassembly(module: Any, name: str) -> bytes:
+    """A module that exports `name`, the first function of an `ir.Module` emitted for `PORTABLE`.
+
+    It imports `env.__linear_memory`, and `env.__stack_pointer`, which starts at `STACK`.
+    """
+    source, libraries = str(module), list(_called(Library(module), set()))
+    parts = [source, *(library.source for library in libraries)]
+    key = disk.digest(*parts, _TRIPLE, _FEATURES, name, *COMPILER)
+    return disk.kept(key, lambda: _exporting(_object(source, name, libraries), name))
+
+
+def _called(library: Library, seen: set[int]) -> Iterator[Library]:
+    """All libraries that it calls, directly or not."""
+    for other in library.called:
+        if id(other) not in seen:
+            seen.add(id(other))
+            yield other
+            yield from _called(other, seen)
+
+
+def _object(source: str, name: str, libraries: list[Library]) -> bytes:
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    target = binding.Target.from_triple(_TRIPLE)
+    machine = target.create_target_machine(features=_FEATURES, opt=3)
+
+    def parsed(source: str, names: dict[str, str]) -> Any:
+        part = binding.parse_assembly(source)
+        part.triple, part.data_layout = _TRIPLE, str(machine.target_data)
+        for own, known_as in names.items():
+            part.get_function(own).name = known_as
+        return part
+
+    whole = parsed(source, {})
+    for library in libraries:
+        whole.link_in(parsed(library.source, library.names))
+    for function in whole.functions:
+        if not function.is_declaration and function.name != name:
+            function.linkage = "internal"
+    return optimised(whole, machine)
+
+
+def _exporting(code: bytes, name: str) -> bytes:
+    """The object file as a module that exports its first function."""
+    entry = bytes([1, len(name), *name.encode(), 0, 0])  # one export, of function number 0
+    exports, written = bytes([_EXPORTS, len(entry)]) + entry, code[:8]
+    for kind, section in _sections(code):
+        if kind in _AFTER_EXPORTS:
+            written, exports = written + exports, b""
+        if kind != _CUSTOM:
+            written += section
+    return written
+
+
+def _sections(code: bytes) -> Iterator[tuple[int, bytes]]:
+    """Sections by number, each with its head."""
+    place = 8  # after the magic number and the version
+    while place < len(code):
+        start, size, shift = place, 0, 0
+        place += 1
+        while True:
+            digit, place = code[place], place + 1
+            size, shift = size | (digit & 127) << shift, shift + 7
+            if digit < 128:
+                break
+        place += size
+        yield code[start], code[start:place]

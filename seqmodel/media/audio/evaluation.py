@@ -1,0 +1,396 @@
+"""Figures of audio: trivial models, statistics of recordings, and samples compared with the data.
+
+The trivial models, shown next to every figure, are
+
+- `silence`: a Laplace distribution around zero: most samples are quiet;
+- `gaussian`: a Gaussian at the mean of all samples;
+- `flac`: what the samples take as FLAC, at libFLAC's level 8, all pieces in one file, if the model
+  gives probabilities of 16-bit levels. Other encoders of FLAC, and other formats, take less.
+
+The first two are fitted to the training split, with no scale below one 16-bit step. Densities are
+those of standardised samples. If the model gives probabilities of levels, so do these, from the
+same distributions.
+
+Statistics compare sampled recordings with the data.
+Levels are RMS in dB re full scale, of frames of 20 ms. What tells voices and instruments from noise
+is measured in frames of 30 ms, one every 10 ms, that are `AUDIBLE`: their level; their periodicity,
+which is the autocorrelation of the frame without its mean, relative to lag 0, at its peak among
+lags of 2.5 to 20 ms; their pitch, one over that lag, if they are voiced; and their spectrum.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.frames import BLOCK, AudioFrames, Windows, sample_blocks
+from seqmodel.media.definitions import Comparison, FrameDefinition, Pieces
+from seqmodel.media.distributions import comparison_lines, shares, total_variation
+from seqmodel.media.sound import FULL_SCALE, flac_bytes, to_levels
+
+# ---- baselines -----------------------------------------------------------------------------------
+
+LEVEL_WIDTH = 1 / FULL_SCALE
+
+
+def audio_nats_per_frame(
+    train: Pieces, split: Pieces, frame: FrameDefinition, *, discrete: bool
+) -> dict[str, float]:
+    """Nats per frame of each baseline, fitted to `train`, on every frame of `split`.
+
+    `frame` holds the standardisation that densities refer to; `discrete` scores its levels instead.
+    """
+    sums = np.zeros(4)
+    for samples in _samples(train):
+        sums += len(samples), samples.sum(), (samples**2).sum(), np.abs(samples).sum()
+    mean, square, size = sums[1:] / sums[0]
+    scale, deviation = max(size, LEVEL_WIDTH), math.sqrt(max(square - mean**2, LEVEL_WIDTH**2))
+    nats = {"silence": 0.0, "gaussian": 0.0}
+    for samples in _samples(split):
+        step = _steps(samples, frame) if discrete else None
+        nats["silence"] += _laplace_nats(samples, scale, step)
+        nats["gaussian"] += _gaussian_nats(samples - mean, deviation, step)
+    if discrete and frame.values == "samples":
+        nats["flac"] = 8 * math.log(2) * flac_bytes(_samples(split))
+    if not discrete:
+        to_standard = math.log(frame.deviation) * split.frames * split.frame.frame_size
+        nats = {name: total - to_standard for name, total in nats.items()}
+    return {name: float(total / split.frames) for name, total in nats.items()}
+
+
+def _samples(pieces: Pieces) -> Iterator[NDArray[np.float64]]:
+    """All samples, in blocks (n,) of a piece."""
+    for i in range(len(pieces)):
+        for samples in sample_blocks(pieces, i):
+            yield samples.astype(np.float64)
+
+
+Step = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""How far below and above each sample its level ends; infinite for the outermost levels."""
+
+
+def _steps(samples: NDArray[np.float64], frame: FrameDefinition) -> Step:
+    if frame.values == "levels":
+        ends = np.concatenate([[-np.inf], mu_law.BOUNDARIES, [np.inf]])
+        level = np.searchsorted(mu_law.BOUNDARIES, samples, side="right")
+        return samples - ends[level], ends[level + 1] - samples
+    below, above = (np.full(len(samples), LEVEL_WIDTH / 2) for _ in range(2))
+    below[samples <= -1.0], above[samples >= 1 - LEVEL_WIDTH] = np.inf, np.inf
+    return below, above
+
+
+def _gaussian_nats(errors: NDArray[np.float64], deviation: float, step: Step | None) -> float:
+    if step is not None:
+        return _level_nats(errors, deviation, log_normal_cdf, step)
+    z = errors / deviation
+    return float((z**2 / 2 + np.log(deviation) + np.log(2 * np.pi) / 2).sum())
+
+
+def _laplace_nats(samples: NDArray[np.float64], scale: float, step: Step | None) -> float:
+    if step is not None:
+        return _level_nats(samples, scale, _log_laplace_cdf, step)
+    return float((np.abs(samples / scale) + np.log(2 * scale)).sum())
+
+
+def log_normal_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log of the standard normal distribution function, to twelve digits in both tails.
+
+    By the trapezoidal rule for erfcx(x) = exp(x^2) erfc(x), x = |z| / sqrt 2, whose error is below
+    that of rounding: C. Chiarella and A. Reichel, "On the Evaluation of Integrals Related to the
+    Error Function", Mathematics of Computation 22, 1968.
+    """
+    x, h = np.abs(z) / np.sqrt(2), 0.5
+    scaled = sum(np.exp(-(t**2)) / (x**2 + t**2) for t in h * (np.arange(13) + 0.5))
+    scaled = 2 * h / np.pi * x * scaled
+    # The residue of the pole at i x, within the strip where the rule is exact without it.
+    near = np.minimum(x, np.pi / h)
+    scaled += np.where(
+        x < np.pi / h, 2 / (np.exp(-(near**2)) * (1 + np.exp(2 * np.pi / h * near))), 0
+    )
+    tail = np.log(scaled / 2) - x**2
+    log_p: NDArray[np.float64] = np.where(z < 0, tail, np.log1p(-np.exp(tail)))
+    return log_p
+
+
+def _log_laplace_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    below = np.minimum(z, 0) - np.log(2)
+    above = np.log1p(-np.exp(-np.maximum(z, 0)) / 2)
+    return np.where(z < 0, below, above)
+
+
+def _level_nats(
+    errors: NDArray[np.float64],
+    scale: float,
+    log_cdf: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    step: Step,
+) -> float:
+    """The nats of the levels around `errors`, for a symmetric distribution of this scale.
+
+    The lowest level also takes the whole tail below it, the highest the tail above it.
+    """
+    lowest, highest = map(np.isinf, step)
+    below, above = (np.where(np.isinf(side), LEVEL_WIDTH, side) for side in step)
+    lower, upper = (errors - below) / scale, (errors + above) / scale
+    # Above the centre use the mirror image, where the two probabilities do not cancel.
+    mirrored = lower > 0
+    below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
+    inside = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))
+    log_p = np.where(lowest, log_cdf(upper), np.where(highest, log_cdf(-lower), inside))
+    return -float(log_p.sum())
+
+
+# ---- statistics ----------------------------------------------------------------------------------
+
+Floats = NDArray[np.float64]
+
+AUDIBLE = -45.0
+"""dB; a frame at or below it is a pause."""
+SILENCE = -96.0
+"""dB; nothing counts as quieter, not even digital silence."""
+VOICED = 0.5
+"""A frame of higher periodicity is voiced."""
+LOWEST_PITCH, HIGHEST_PITCH = 50, 400
+"""Pitches in Hz: lags of 20 and 2.5 ms."""
+BANDS = 20
+FAINTEST = -80.0
+"""dB, of a band relative to all of them: what is fainter, such as rounding, does not count."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a set of recordings at one rate sounds like, all pieces together."""
+
+    rate: int
+    lengths: NDArray[np.int64]
+    """Of each piece, in samples."""
+    levels: Floats
+    """Of each frame of 20 ms."""
+    audible_levels: Floats
+    """Of each audible frame of 30 ms."""
+    periodicities: Floats
+    """Of each audible frame of 30 ms."""
+    pitches: Floats
+    """Of each voiced frame of 30 ms, in Hz."""
+    pauses: Floats
+    """The length in seconds of each stretch of frames of 20 ms that are not audible."""
+    bursts: Floats
+    """The same of those that are."""
+    energies: Floats
+    """Of all audible frames of 30 ms, at frequencies from 0 to half the rate."""
+    clipped: int
+    """Samples at full scale."""
+
+    def distributions(self) -> dict[str, Counter[float]]:
+        """The lower edges of bins -> counts: 3 dB, 0.05, semitones above 50 Hz, octaves of seconds.
+
+        The first and the last bin also take what is beyond them.
+        """
+        octaves = (np.log2(some / 0.02) for some in (self.pauses, self.bursts))
+        pauses, bursts = (0.02 * 2 ** _floor(some, 0, 7) for some in octaves)
+        return {
+            "levels": Counter((3 * _floor(self.levels / 3, -30, -1)).tolist()),
+            "periodicities": Counter((_floor(self.periodicities * 20, 0, 19) / 20).tolist()),
+            "pitches": Counter(_floor(12 * np.log2(self.pitches / LOWEST_PITCH), 0, 35).tolist()),
+            "pauses": Counter(pauses.tolist()),
+            "bursts": Counter(bursts.tolist()),
+        }
+
+    def spectrum(self, rate: int) -> Floats | None:
+        """(BANDS,) of the long-term spectrum in dB re their sum; None if nothing is audible.
+
+        The bands are triangles, equally wide in mel, from 80 Hz to 0.95 of half of `rate`.
+        """
+        if not self.energies.any():
+            return None
+        bottom, top = _mel(np.array([80, 0.95 * rate / 2]))
+        edges = np.linspace(bottom, top, BANDS + 1)
+        centres, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
+        at = _mel(np.linspace(0, self.rate / 2, len(self.energies)))
+        weights = np.maximum(0, 1 - np.abs(at - centres[:, np.newaxis]) / width)
+        energies = weights @ self.energies
+        shares = energies / max(energies.sum(), np.finfo(float).tiny)
+        bands: Floats = 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST / 10)))
+        return bands
+
+
+def measure(
+    recordings: Iterable[Iterable[NDArray[np.float32]]], rate: int, loudest: float = 1 - 2**-15
+) -> Statistics:
+    """Measure recordings, each in blocks (n,) of finite samples in [-1, 1); at least one.
+
+    They are rounded to 16 bits, as in a file; samples from `loudest` on are clipped ones.
+    """
+    short, long, hop = (max(1, round(seconds * rate)) for seconds in (0.02, 0.03, 0.01))
+    window = np.hanning(long + 1)[:-1] if long > 1 else np.ones(1)
+    size = 1 << (long - 1).bit_length()
+    energies, clipped = np.zeros(size // 2 + 1), 0
+    lengths, found = [], defaultdict[str, list[Floats]](list)
+    for blocks in recordings:
+        frames, longer = Windows(short, short), Windows(long, hop)
+        samples, levels = 0, [np.zeros(0)]
+        for block in blocks:
+            samples_read = to_levels(block).astype(np.float64) / FULL_SCALE
+            samples += len(samples_read)
+            clipped += int((np.abs(samples_read) >= loudest).sum())
+            levels.append(_levels(frames.of(samples_read)))
+            some = longer.of(samples_read)
+            loud = _levels(some)
+            audible = some[loud > AUDIBLE]
+            periodicities, pitches = periodicity(audible, rate)
+            found["audible_levels"].append(loud[loud > AUDIBLE])
+            found["periodicities"].append(periodicities)
+            found["pitches"].append(pitches[periodicities > VOICED])
+            energies += (np.abs(np.fft.rfft(audible * window, size)) ** 2).sum(0)
+        of_piece = np.concatenate(levels)
+        lengths.append(samples)
+        found["levels"].append(of_piece)
+        found["pauses"].append(stretches(of_piece <= AUDIBLE))
+        found["bursts"].append(stretches(of_piece > AUDIBLE))
+    whole = {name: np.concatenate(parts) for name, parts in found.items()}
+    return Statistics(rate, np.array(lengths), energies=energies, clipped=clipped, **whole)
+
+
+def periodicity(frames: Floats, rate: int) -> tuple[Floats, Floats]:
+    """The periodicity of each frame of 30 ms (n, size), and the pitch in Hz that it would have."""
+    first = max(1, round(rate / HIGHEST_PITCH))
+    last = max(first, round(rate / LOWEST_PITCH))
+    size = 1 << (frames.shape[1] + last).bit_length()  # padded, so that no lag wraps around
+    spectra = np.fft.rfft(frames - frames.mean(1, keepdims=True), size)
+    acf = np.fft.irfft(np.abs(spectra) ** 2, size)[:, : last + 1]
+    ratios = acf[:, first:] / np.maximum(acf[:, :1], np.finfo(float).tiny)  # 0 in a constant frame
+    best = ratios.argmax(1)
+    peaks: Floats = np.take_along_axis(ratios, best[:, np.newaxis], 1)[:, 0]
+    pitches: Floats = rate / (best + first)
+    return peaks, pitches
+
+
+def check_finite(drawn: Iterable[NDArray[np.float32]]) -> None:
+    """SeqmodelError unless all samples that a run has drawn, in any parts, are numbers."""
+    if not all(np.isfinite(part).all() for part in drawn):
+        raise SeqmodelError("the run draws samples that are not finite: use another run")
+
+
+def stretches(mask: NDArray[np.bool_]) -> Floats:
+    """The length in seconds of each stretch of True in `mask` (n,), one for each 20 ms."""
+    edges = np.diff(np.pad(mask.astype(np.int8), 1))
+    frames = np.flatnonzero(edges < 0) - np.flatnonzero(edges > 0)
+    return 0.02 * frames.astype(np.float64)
+
+
+def _levels(frames: Floats) -> Floats:
+    """(n,) in dB."""
+    levels: Floats = 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE / 10)))
+    return levels
+
+
+def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
+    return np.floor(values).astype(np.int64).clip(least, most)
+
+
+def _mel(hertz: Floats) -> Floats:
+    """O'Shaughnessy 1987, "Speech Communication"."""
+    mel: Floats = 2595 * np.log10(1 + hertz / 700)
+    return mel
+
+
+# ---- comparison ----------------------------------------------------------------------------------
+
+FIGURES = (
+    ("piece length, seconds", "length", "10.2f"),
+    ("  shortest", "shortest", "10.2f"),
+    ("  longest", "longest", "10.2f"),
+    (f"frames above {AUDIBLE:g} dB", "audible_share", "10.4f"),
+    ("  level, dB", "level", "10.2f"),
+    ("  autocorrelation peak", "periodicity", "10.4f"),
+    (f"  voiced: peak above {VOICED:g}", "voiced_share", "10.4f"),
+    ("  pitch, Hz", "pitch", "10.1f"),
+    ("longest pause, seconds", "longest_pause", "10.2f"),
+    ("longest burst, seconds", "longest_burst", "10.2f"),
+    ("samples clipped", "clipped_share", "10.4f"),
+)
+DISTANCES = (
+    ("  level", "levels", "10.4f"),
+    ("  autocorrelation peak", "periodicities", "10.4f"),
+    ("  pitch", "pitches", "10.4f"),
+    ("  pauses", "pauses", "10.4f"),
+    ("  bursts", "bursts", "10.4f"),
+    ("  spectrum, dB", "spectrum", "10.2f"),
+)
+
+
+class AudioComparison(Comparison):
+    """See evaluation/README.md for what the figures mean and why these were chosen."""
+
+    def compare(
+        self, drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
+    ) -> dict[str, Any]:
+        """`Comparison.compare`; SeqmodelError if a drawn sample is not finite."""
+        assert isinstance(train.frame, AudioFrames)
+        reference, frame = _of(train), train.frame
+        check_finite(drawn)
+        lines = (piece.reshape(-1) for piece in drawn)
+        blocks = (np.split(line, range(BLOCK, len(line), BLOCK)) for line in lines)
+        sets = {"drawn": measure(blocks, frame.rate, frame.loudest)}
+        if split is not None:
+            sets["split"] = _of(split)
+        values = {
+            name: {**_figures(of), "distances": _distances(of, reference), **_distributions(of)}
+            for name, of in sets.items()
+        }
+        return {**values, "train": {**_figures(reference), **_distributions(reference)}}
+
+    def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
+        """`Comparison.lines`."""
+        return comparison_lines(values, split, FIGURES, DISTANCES)
+
+
+def _of(pieces: Pieces) -> Statistics:
+    frame = pieces.frame
+    assert isinstance(frame, AudioFrames)
+    recordings = (sample_blocks(pieces, i) for i in range(len(pieces)))
+    return measure(recordings, frame.rate, frame.loudest)
+
+
+def _figures(of: Statistics) -> dict[str, float | None]:
+    seconds = of.lengths / of.rate
+    return {
+        "length": _median(seconds),
+        "shortest": float(seconds.min()),
+        "longest": float(seconds.max()),
+        "audible_share": _share(of.levels > AUDIBLE),
+        "level": _median(of.audible_levels),
+        "periodicity": _median(of.periodicities),
+        "voiced_share": _share(of.periodicities > VOICED),
+        "pitch": _median(of.pitches),
+        "longest_pause": float(of.pauses.max(initial=0)),
+        "longest_burst": float(of.bursts.max(initial=0)),
+        "clipped_share": of.clipped / int(of.lengths.sum()),
+    }
+
+
+def _distances(of: Statistics, train: Statistics) -> dict[str, float | None]:
+    theirs = train.distributions()
+    ours, reference = of.spectrum(train.rate), train.spectrum(train.rate)
+    apart = None
+    if ours is not None and reference is not None:
+        apart = float(np.sqrt(np.mean((ours - reference) ** 2)))
+    distances = {name: total_variation(v, theirs[name]) for name, v in of.distributions().items()}
+    return {**distances, "spectrum": apart}
+
+
+def _distributions(of: Statistics) -> dict[str, Any]:
+    return {"distributions": {name: shares(v) for name, v in of.distributions().items()}}
+
+
+def _median(values: Floats) -> float | None:
+    return float(np.median(values)) if len(values) else None
+
+
+def _share(mask: NDArray[np.bool_]) -> float | None:
+    return float(mask.mean()) if len(mask) else None

@@ -1,0 +1,363 @@
+"""Figures of music: trivial models, statistics of pieces, and samples compared with the data.
+
+The trivial models, shown next to every figure, are note n-grams: the probability of each note given
+its own last k frames. k = 0 is its marginal frequency, k = 1 repeats the previous frame with a
+fitted probability of change. A model no better than these has learned little.
+
+With onsets, each still scores the roll alone, and `Restrikes` scores the notes struck again, the
+same for all three.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.media.definitions import Comparison, Pieces
+from seqmodel.media.distributions import comparison_lines, shares, total_variation
+from seqmodel.media.music.contents import tonic_of
+from seqmodel.media.music.frames import note_lengths, outer_notes, sounded, sounding, struck
+from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
+
+# ---- baselines -----------------------------------------------------------------------------------
+
+BASELINES: Mapping[str, int] = {"marginal": 0, "repeat": 1, "note_ngram": 8}
+"""Name -> k."""
+
+# Pseudo-counts that smooth a frequency towards that of the next shorter context.
+PRIOR = 2.0
+
+
+class NoteNgram:
+    """p(x_tk = 1 | x_(t-order)k ... x_(t-1)k), counted on a training split.
+
+    Each (note, context) has its own frequency, smoothed towards that of the context one frame
+    shorter, and so on down to the note's marginal frequency, itself smoothed towards one half.
+    Before the first frame there is silence.
+    """
+
+    def __init__(self, train: Pieces, order: int) -> None:
+        self.order = order
+        notes = sounding(train[0]).shape[1]
+        on = np.zeros((2**order, notes), np.int64)
+        seen = np.zeros((2**order, notes), np.int64)
+        for roll in map(sounding, train):
+            cell = self._contexts(roll) * notes + np.arange(notes)
+            seen += np.bincount(cell.ravel(), minlength=seen.size).reshape(seen.shape)
+            on += np.bincount(cell[roll == 1], minlength=on.size).reshape(on.shape)
+        # Off and on, both counted: 1 - p would round to 0 where a note has always been held.
+        counts, probability = np.stack([seen - on, on]), np.full((2, 1, notes), 0.5)
+        for k in range(order + 1):
+            # Contexts of the last k frames: the low k bits, summed over the higher ones.
+            count = counts.reshape(2, -1, 2**k, notes).sum(axis=1)
+            shorter = np.tile(probability, (1, 2**k // probability.shape[1], 1))
+            probability = (count + PRIOR * shorter) / (count.sum(axis=0) + PRIOR)
+        self.probability = probability
+        """(2, 2^order, D), of off and on; the low bit of the context is the previous frame."""
+
+    def nats(self, roll: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """-log p(x_t | x_<t) of each frame of roll (T, D): (T,)."""
+        p = self.probability[roll.astype(int), self._contexts(roll), np.arange(roll.shape[1])]
+        nats: NDArray[np.float64] = -np.log(p).sum(axis=1)
+        return nats
+
+    def _contexts(self, roll: NDArray[np.uint8]) -> NDArray[np.int64]:
+        contexts = np.zeros(roll.shape, np.int64)
+        for back in range(1, self.order + 1):
+            contexts[back:] |= roll[:-back].astype(np.int64) << (back - 1)
+        return contexts
+
+
+class Restrikes:
+    """p(struck again | sounding in this frame and in the one before), counted on a training split.
+
+    Each note has its own frequency, smoothed towards that of all notes, itself smoothed towards one
+    half. Any other onset follows from the roll and costs nothing.
+    """
+
+    def __init__(self, train: Pieces) -> None:
+        again, could = np.zeros(NOTES, np.int64), np.zeros(NOTES, np.int64)
+        for frames in train:
+            free = sounded(frames) & (sounding(frames) > 0)
+            again += (free & struck(frames)).sum(axis=0)
+            could += free.sum(axis=0)
+        overall = (again.sum() + PRIOR / 2) / (could.sum() + PRIOR)
+        self.probability = (again + PRIOR * overall) / (could + PRIOR)
+        """(88,)"""
+
+    def nats(self, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """-log p of what each frame of a piece (T, 176) adds to the roll: (T,)."""
+        free = sounded(frames) & (sounding(frames) > 0)
+        p = np.where(struck(frames), self.probability, 1 - self.probability)
+        nats: NDArray[np.float64] = -np.log(p).sum(axis=1, where=free)
+        return nats
+
+
+def baseline_nats_per_frame(
+    train: Pieces, split: Pieces, *_: object, **__: object
+) -> dict[str, float]:
+    """Nats per frame of each baseline, counted on `train` and scored on every frame of `split`.
+
+    `Medium.baselines`: frames of music have neither a standardisation nor levels.
+    """
+    further = 0.0
+    if train.frame.onsets:
+        restrikes = Restrikes(train)
+        further = sum(float(restrikes.nats(frames).sum()) for frames in split)
+    ngrams = {name: NoteNgram(train, order) for name, order in BASELINES.items()}
+    return {
+        name: (sum(float(ngram.nats(sounding(frames)).sum()) for frames in split) + further)
+        / split.frames
+        for name, ngram in ngrams.items()
+    }
+
+
+# ---- statistics ----------------------------------------------------------------------------------
+
+DISSONANT = (1, 2, 6, 10, 11)
+"""Semitones modulo 12: seconds, the tritone, sevenths."""
+
+
+@dataclass
+class Statistics:
+    """Five distributions over a set of pieces, value -> count, and figures of each piece."""
+
+    notes_per_frame: Counter[int] = field(default_factory=Counter)
+    """How many notes sound in each frame."""
+    note_lengths: Counter[int] = field(default_factory=Counter)
+    """The length of each note in frames."""
+    intervals: Counter[int] = field(default_factory=Counter)
+    """Semitones between each pair of notes that sound in a frame."""
+    pitch_classes: Counter[int] = field(default_factory=Counter)
+    """0 for C to 11 for B, of each note in each frame."""
+    melodic_steps: Counter[int] = field(default_factory=Counter)
+    """Semitones, up or down, from one highest note to the next."""
+    longest_notes: list[int] = field(default_factory=list)
+    """The length in frames of each piece's longest note; 0 if it is silent."""
+    longest_chords: list[int] = field(default_factory=list)
+    """The same for chords, stretches of sound in which no note begins or ends."""
+    lengths: list[int] = field(default_factory=list)
+    """The length in frames of each piece."""
+    last_chords: list[int] = field(default_factory=list)
+    """The length in frames of each piece's last chord; 0 if it is silent."""
+    on_tonic: list[bool] = field(default_factory=list)
+    """Whether each piece's last chord stands on the piece's estimated tonic."""
+
+    @classmethod
+    def of(cls, pieces: Iterable[NDArray[np.uint8]]) -> "Statistics":
+        """Count pieces (T, 88), or (T, 176) where the second half says which notes are struck."""
+        statistics = cls()
+        for frames in pieces:
+            statistics._add(frames)
+        return statistics
+
+    def _add(self, frames: NDArray[np.uint8]) -> None:
+        roll, lengths = sounding(frames), note_lengths(frames)
+        self.longest_notes.append(int(lengths.max(initial=0)))
+        chords = chord_lengths(frames)
+        self.longest_chords.append(int(chords.max(initial=0)))
+        self.lengths.append(len(frames))
+        self.last_chords.append(int(chords[-1]) if len(chords) else 0)
+        self.note_lengths.update(lengths.tolist())
+        self.notes_per_frame.update(roll.sum(axis=1, dtype=np.int64).tolist())
+        self.melodic_steps.update(melodic_steps(roll).tolist())
+        # (88, 88), in how many frames two notes sound together; exact, being far below 2^24.
+        together = roll.T.astype(np.float32) @ roll.astype(np.float32)
+        pairs = [int(np.trace(together, k)) for k in range(NOTES)]
+        self.intervals.update({k: count for k, count in enumerate(pairs) if k and count})
+        time = np.bincount((LOWEST_PITCH + np.arange(NOTES)) % 12, np.diag(together), 12)
+        self.pitch_classes.update({k: int(n) for k, n in enumerate(time) if n})
+        bass = roll[np.flatnonzero(roll.any(axis=1))][-1:].argmax(axis=1)
+        self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic_of(time)).any()))
+
+    @property
+    def dissonance(self) -> float:
+        """The share of `intervals` that are dissonant."""
+        clashes = sum(n for k, n in self.intervals.items() if k % 12 in DISSONANT)
+        return clashes / max(self.intervals.total(), 1)
+
+    @property
+    def voices(self) -> int:
+        """The most common number of notes in a non-silent frame; 0 if all are silent."""
+        sounding = {k: n for k, n in self.notes_per_frame.items() if k}
+        return max(sounding, key=lambda k: sounding[k], default=0)
+
+
+def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The length in frames of every chord of a piece (T, 88) or (T, 176), (chords,).
+
+    A chord is everything that sounds in a frame, even a single note; it ends where any note begins
+    or ends.
+    """
+    roll = sounding(frames)
+    changed = (roll[1:] != roll[:-1]).any(axis=1) | struck(frames)[1:].any(axis=1)
+    begins = np.append(0, 1 + np.flatnonzero(changed))
+    held: NDArray[np.int64] = np.diff(begins, append=len(roll))
+    return held[np.flatnonzero(roll[begins].any(axis=1))]
+
+
+def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The steps in the skyline of a roll (T, 88), in semitones (steps,).
+
+    The skyline is the highest note of each frame (Uitdenbogerd, Zobel 1998); a step is a change of
+    it between two consecutive frames that both sound.
+    """
+    _, highest = outer_notes(roll)
+    steps: NDArray[np.int64] = np.diff(highest)
+    sounds = roll.max(axis=1) > 0
+    return steps[np.flatnonzero((steps != 0) & sounds[1:] & sounds[:-1])]
+
+
+def mean(counts: Counter[int]) -> float:
+    """The mean of all counted values; 0 if there are none."""
+    return sum(value * n for value, n in counts.items()) / max(counts.total(), 1)
+
+
+# ---- comparison ----------------------------------------------------------------------------------
+
+DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
+
+Rolls = Sequence[NDArray[np.uint8]] | Pieces
+
+
+class MusicComparison(Comparison):
+    """See evaluation/README.md for what the figures mean and why these were chosen."""
+
+    def compare(
+        self, drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
+    ) -> dict[str, Any]:
+        """`Comparison.compare`."""
+        reference = Statistics.of(train)
+        sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
+        values: dict[str, Any] = {"voices": reference.voices}
+        for name, pieces in sets.items():
+            statistics = Statistics.of(pieces)
+            values[name] = {
+                **_figures(statistics, reference.voices),
+                **_against(statistics, reference),
+                **_copies(pieces, train),
+                "distributions": _distributions(statistics),
+            }
+        values["train"] = {
+            **_figures(reference, reference.voices),
+            "distributions": _distributions(reference),
+        }
+        return values
+
+    def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
+        """`Comparison.lines`."""
+        figures = (
+            ("piece length, frames", "length", "10,g"),
+            ("  shortest", "shortest", "10,"),
+            ("  longest", "longest", "10,"),
+            ("  within training's range", "length_share", "10.4f"),
+            ("last chord, frames", "last_chord", "10,g"),
+            ("  share on the tonic", "tonic_share", "10.4f"),
+            ("notes per frame", "notes_per_frame", "10.4f"),
+            (f"frames of {values['voices']} notes", "voices_share", "10.4f"),
+            ("note length, frames", "note_length", "10.4f"),
+            ("  longest", "longest_note", "10,"),
+            ("  pieces with a note drone", "long_note_share", "10.4f"),
+            ("longest chord, frames", "longest_chord", "10,"),
+            ("  pieces with a chord drone", "long_chord_share", "10.4f"),
+            ("dissonant intervals", "dissonance", "10.4f"),
+            ("melodic step, semitones", "melodic_step", "10.4f"),
+            ("copied in a row, frames", "copied_frames", "10.4f"),
+            ("  share of the piece", "copied_share", "10.4f"),
+            ("  most, frames", "most_copied_frames", "10,"),
+        )
+        distances = [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in DISTRIBUTIONS]
+        return comparison_lines(values, split, figures, distances)
+
+
+def _figures(of: Statistics, voices: int) -> dict[str, float]:
+    steps = of.melodic_steps
+    return {
+        "length": float(np.median(of.lengths)),
+        "shortest": min(of.lengths),
+        "longest": max(of.lengths),
+        "last_chord": float(np.median(of.last_chords)),
+        "tonic_share": sum(of.on_tonic) / len(of.on_tonic),
+        "notes_per_frame": mean(of.notes_per_frame),
+        "voices_share": of.notes_per_frame[voices] / of.notes_per_frame.total(),
+        "note_length": mean(of.note_lengths),
+        "longest_note": max(of.longest_notes),
+        "longest_chord": max(of.longest_chords),
+        "dissonance": of.dissonance,
+        "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
+    }
+
+
+def _against(of: Statistics, train: Statistics) -> dict[str, Any]:
+    lengths = np.array(of.lengths)
+    fitting = (min(train.lengths) <= lengths) & (lengths <= max(train.lengths))
+    return {
+        "length_share": float(fitting.mean()),
+        "long_note_share": _share_above(max(train.longest_notes), of.longest_notes),
+        "long_chord_share": _share_above(max(train.longest_chords), of.longest_chords),
+        "distances": {
+            name: total_variation(getattr(of, name), getattr(train, name)) for name in DISTRIBUTIONS
+        },
+    }
+
+
+def _share_above(limit: int, values: Sequence[int]) -> float:
+    return sum(value > limit for value in values) / len(values)
+
+
+def _copies(pieces: Rolls, train: Pieces) -> dict[str, float]:
+    copied = longest_copies(pieces, train)
+    lengths = np.array([len(piece) for piece in pieces])
+    return {
+        "copied_frames": float(copied.mean()),
+        "copied_share": float((copied / lengths).mean()),
+        "most_copied_frames": int(copied.max()),
+    }
+
+
+def _distributions(of: Statistics) -> dict[str, dict[int, float]]:
+    """Each distribution as value -> share."""
+    return {name: shares(getattr(of, name)) for name in DISTRIBUTIONS}
+
+
+def longest_copies(
+    pieces: Iterable[NDArray[np.uint8]], train: Iterable[NDArray[np.uint8]]
+) -> NDArray[np.int64]:
+    """For each piece the length (n,), in frames, of its longest run that is in a piece of `train`.
+
+    Frames (T, F) of zeros and ones are equal only if equal note by note: a transposed copy does not
+    count. Exact, and never sorts more values than there are frames: runs of L frames that occur on
+    both sides are numbered by content, and only they can grow to L + 1.
+    """
+    theirs, ours = [_packed(piece) for piece in train], [_packed(piece) for piece in pieces]
+    longest = np.zeros(len(ours), np.int64)
+    lengths = np.array([len(piece) for piece in [*theirs, *ours]], np.int64)
+    owner = np.repeat(np.arange(len(lengths)) - len(theirs), lengths)  # below 0 in train
+    end = np.repeat(np.cumsum(lengths), lengths)
+    if not len(owner):
+        return longest
+    content, frame = np.unique(np.concatenate([*theirs, *ours]), return_inverse=True)
+    at, stretch, length = np.arange(len(owner)), np.zeros(len(owner), np.int64), 0
+    while len(at):
+        # The runs of `length` frames that begin at `at`, extended by one frame.
+        inside = at + length < end[at]
+        at = at[inside]
+        grown = stretch[inside] * len(content) + frame[at + length]
+        known, stretch = np.unique(grown, return_inverse=True)
+        length += 1
+        sampled = owner[at] >= 0
+        shared = np.zeros((2, len(known)), bool)
+        shared[0, stretch[sampled]] = shared[1, stretch[~sampled]] = True
+        both = (shared[0] & shared[1])[stretch]
+        at, stretch = at[both], stretch[both]
+        longest[owner[at[owner[at] >= 0]]] = length
+    return longest
+
+
+def _packed(frames: NDArray[np.uint8]) -> NDArray[np.void]:
+    """Frames (T, F) as T opaque values that sort and compare bit by bit."""
+    packed = np.packbits(frames, axis=1)
+    return packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]

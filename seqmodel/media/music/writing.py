@@ -1,0 +1,435 @@
+"""Music written: piano-rolls to MIDI files, which read back as the same frames, and to sound.
+
+How loud notes are follows rules: nobody plays every note alike.
+
+A note's MIDI velocity is 68, plus
+- its metre: 14 on the first beat, 9 in the middle of a bar of four quarter notes, 6 on
+  the other beats, and 2 halfway between two; none of it where frames are of real time;
+- its voice: 10 if nothing sounds above it where it begins, else 4 if nothing sounds below it;
+- its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
+
+Friberg, Bresin and Sundberg (2006) describe such rules of performance.
+
+An additive synthesizer renders them, a few decaying sines for each note.
+
+The tone of a pitch of frequency f in equal temperament is, t seconds after it was struck,
+
+    s(t) = sum over k = 1..8 of  a_k exp(-k t / tau) sin(2 pi k f t),
+
+with a_k proportional to k^-1.5 and summing to 1; partials above half the sampling rate are left
+out. tau is 1.3 s at middle C and halves every 18 semitones upwards, so high notes fade sooner, as
+do high partials. A hollow tone, such as a stopped pipe's or a clarinet's, has the odd partials
+alone. A note fades in over 5 ms and, from its end, out over 100 ms, both along half a
+cosine, so that nothing clicks.
+
+Loudness depends on nothing but the sample itself, so a passage sounds the same whatever else the
+piece holds: every note is at most a fifth of full scale; a sum x within +-0.8, which four notes,
+including those fading out, never exceed, is unchanged; beyond 0.8 it is soft-clipped to
+0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and always below 1.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import mido
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import UsageError
+from seqmodel.files import new_file
+from seqmodel.media.input import named, read_whole
+from seqmodel.media.music.corpus import load_roll
+from seqmodel.media.music.frames import (
+    Score,
+    given_notes,
+    given_part,
+    notes_of,
+    outer_notes,
+    place,
+    sounding,
+)
+from seqmodel.media.music.grid import (
+    BEATS_PER_MINUTE,
+    DRAWN,
+    END_OF_PIECE,
+    GIVEN,
+    LARGEST_DIVISION,
+    LARGEST_QUANTITY,
+    LOWEST_PITCH,
+    MAX_TICK,
+    STEPS_PER_BEAT,
+    Grid,
+)
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
+from seqmodel.media.words import clock
+
+# ---- dynamics ------------------------------------------------------------------------------------
+
+QUIETEST = 68
+DOWNBEAT, MIDDLE, BEAT, HALFWAY = 14, 9, 6, 2
+MELODY, BASS = 10, 4
+ARCH = 8
+LOUDEST = QUIETEST + DOWNBEAT + MELODY + ARCH
+"""No note is louder."""
+FLAT = 80
+"""The velocity of all notes that are played alike."""
+
+COMMON_TIME = 4, 4
+PHRASE_BARS = 4
+PHRASE_SECONDS = 8.0
+"""Of a phrase in real time."""
+
+
+def velocities(
+    notes: NDArray[np.int64],
+    frames: NDArray[np.uint8],
+    grid: Grid,
+    *,
+    meter: tuple[int, int] | None = None,
+    flat: bool = False,
+) -> NDArray[np.int64]:
+    """The MIDI velocity (N,) of each of `notes_of(frames)`, in bars of `meter`, else 4 over 4."""
+    if flat:
+        return np.full(len(notes), FLAT)
+    begin, key = notes[:, 0], notes[:, 2] - LOWEST_PITCH
+    bottom, top = outer_notes(sounding(frames))
+    voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
+    if grid.steps_per_beat is None:
+        metre, per_phrase = np.zeros_like(begin), PHRASE_SECONDS / grid.seconds_per_frame(1.0)
+    else:
+        beats, of = meter or COMMON_TIME
+        bar = 4 * beats / of * grid.steps_per_beat
+        metre, per_phrase = _metre(begin, grid.steps_per_beat, bar), PHRASE_BARS * bar
+    arch = np.rint(ARCH * np.sin(np.pi * (begin % per_phrase) / per_phrase))
+    louder: NDArray[np.int64] = QUIETEST + metre + voice + arch.astype(np.int64)
+    return louder
+
+
+def _metre(begin: NDArray[np.int64], steps: int, bar: float) -> NDArray[np.int64]:
+    """What the position in a bar of so many frames adds, for notes that begin at these."""
+    position = begin % bar
+    middle = (2 * position == bar) & (bar == 4 * steps)
+    places = [position == 0, middle, position % steps == 0, 2 * (position % steps) == steps]
+    return np.select(places, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)
+
+
+# ---- midi writer ---------------------------------------------------------------------------------
+
+FINE_DIVISION = 480
+"""Ticks per beat by default, as in most sequencers."""
+
+SMOOTH_TICKS = 16
+"""Ticks in a step of real time above which rounding to ticks is inaudible."""
+
+PIANO = 0
+
+
+def midi_bytes(
+    frames: NDArray[np.uint8],
+    grid: Grid,
+    *,
+    tempo_bpm: float = 120.0,
+    meter: tuple[int, int] | None = None,
+    flat: bool = False,
+    given: NDArray[np.bool_] | None = None,
+) -> bytes:
+    """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
+
+    Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
+    one. They are as loud as `velocities` says. Reading the bytes on the same
+    grid restores the frames exactly: frame t begins at the tick nearest to its exact time, always
+    less than half a step away, and a marker says where a piece ends that ends in silence. The same
+    frames give the same bytes.
+
+    Where something was `given`, the notes that begin in it have a track and a channel of their own.
+
+    Args:
+        frames: zeros and ones, at least one frame; see `frames.possible`.
+        grid: the length of a frame.
+        tempo_bpm: beats per minute, at least 3.6, the format's slowest. Frames of a grid in
+            seconds keep their length in seconds.
+        meter: the time signature; without, none is written, and accents are those of 4 over 4.
+        flat: whether all notes are equally loud.
+        given: (T, 88), what was not drawn by a model.
+
+    Raises:
+        UsageError: if a step is shorter than the shortest tick at this tempo, or the piece is too
+            long.
+    """
+    tempo = round(60e6 / tempo_bpm)
+    division, numerator, denominator = _ticks_per_step(grid, tempo)
+    if len(frames) * numerator // denominator > MAX_TICK:
+        raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")
+
+    head = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=tempo)])
+    if meter is not None:
+        beats, of = meter
+        head.append(mido.MetaMessage("time_signature", numerator=beats, denominator=of))
+    tracks, events = [head], _events(frames, grid, meter, given, flat=flat)
+    if given is not None:
+        names = (GIVEN, DRAWN)
+        tracks += [mido.MidiTrack([mido.MetaMessage("track_name", name=name)]) for name in names]
+    for channel, track in enumerate(tracks[-2:]):
+        track.append(mido.Message("program_change", channel=channel, program=PIANO))
+        now = 0
+        for frame, kind, note, velocity, of_channel in events:
+            if of_channel != channel:
+                continue
+            # Nearest tick, in integers: no drift however long the piece.
+            tick = (2 * frame * numerator + denominator) // (2 * denominator)
+            while tick - now > LARGEST_QUANTITY:
+                track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
+                now += LARGEST_QUANTITY
+            if kind == "marker":
+                text = END_OF_PIECE.decode()
+                track.append(mido.MetaMessage(kind, text=text, time=tick - now))
+            else:
+                struck = {"note": note, "velocity": velocity, "time": tick - now}
+                track.append(mido.Message(kind, channel=channel, **struck))
+            now = tick
+    file = mido.MidiFile(type=int(len(tracks) > 1), ticks_per_beat=division, tracks=tracks)
+    stream = io.BytesIO()
+    file.save(file=stream)
+    return stream.getvalue()
+
+
+def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
+    """(Ticks per beat, numerator and denominator of the ticks per step)."""
+    if grid.steps_per_beat is not None:
+        ticks = max(1, FINE_DIVISION // grid.steps_per_beat)
+        return ticks * grid.steps_per_beat, ticks, 1
+    assert grid.step_nanoseconds is not None
+    beat = 1000 * tempo
+    division = FINE_DIVISION
+    while division * grid.step_nanoseconds < SMOOTH_TICKS * beat and division < LARGEST_DIVISION:
+        division = min(2 * division, LARGEST_DIVISION)
+    numerator = division * grid.step_nanoseconds
+    # A step of at least one tick is rounded by less than half a step.
+    if numerator < beat:
+        raise UsageError(f"{grid} is finer than a MIDI tick at this tempo; raise --tempo")
+    return division, numerator, beat
+
+
+def _events(
+    frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int] | None,
+    given: NDArray[np.bool_] | None, *, flat: bool,
+) -> list[tuple[int, str, int, int, int]]:  # fmt: skip
+    """(Frame, "note_off", "note_on" or "marker", pitch, velocity, channel), in this order.
+
+    The channel is 0, or 1 for what is drawn where something is given.
+    """
+    events, notes = [], notes_of(frames)
+    loudness = velocities(notes, frames, grid, meter=meter, flat=flat)
+    channels = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
+    for (begin, end, pitch), velocity, channel in zip(
+        notes.tolist(), loudness.tolist(), channels.astype(int).tolist(), strict=True
+    ):
+        events.append((begin, "note_on", pitch, velocity, channel))
+        events.append((end, "note_off", pitch, velocity, channel))
+    events.sort()
+    if not frames[-1].any():
+        events.append((len(frames), "marker", 0, 0, 0))
+    return events
+
+
+# ---- synthesizer ---------------------------------------------------------------------------------
+
+RATE = 44_100
+"""Samples per second."""
+
+CONCERT_PITCH, CONCERT_FREQUENCY = 69, 440.0
+MIDDLE_C = 60
+
+PARTIALS = 8
+ROLL_OFF = 1.5
+DECAY_SECONDS = 1.3
+"""The time constant of middle C's fundamental."""
+HALVED_AFTER = 18.0
+"""Semitones over which the time constant halves."""
+
+ATTACK = round(0.005 * RATE)
+RELEASE = round(0.1 * RATE)
+FADE_IN = 0.5 - 0.5 * np.cos(np.pi * np.arange(ATTACK) / ATTACK)
+FADE_OUT = 0.5 + 0.5 * np.cos(np.pi * np.arange(RELEASE) / RELEASE)
+
+LOUDEST_NOTE = 0.2
+KNEE = 0.8
+INAUDIBLE = 2**-16
+"""Half a 16-bit level."""
+
+BLOCK = 2**16
+"""Samples rendered at a time, 1.5 s."""
+STRIDE = 256
+"""The stride of `_tone`, near the square root of a note's length."""
+
+
+def sample_count(seconds: float) -> int:
+    """Samples in a piece whose frames last `seconds`; its last notes end 100 ms later."""
+    return round(seconds * RATE) + RELEASE
+
+
+def render(
+    notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64],
+    hollow: NDArray[np.bool_] | None = None,
+) -> Iterator[NDArray[np.float32]]:  # fmt: skip
+    """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
+
+    The same notes give the same samples.
+
+    Args:
+        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, sorted by first
+            frame; notes do not interact, they only add up.
+        times: (T + 1,), when each frame begins, and the last one ends, in seconds.
+        loudness: (N,), of each note, at most 1.
+        hollow: (N,), which have a hollow tone; none without it.
+    """
+    borders = np.rint(times * RATE).astype(np.int64)
+    samples = sample_count(float(times[-1]))
+    begin, end, pitch = borders[notes[:, 0]], borders[notes[:, 1]], notes[:, 2]
+    # The time after which a note, however long it is held, rounds to zero.
+    audible = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
+    last = np.minimum(end + RELEASE, begin + np.ceil(RATE * audible).astype(int))
+    sounding, seen = np.arange(0), 0
+    for start in range(0, samples, BLOCK):
+        block = np.zeros(min(BLOCK, samples - start))
+        stop = start + len(block)
+        begun = int(np.searchsorted(begin, stop))
+        sounding = np.append(sounding, np.arange(seen, begun))
+        sounding, seen = sounding[last[sounding] > start], begun
+        for note in sounding:
+            first = int(begin[note])
+            low, high = max(start, first), min(stop, int(last[note]))
+            held = int(end[note]) - first
+            tone = int(pitch[note]), hollow is not None and bool(hollow[note])
+            sound = _note(*tone, held, low - first, high - first)
+            block[low - start : high - start] += loudness[note] * sound
+        yield _bent(block).astype(np.float32)
+
+
+def _note(pitch: int, hollow: bool, held: int, low: int, high: int) -> NDArray[np.float64]:
+    """Samples `low` to `high`, from its beginning, of a note held for `held` samples."""
+    sound = _tone(pitch, hollow, low, high)
+    if low < ATTACK:
+        fade = FADE_IN[low:high]
+        sound[: len(fade)] *= fade
+    if high > held:
+        fading = max(0, held - low)
+        sound[fading:] *= FADE_OUT[low + fading - held : high - held]
+    return sound
+
+
+def _tone(pitch: int, hollow: bool, low: int, high: int) -> NDArray[np.float64]:
+    """Samples `low` to `high` of a pitch struck at sample 0.
+
+    A partial is the imaginary part of z^n, and z^(low + i STRIDE + j) is z^(low + i STRIDE) z^j, so
+    a table over i and one over j suffice, and summing the partials is a matrix product.
+    """
+    exponents, near = _tables(pitch, hollow)
+    rows = low + STRIDE * np.arange(-(-(high - low) // STRIDE))
+    far = np.exp(np.outer(rows, exponents))
+    return (np.hstack([far.real, far.imag]) @ near).reshape(-1)[: high - low]
+
+
+@lru_cache(maxsize=256)  # every MIDI pitch, with either tone
+def _tables(pitch: int, hollow: bool) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
+    """(K,) log z of each partial; (2K, STRIDE) factors of `_tone`'s real and imaginary parts.
+
+    The factors include the partials' loudness.
+    """
+    k = np.arange(1.0, PARTIALS + 1, 2 if hollow else 1)
+    loudness = LOUDEST_NOTE * k**-ROLL_OFF / (k**-ROLL_OFF).sum()
+    frequency = CONCERT_FREQUENCY * 2 ** ((pitch - CONCERT_PITCH) / 12)
+    below_nyquist = k * frequency < RATE / 2
+    fundamental = complex(-1 / _decay_seconds(pitch), 2 * np.pi * frequency) / RATE
+    exponents = np.complex128(fundamental) * k[below_nyquist]
+    near = loudness[below_nyquist, None] * np.exp(np.outer(exponents, np.arange(STRIDE)))
+    return exponents, np.vstack([near.imag, near.real])
+
+
+def _decay_seconds(pitch: int | NDArray[np.int64]) -> float | NDArray[np.float64]:
+    """tau, the time in which the fundamental falls to 1/e."""
+    return DECAY_SECONDS * 2 ** ((MIDDLE_C - pitch) / HALVED_AFTER)
+
+
+def _bent(sound: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sound soft-clipped beyond `KNEE`, so that all of it is within (-1, 1)."""
+    excess = np.maximum(np.abs(sound) - KNEE, 0) / (1 - KNEE)
+    return np.clip(sound, -KNEE, KNEE) + np.copysign((1 - KNEE) * excess / (1 + excess), sound)
+
+
+# ---- listening -----------------------------------------------------------------------------------
+
+
+def check_sound(kind: str, seconds: float) -> None:
+    """UsageError if a piece whose frames last `seconds` cannot be written as `kind`."""
+    check_encoder(kind)
+    if sample_count(seconds) > MAX_SAMPLES:
+        raise UsageError(
+            f"the music lasts {clock(seconds)}, and the longest WAV {clock(MAX_SAMPLES / RATE)}: "
+            "shorten it or raise --tempo"
+        )
+
+
+def write_music(
+    kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid,
+    *, meter: tuple[int, int] | None = None, flat: bool = False,
+    given: NDArray[np.bool_] | None = None,
+) -> float:  # fmt: skip
+    """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
+
+    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; notes are as
+    loud as `velocities` says, or all alike if `flat`, and hollow where they were `given` (T, 88),
+    not drawn by a model.
+    """
+    samples = sample_count(float(times[-1]))
+    notes = notes_of(frames)
+    loudness = velocities(notes, frames, grid, meter=meter, flat=flat) / LOUDEST
+    hollow = None if given is None else given_notes(notes, given)
+    sound = render(notes, times, loudness, hollow)
+    write_sound(kind, file, sound, RATE, samples)
+    return samples / RATE
+
+
+def frame_times(
+    frames: int, grid: Grid, tempo: float, score: Score | None = None
+) -> NDArray[np.float64]:
+    """(T + 1,) `times` of T frames, at `tempo` or, if their beats are a score's, at its tempos."""
+    if score is None or grid.steps_per_beat is None:
+        return np.arange(frames + 1, dtype=np.float64) * grid.seconds_per_frame(tempo)
+    ticks = np.arange(frames + 1) * (score.ticks_per_unit / grid.steps_per_beat)
+    return score.seconds_at(ticks)
+
+
+def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
+    """`Medium.listen`: write a MIDI file or a roll (.npy) as sound.
+
+    A MIDI file is rendered on the grid given, as a model sees it, with drums or without, at its own
+    tempos unless one is given. A roll states no tempo, and its grid only if it was sampled.
+    """
+    kind = target.suffix.lower().lstrip(".")
+    with named(path):
+        frames, times, grid, given = _read(path, options)
+    check_sound(kind, float(times[-1]))
+    with new_file(target) as file:
+        write_music(kind, file, frames, times, grid, given=given)
+
+
+def _read(
+    path: Path, options: Mapping[str, Any]
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
+    """The frames, with onsets where the file states them, their times, grid and given part."""
+    given, tempo = Grid.of_options(options), options.get("tempo")
+    default = Grid.of_beats(STEPS_PER_BEAT)
+    if path.suffix.lower() == ".npy":
+        frames, stated = load_roll(path)
+        grid = given or stated or default
+        return frames, frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE), grid, None
+    grid, score = given or default, read_score(read_whole(path))
+    frames = place(score, grid, drums=options.get("drums") == "keep").frames(onsets=True)
+    own = score if tempo is None else None
+    times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, own)
+    return frames, times, grid, given_part(score, grid)

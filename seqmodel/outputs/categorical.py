@@ -1,0 +1,246 @@
+"""Samples of 256 mu-law levels, by a softmax: specification, compiled score and draw."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqmodel.config import Config
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.kernels.code.emit import INT, Emitter
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.matmul import pack
+from seqmodel.kernels.run.calls import Slot
+from seqmodel.kernels.run.signature import Array, packed
+from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.mu_law import SAMPLES
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.ends import EndFigures
+from seqmodel.outputs.linear_score import likelihood, linear_nats
+from seqmodel.outputs.protocol import (
+    CompiledDraw,
+    DrawSetting,
+    Sums,
+    Together,
+    Window,
+    labelled,
+)
+from seqmodel.outputs.samples import LABELS, LevelFigures, SampleWiseOutput, choose
+from seqmodel.outputs.samples_draw import AudioDraw, SamplesWriter, draw_signature
+
+SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
+"""The two levels about zero, of samples up to 5 of 32,768 in size."""
+
+
+class CategoricalOutput(SampleWiseOutput):
+    """P(x_n | x_<n) of each sample: a softmax over 256 levels, from one linear layer on row n of h.
+
+    The output of WaveNet (van den Oord et al. 2016) and its successors. Levels are those of
+    `mu_law`, counted from 0; a sample between them has the level of its step. Parameters are the
+    logits (..., 256).
+    """
+
+    discrete = True
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        """See `Output.build`."""
+        return cls(h_size, frame.frame_size, mu_law.LEVELS, end=config.end)
+
+    def make_layers(self, hidden_size: int) -> None:
+        """See `SampleBlocksOutput.make_layers`."""
+        self.floor = 0.0
+        self.uniforms_per_frame = 1
+        self.linear = nn.Linear(hidden_size, mu_law.LEVELS)
+        with torch.no_grad():  # so that the biases decide where training starts
+            self.linear.weight.mul_(0.1)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the frequencies of levels in train, with one more sample of each level."""
+        super().start_at(train)
+        counts = np.ones(mu_law.LEVELS)
+        for piece in train:
+            levels = mu_law.encode(piece.ravel()).astype(int) + mu_law.LEVELS // 2
+            counts += np.bincount(levels, minlength=mu_law.LEVELS)
+        with torch.no_grad():
+            self.linear.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+
+    def levels(self, frames: Tensor) -> Tensor:
+        """The levels (T S, B), from 0 to 255, of raw `frames` (T, B, S)."""
+        samples = self.of_steps(frames).double().contiguous()
+        boundaries = torch.from_numpy(mu_law.BOUNDARIES).to(samples.device)
+        return torch.bucketize(samples, boundaries, right=True)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The logits (..., 256) of levels, from rows of h (..., H)."""
+        logits: Tensor = self.linear(h)
+        return logits
+
+    def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""
+        return self.of_frames(_nats(parameters, self.levels(frames)))
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
+        return self.of_frames(self.step_nats(h, self.levels(frames)))
+
+    def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
+        """-log P (...) of `levels` (...), from rows of h (..., H)."""
+        weight, bias = self.linear.weight, self.linear.bias
+        if not h.numel() or device.unsupported_reason((h, weight, bias)) is not None:
+            return _nats(self(h), levels)
+        return categorical_nats(h, weight, bias, levels)
+
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw a raw sample (B, 1), one of `mu_law.SAMPLES`, from logits (B, 256).
+
+        Its level is the first whose cumulative probability exceeds the first of a row's `uniforms`
+        (B, 1 or more), float64 in [0, 1). The logits are divided by `temperature`; at 0 the level
+        is the likeliest.
+        """
+        level = choose(parameters.double(), uniforms[..., 0], temperature)
+        samples = torch.from_numpy(mu_law.SAMPLES).to(parameters)
+        return samples[level].unsqueeze(-1)
+
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SampleBlocksOutput.split`; a level that is chosen needs no noise."""
+        choices = uniforms[..., :1]
+        return choices, torch.zeros_like(choices)
+
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        return categorical_draw(self, setting)
+
+    def figures(self) -> Together:
+        """Nats and bits per sample, apart for silence; the nats of ends, if any."""
+        return Together(SilenceFigures(self), EndFigures(self))
+
+
+def _nats(logits: Tensor, levels: Tensor) -> Tensor:
+    return -logits.log_softmax(-1).gather(-1, levels.unsqueeze(-1)).squeeze(-1)
+
+
+class SilenceFigures(LevelFigures):
+    """Nats and bits per sample; apart, those of silent samples and of the others.
+
+    Digital silence costs next to nothing, so a figure over recordings that are padded with it says
+    little about their sound.
+    """
+
+    def __init__(self, output: CategoricalOutput) -> None:
+        super().__init__(output.steps)
+        self._output = output
+
+    def sums(self, window: Window) -> Sums:
+        """See `Figures`."""
+        output = self._output
+        levels = output.levels(window.frames)
+        inside = window.inside.repeat_interleave(output.steps, 0)
+        silent = inside & torch.isin(levels, torch.tensor(SILENT, device=levels.device))
+        nats = output.step_nats(window.h, levels).double()[silent]
+        return {"silent": float(silent.sum()), "silent_nats": float(nats.sum())}
+
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        samples = frames * self._output.steps
+        silent, silent_nats = sums["silent"], sums["silent_nats"]
+        others = samples - silent
+        return {
+            **super().values(sums, nats=nats, frames=frames, pieces=pieces),
+            "silent_share": silent / samples,
+            "bits_per_silent_sample": silent_nats / max(silent, 1) / math.log(2),
+            "bits_per_other_sample": (nats - silent_nats) / max(others, 1) / math.log(2),
+        }
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`."""
+        labels = {
+            **LABELS,
+            "bits_per_silent_sample": "  silent samples",
+            "bits_per_other_sample": "  others",
+            "silent_share": "share of silent samples",
+        }
+        remark = "  of 8-bit mu-law levels; silent are the two about zero"
+        return [*labelled(figures, labels), remark]
+
+
+def categorical_nats(h: Tensor, weight: Tensor, bias: Tensor, levels: Tensor) -> Tensor:
+    """h (..., H), weight (N, H), bias (N,), levels (...) from 0 to N - 1 -> nats (...)."""
+    return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
+
+
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
+    with e.loop(start, e.add(start, rows)) as r:
+        _write_row(e, f, r)
+
+
+def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
+    """Nats from a row's logits, which their slopes overwrite: the softmax, less 1 at the level."""
+    b, N, lowest = e.builder, f["N"], e.constant(-math.inf)
+    logits = e.offset(f["slope"], e.mul(r, N))
+    level = b.load(b.gep(f["levels"], [r], source_etype=INT), typ=INT)
+    peak = [lowest]
+    with e.carrying(0, N, e.lanes, peak) as (k, inside):
+        lanes = e.first_lanes(b.sub(N, k))
+        logit = _load(e, logits, k, lanes) + _load(e, f["bias"], k, lanes)
+        e.store(logit.value, e.offset(logits, k), lanes)
+        known = Vector(e, b.select(lanes.mask, logit.value, lowest))
+        inside[0] = Vector(e, inside[0]).maximum(known).value
+    highest = Vector(e, peak[0]).over_lanes(Vector.maximum)
+    found = Vector(e, e.broadcast(e.offset(logits, level)))
+    total = [e.zero()]
+    with e.carrying(0, N, e.lanes, total) as (k, inside):
+        lanes = e.first_lanes(b.sub(N, k))
+        weight = (_load(e, logits, k, lanes) - highest).exp()
+        e.store(weight.value, e.offset(logits, k), lanes)
+        inside[0] = (Vector(e, inside[0]) + weight.masked(lanes)).value
+    whole = Vector(e, total[0]).over_lanes(Vector.__add__)
+
+    def share(k: Any, lanes: Any) -> None:
+        e.store((_load(e, logits, k, lanes) / whole).value, e.offset(logits, k), lanes)
+
+    e.columns(N, share)
+    one = e.first_lanes(e.int(1))
+    slope = Vector(e, e.broadcast(e.offset(logits, level))) - 1.0
+    e.store(slope.value, e.offset(logits, level), one)
+    e.store((highest + whole.log() - found).value, e.offset(f["nats"], r), one)
+
+
+def _load(e: Emitter, address: Any, k: Any, lanes: Any) -> Vector:
+    return Vector(e, e.load(e.offset(address, k), lanes))
+
+
+_SCORE = likelihood("categorical", (), (Array("levels", ("rows",), torch.int64),), _write_score)
+_DRAW = draw_signature(
+    "categorical_draw",
+    (),
+    (
+        packed("weight", "H", "K"),
+        Array("bias", ("K",)),
+        Array("logits", ("K",)),
+        Array("samples", ("K",)),  # of the levels
+    ),
+)
+
+
+def categorical_draw(output: SampleWiseOutput, setting: DrawSetting) -> AudioDraw:
+    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
+    fields: dict[str, int | Tensor | Slot] = {
+        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
+        "logits": setting.arena.take(output.components),
+        "samples": torch.from_numpy(SAMPLES).double(),
+    }  # fmt: skip
+    return AudioDraw(output, setting, _DRAW, fields, _write_draw)
+
+
+def _write_draw(frame: SamplesWriter) -> None:
+    e, f = frame.e, frame.field
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["logits"], f["K"])
+    level = frame.choose("logits", 0)
+    frame.put(0, frame.broadcast("samples", level), e.first_lanes(e.int(1)))

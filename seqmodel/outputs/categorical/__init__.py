@@ -1,1 +1,0 @@
-"""Samples of 256 levels, by a softmax."""

@@ -1,0 +1,386 @@
+"""Blocks of samples from a mixture of diagonal Gaussians: specification, compiled score and draw.
+
+The plain score reads and writes all means and scales two dozen times. In the compiled one a row's
+components, which are adjacent in memory, fill the vectors, and a block of rows stays in the L1
+cache.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.kernels.code.emit import PANEL, Emitter
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.matmul import pack
+from seqmodel.kernels.run.calls import Slot
+from seqmodel.kernels.run.signature import NEW, STORED, Array, packed, per_thread
+from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Figures, Sums, Window
+from seqmodel.outputs.samples import (
+    LEVEL_STEP,
+    SampleBlocksOutput,
+    above_zero,
+    choose,
+    nearest_level,
+    windows,
+)
+from seqmodel.outputs.samples_draw import (
+    AudioDraw,
+    SamplesWriter,
+    draw_signature,
+    log_and_inverse,
+)
+
+# Standardised. If it were narrower, the first random steps of the means would cost too much.
+_NARROWEST_START = 0.1
+
+
+class GaussianMixtureOutput(SampleBlocksOutput):
+    """p(z_t | x_<t) = sum_k w_tk prod_f N(z_tf; mu_tfk, sigma_tfk), from one linear layer on h_t.
+
+    The output of the speech models of Chung et al. (2014, section 4.1), after Graves (2013,
+    section 4.1). z = (x - mean) / deviation is a standardised block of F samples, and the nats are
+    of its density: add F log(deviation) for the density of raw samples in [-1, 1).
+
+    sigma = floor + exp(log scale), the floor being one 16-bit step, 1 / (32768 deviation): digital
+    silence, repeated exactly, would otherwise drive sigma to 0 and the density to infinity. Unlike
+    a clamp, this floor lets the gradient through.
+
+    Parameters are (..., 2F + 1, K): the mixture's logits, F rows of means, F of log scales.
+    """
+
+    discrete = False
+
+    def make_layers(self, hidden_size: int) -> None:
+        """See `SampleBlocksOutput.make_layers`."""
+        self.floor = LEVEL_STEP / self.deviation
+        self.uniforms_per_frame = 1 + self.frame_size
+        self.linear = nn.Linear(hidden_size, (2 * self.frame_size + 1) * self.components)
+        with torch.no_grad():  # so that the biases decide where training starts
+            self.linear.weight.mul_(0.1)
+
+    def start_at(self, train: Split) -> None:
+        """Start from blocks of the training data."""
+        self.start_at_data(windows(train, 0))
+
+    def start_at_data(self, blocks: NDArray[np.floating]) -> None:
+        """Set the biases from raw blocks (N, F) of the training data.
+
+        The means become K of the blocks, at evenly spaced ranks of their norm, taken as
+        negative where the block's mean is; each sigma becomes the root mean square distance, per
+        sample, of the blocks nearest to its mean; the weights become equal.
+        """
+        z = (blocks.astype(np.float64) - self.mean) / self.deviation
+        order = np.argsort(np.copysign(np.linalg.norm(z, axis=1), z.mean(1)), kind="stable")
+        ranks = (np.arange(self.components) + 0.5) * len(z) / self.components
+        means = z[order[ranks.astype(int)]]
+        squares = np.stack([((z - mean) ** 2).mean(1) for mean in means])
+        nearest = squares.argmin(0)
+        count = np.bincount(nearest, minlength=self.components)
+        total = np.bincount(nearest, squares.min(0), minlength=self.components)
+        scales = np.maximum(np.sqrt(total / np.maximum(count, 1)), _NARROWEST_START)
+        with torch.no_grad():
+            logits, of_means, log_scales = self._parts(self._rows(self.linear.bias))
+            logits.zero_()
+            of_means.copy_(torch.from_numpy(means.T))
+            log_scales.copy_(torch.from_numpy(np.log(scales)))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The parameters (..., 2F + 1, K) from h (..., H)."""
+        return self._rows(self.linear(h))
+
+    def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log p (...) of standardised blocks, given raw as `frames` (..., F); `past` is unused."""
+        return -self._joint(parameters, frames).logsumexp(-1)
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
+        weight, bias = self.linear.weight, self.linear.bias
+        if not h.numel() or device.unsupported_reason((h, weight, bias, frames)) is not None:
+            return self.nats(self(h), frames, past)
+        return gaussian_nats(h, weight, bias, self.standardised(frames), self.floor)
+
+    def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
+
+        Looks at the component with the highest responsibility for the block. Where the share is
+        high, the nats measure the floor and not the model.
+        """
+        likeliest = self._joint(parameters, frames).argmax(-1)
+        log_scales = _of_component(self._parts(parameters)[2], likeliest)
+        return (log_scales < math.log(self.floor)).to(parameters.dtype).mean(-1)
+
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw raw blocks (B, F), rounded to 16-bit levels; `past` (B, C) is unused.
+
+        The first of a row's `uniforms` (B, F + 1), float64 in [0, 1), chooses the component: the
+        first whose cumulative weight exceeds it. Each other u gives a sample of the block,
+        mu + temperature sigma n, where n = ndtri(u), the inverse CDF of the standard normal; u = 0
+        is taken as 2^-54. The logits are divided by `temperature`; at 0 the block is the likeliest
+        component's mean.
+        """
+        logits, means, log_scales = self._parts(parameters.double())
+        choices, noise = self.split(uniforms)
+        component = choose(logits, choices.squeeze(-1), temperature)
+        sigma = self._log_sigmas(_of_component(log_scales, component)).exp()
+        z = _of_component(means, component) + temperature * sigma * noise
+        return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
+
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SampleBlocksOutput.split`."""
+        return uniforms[..., :1], torch.special.ndtri(above_zero(uniforms[..., 1:]))
+
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        return gaussian_draw(self, setting)
+
+    def figures(self) -> "DensityFigures":
+        """Nats per sample, and the share of samples at the floor."""
+        return DensityFigures(self)
+
+    def _rows(self, outputs: Tensor) -> Tensor:
+        return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
+
+    def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (..., K), means (..., F, K) and log scales (..., F, K), as views."""
+        F = self.frame_size
+        return parameters[..., 0, :], parameters[..., 1 : F + 1, :], parameters[..., F + 1 :, :]
+
+    def _log_sigmas(self, log_scales: Tensor) -> Tensor:
+        """log(floor + exp(log scale)), finite at any log scale."""
+        return torch.logaddexp(log_scales, log_scales.new_tensor(math.log(self.floor)))
+
+    def _joint(self, parameters: Tensor, frames: Tensor) -> Tensor:
+        """log w_k + log N_k(z) of each component: (..., K)."""
+        logits, means, log_scales = self._parts(parameters)
+        log_sigmas = self._log_sigmas(log_scales)
+        z = self.standardised(frames)
+        errors = (z.unsqueeze(-1) - means) * torch.exp(-log_sigmas)
+        terms = errors.square() / 2 + log_sigmas + math.log(2 * math.pi) / 2
+        return torch.log_softmax(logits, -1) - terms.sum(-2)
+
+
+def _of_component(values: Tensor, component: Tensor) -> Tensor:
+    """Values (..., F, K) of the given component (...) alone: (..., F)."""
+    return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)
+
+
+class DensityFigures(Figures):
+    """Nats per sample, and the share of samples whose density is decided by the scale's floor."""
+
+    def __init__(self, output: GaussianMixtureOutput) -> None:
+        self._output = output
+
+    def sums(self, window: Window) -> Sums:
+        """See `Figures`."""
+        share = self._output.floor_share(self._output(window.h), window.frames, window.past)
+        return {"at_floor": float(share.double()[window.inside].sum())}
+
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        return {
+            "nats_per_sample": nats / (frames * self._output.frame_size),
+            "floor_share": sums["at_floor"] / frames,
+        }
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`; with what the densities refer to."""
+        return [
+            f"nats per sample          {figures['nats_per_sample']:9.4f}",
+            f"samples at the floor     {figures['floor_share']:9.4f}",
+            f"  densities of (sample - {self._output.mean:.3g}) / {self._output.deviation:.3g}; "
+            f"add {math.log(self._output.deviation):.4f} nats",
+            "  per sample for those of samples in [-1, 1)",
+        ]
+
+
+@dataclass(frozen=True)
+class MixtureParameters:
+    """Parameters (R, K) of a mixture of K components; the first row holds the logits.
+
+    With energy_k = -log p_k, p_k being the components' likelihoods, the nats are
+    logsumexp(logit) - logsumexp(logit - energy).
+    """
+
+    e: Emitter
+    values: Any
+    """The address of a layer's outputs, which the nats' slopes overwrite."""
+    bias: Any
+    """The address of the layer's bias."""
+    rows: Any
+    components: Any
+    energies: Any
+    """The address of scratch space for K numbers."""
+
+    def nats(self, energy: Callable[[Any, Any], Vector]) -> Vector:
+        """The nats, in every lane.
+
+        `energy(k, lanes)` computes the energies of the components from k on, and overwrites their
+        parameters, except the logits, with the energies' slopes, using `put`.
+        """
+        e, lowest = self.e, self.e.constant(-math.inf)
+        highest = [lowest, lowest]
+        with self._each(highest) as (k, lanes, inside):
+            logits, energies = self.get(0, k, lanes), energy(k, lanes)
+            self.put(logits, 0, k, lanes)
+            e.store(energies.value, e.offset(self.energies, k), lanes)
+            for n, exponent in enumerate((logits, logits - energies)):
+                candidate = Vector(e, e.builder.select(lanes.mask, exponent.value, lowest))
+                inside[n] = Vector(e, inside[n]).maximum(candidate).value
+        peaks = [Vector(e, value).over_lanes(Vector.maximum) for value in highest]
+        some_energy = Vector(e, e.broadcast(self.energies))
+        sums = [e.zero(), e.zero()]
+        with self._each(sums) as (k, lanes, inside):
+            for n, weight in enumerate(self._weights(peaks, k, lanes)):
+                inside[n] = (Vector(e, inside[n]) + weight.masked(lanes)).value
+        totals = [Vector(e, value).over_lanes(Vector.__add__) for value in sums]
+        with self._each([]) as (k, lanes, _):
+            after = Vector(e, e.load(e.offset(self.energies, k), lanes)) / totals[1]
+            self.put(self._value(0, k, lanes) / totals[0] - after, 0, k, lanes)
+            with e.loop(1, self.rows) as row:
+                self.put(self._value(row, k, lanes) * after, row, k, lanes)
+        nats = peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
+        # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
+        return nats.replaced(peaks[1], "==", -math.inf, some_energy)
+
+    def get(self, row: Any, k: Any, lanes: Any) -> Vector:
+        """Parameters of one row, including the bias."""
+        bias = self.e.offset(self.bias, self.e.mul(row, self.components), k)
+        return self._value(row, k, lanes) + Vector(self.e, self.e.load(bias, lanes))
+
+    def put(self, value: Vector, row: Any, k: Any, lanes: Any) -> None:
+        """Replace parameters of one row."""
+        self.e.store(value.value, self._place(row, k), lanes)
+
+    @contextmanager
+    def _each(self, values: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
+        """A loop over the components, a vector at a time."""
+        e = self.e
+        with e.carrying(0, self.components, e.lanes, values) as (k, inside):
+            yield k, e.first_lanes(e.builder.sub(self.components, k)), inside
+
+    def _weights(self, peaks: list[Vector], k: Any, lanes: Any) -> tuple[Vector, Vector]:
+        """The exponentials of both exponents less their peaks, replacing logits and energies."""
+        e, place = self.e, self.e.offset(self.energies, k)
+        logits, energies = self._value(0, k, lanes), Vector(e, e.load(place, lanes))
+        before, after = (logits - peaks[0]).exp(), (logits - energies - peaks[1]).exp()
+        self.put(before, 0, k, lanes)
+        e.store(after.value, place, lanes)
+        return before, after
+
+    def _value(self, row: Any, k: Any, lanes: Any) -> Vector:
+        return Vector(self.e, self.e.load(self._place(row, k), lanes))
+
+    def _place(self, row: Any, k: Any) -> Any:
+        return self.e.offset(self.values, self.e.mul(row, self.components), k)
+
+
+def gaussian_nats(h: Tensor, weight: Tensor, bias: Tensor, z: Tensor, floor: float) -> Tensor:
+    """h (..., H), weight (N, H), bias (N,), standardised z (..., F), the floor -> nats (...)."""
+    z, F = rows_of(z), z.shape[-1]
+    return linear_nats(
+        _SCORE, h, weight, bias, F=F, K=weight.shape[0] // (2 * F + 1), z=z,
+        floor=h.new_tensor([floor]), energies=NEW, threads=threads_for(len(z)),
+    )  # fmt: skip
+
+
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
+    with e.loop(start, e.add(start, rows)) as r:
+        _write_row(e, f, r)
+
+
+def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
+    F, K = f["F"], f["K"]
+    parameters = MixtureParameters(
+        e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.add(F, F, 1), K,
+        e.offset(f["energies"], e.mul(f["thread"], e.padded(K))),
+    )  # fmt: skip
+
+    def energy(k: Any, lanes: Any) -> Vector:
+        """-log N_k(z), summed over the samples."""
+        floor, total = Vector(e, e.broadcast(f["floor"])), [e.zero()]
+        with e.carrying(0, F, 1, total) as (j, inside):
+            of_mean, of_scale = e.add(j, 1), e.add(j, 1, F)
+            log_scale = parameters.get(of_scale, k, lanes)
+            scale = log_scale.exp()
+            log_sigma, inverse = log_and_inverse(scale, log_scale, floor)
+            z = Vector(e, e.broadcast(e.offset(f["z"], e.mul(r, F), j)))
+            error = (z - parameters.get(of_mean, k, lanes)) * inverse
+            square = error * error
+            nats = square * 0.5 + (log_sigma + math.log(2 * math.pi) / 2)
+            inside[0] = (Vector(e, inside[0]) + nats).value
+            parameters.put(error * inverse * -1.0, of_mean, k, lanes)
+            parameters.put((1.0 - square) * (scale * inverse), of_scale, k, lanes)
+        return Vector(e, total[0])
+
+    nats = parameters.nats(energy)
+    e.store(nats.value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
+
+
+_SCORE = likelihood(
+    "gaussian",
+    ("F", "K"),
+    (Array("z", ("rows", "F")), Array("floor", ("1",)), per_thread("energies", "K")),
+    _write_score,
+)
+_DRAW = draw_signature(
+    "gaussian_draw",
+    (),
+    (
+        packed("logit_weight", "H", "K"),
+        Array("logit_bias", ("K",)),
+        Array("logits", ("K",)),
+        # A component's rows of means and log scales, packed.
+        Array("weight", ("K", *packed("", "H", "2 * F").shape), STORED),
+        Array("bias", ("K", "2 * F")),
+        Array("parameters", ("2 * F",)),  # the chosen component's means, then its log scales
+    ),
+)
+
+
+def gaussian_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw:
+    """The draw from h (H,), for a unit that reads x (C,).
+
+    The component is chosen first, so that only its means and scales are computed.
+    """
+    K, (H,), columns = output.components, setting.h.shape, 2 * output.frame_size
+    weight = output.linear.weight.view(columns + 1, K, H)
+    bias = output.linear.bias.double().view(columns + 1, K)
+    panels = torch.stack([pack(rows) for rows in weight[1:].unbind(1)])
+    fields: dict[str, int | Tensor | Slot] = {
+        "logit_weight": pack(weight[0]), "logit_bias": bias[0].contiguous(),
+        "logits": setting.arena.take(K), "weight": panels,
+        "bias": bias[1:].t().contiguous(), "parameters": setting.arena.take(columns),
+    }  # fmt: skip
+    return AudioDraw(output, setting, _DRAW, fields, _write_draw)
+
+
+def _write_draw(frame: SamplesWriter) -> None:
+    e, f = frame.e, frame.field
+    h, H, F = f["h"], f["H"], f["F"]
+    frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])
+    component = frame.choose("logits", 0)
+    columns = e.mul(F, 2)
+    width = PANEL * frame.of_weights.lanes
+    panels = e.builder.sdiv(e.add(columns, width - 1), e.int(width))
+    weight = frame.of_weights.offset(f["weight"], e.mul(component, panels, H, width))
+    bias = e.offset(f["bias"], e.mul(component, columns))
+    frame.affine(h, H, weight, bias, f["parameters"], columns)
+
+    def put(j: Any, lanes: Any) -> None:
+        mean = frame.load("parameters", j, lanes)
+        sigma = frame.load("parameters", e.add(F, j), lanes).exp() + frame.constant("floor")
+        frame.put(j, mean + sigma * frame.noise(j, lanes), lanes)
+
+    e.columns(F, put)

@@ -1,1 +1,0 @@
-"""Blocks of samples from a mixture of diagonal Gaussians."""

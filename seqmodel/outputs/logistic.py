@@ -1,0 +1,564 @@
+"""16-bit samples from a mixture of discretised logistics around an adaptive prediction.
+
+The specification in plain PyTorch, then the compiled score, in one pass, and the draw. In the score
+each lane is a sample: components are few, and would fill a vector less well.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import torch
+from llvmlite import ir
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqmodel.config import Config
+from seqmodel.kernels import device
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.matmul import pack
+from seqmodel.kernels.run.calls import Slot
+from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.ends import EndFigures
+from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Together
+from seqmodel.outputs.samples import (
+    HIGHEST,
+    LEAST_FINE,
+    LEVEL_STEP,
+    LEVELS,
+    LOWEST,
+    UNIFORM,
+    LevelFigures,
+    SampleBlocksOutput,
+    SampleWiseOutput,
+    above_zero,
+    choose,
+    nearest_level,
+)
+from seqmodel.outputs.samples_draw import (
+    AudioDraw,
+    SamplesWriter,
+    draw_signature,
+    log_and_inverse,
+)
+
+_START = -1.0, 0.2
+"""Between these log scales training starts; chosen on speech, whose best single one is -0.3."""
+
+
+Mixture = tuple[Tensor, Tensor, Tensor]
+"""Logits, means and log scales of logistics over a sample, in any units: (..., K) each."""
+
+
+class SampleLogisticOutput(SampleWiseOutput):
+    """P(x_n | x_<n) of each sample, over the 16-bit levels, from one linear layer on row n of h.
+
+    The row holds the unit's h and the encoder's features of the past, the last four of which are: a
+    certainty c, a grid's spacing g, an anchor a, which predicts the sample, and a level l > 0, the
+    size of its recent errors; g, a and l in units of raw samples. With a row r:
+
+        logits, offsets, log scales = V r + v
+        mean_k = a + l offset_k
+        scale_k = floor + l exp(log scale_k)
+
+    A level's probability is that of the step around it, with tails, a floor and a uniform share as
+    in `block_logistic.DiscretisedLogisticOutput`. V starts near 0: training starts from the anchor,
+    with scales spread around its level.
+
+    Recordings once kept with fewer bits hold multiples of a coarser grid g only. Where g is more
+    than one step, a share c of each component's probability is thus that of the steps of width g
+    around the multiples of g; see `fine_share`.
+
+    These four are data: no gradient goes to them except through V. Parameters are the layer's
+    outputs, then the four: (..., 3 K + 4).
+    """
+
+    discrete = True
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        """See `Output.build`."""
+        return cls(h_size, frame.frame_size, config.components, end=config.end)
+
+    def make_layers(self, hidden_size: int) -> None:
+        """See `SampleBlocksOutput.make_layers`."""
+        self.floor = LEVEL_STEP / 10
+        self.uniforms_per_frame = 3
+        self.linear = nn.Linear(hidden_size, 3 * self.components)
+        with torch.no_grad():
+            self.linear.weight.mul_(0.1)
+            logits, offsets, log_scales = self.linear.bias.view(3, self.components)
+            logits.zero_()
+            offsets.zero_()
+            lowest, highest = _START
+            ranks = (torch.arange(self.components) + 0.5) / self.components
+            log_scales.copy_(lowest + (highest - lowest) * ranks)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The parameters (..., 3 K + 4) of samples from rows of h (..., H)."""
+        return torch.cat([self.linear(h), h[..., -4:].detach()], -1)
+
+    def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log P (T, B) of raw `frames` (T, B, S), from parameters (T S, B, 3 K + 4)."""
+        mixture, certainty, spacing, anchor = self._mixture(parameters)
+        raw = self.of_steps(frames)
+        error, fine = raw - anchor, fine_share(certainty, spacing).unsqueeze(-1)
+        of_level = level_log_probability(mixture, error, raw, LEVEL_STEP) + fine.log()
+        spacing = spacing.clamp(min=LEVEL_STEP).unsqueeze(-1)
+        of_grid = level_log_probability(mixture, error, raw, spacing, 1 - spacing)
+        on_grid = (raw / spacing.squeeze(-1)).frac() == 0
+        of_grid = of_grid.masked_fill(~on_grid.unsqueeze(-1), -math.inf) + (1 - fine).log()
+        return self.of_frames(-mixed(mixture[0], torch.logaddexp(of_level, of_grid)))
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
+        given = h, *self.linear.parameters(), frames
+        if not h.numel() or device.unsupported_reason(given) is not None:
+            return self.nats(self(h), frames, past)
+        return self.of_frames(sample_nats(self, h, self.of_steps(frames)))
+
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw a raw sample (B, 1), a 16-bit level, from parameters (B, 3 K + 4).
+
+        The first of a row's `uniforms` (B, 3 or more), float64 in [0, 1), chooses the component:
+        the first whose cumulative weight exceeds it. With u the second, the sample is
+        mean + temperature scale (log(u) - log(1 - u)); u = 0 is taken as 2^-54. It is rounded to
+        the nearest level if the third is below `fine_share`, else to the nearest multiple of the
+        grid's spacing. The logits are divided by `temperature`; at 0 the sample is the level
+        nearest to the likeliest component's mean.
+
+        At other temperatures the deviation from the anchor is multiplied by what its mean size
+        would be at 1 over what it is. Otherwise the level, which the model hears in turn, would
+        fall or rise from sample to sample: into silence below 1, up to full scale above.
+        """
+        mixture, certainty, spacing, anchor = self._mixture(parameters.double())
+        choices, noise = self.split(uniforms)
+        deviation = drawn_from(mixture, choices[..., :1], noise, temperature).squeeze(-1)
+        if temperature > 0:
+            deviation = deviation * (mean_size(mixture, 1.0) / mean_size(mixture, temperature))
+        fine = (choices[..., 1] < fine_share(certainty, spacing)) | (temperature == 0)
+        sample = nearest_level(anchor + deviation, spacing.masked_fill(fine, LEVEL_STEP))
+        return sample.unsqueeze(-1).to(parameters.dtype)
+
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SampleBlocksOutput.split`."""
+        return uniforms[..., :3:2], logistic_noise(uniforms[..., 1:2])
+
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        return sample_draw(self, setting)
+
+    def figures(self) -> Together:
+        """Nats and bits per sample; the nats of ends, if any."""
+        return Together(LevelFigures(self.steps), EndFigures(self))
+
+    def _mixture(self, parameters: Tensor) -> tuple[Mixture, Tensor, Tensor, Tensor]:
+        """The mixtures of samples less their anchors; certainties, spacings and anchors (...)."""
+        certainty, spacing, anchor, level = parameters[..., -4:].unbind(-1)
+        logits, offsets, log_scales = parameters[..., :-4].chunk(3, -1)
+        level = level.unsqueeze(-1)
+        floor = log_scales.new_tensor(self.floor).log()
+        scales = torch.logaddexp(log_scales + level.log(), floor)
+        return (logits, level * offsets, scales), certainty, spacing, anchor
+
+
+def fine_share(certainty: Tensor, spacing: Tensor) -> Tensor:
+    """The weight of single levels beside a grid: 1 - c, but at least LEAST_FINE; 1 without one."""
+    return torch.where(spacing > LEVEL_STEP, (1 - certainty).clamp(min=LEAST_FINE), 1.0)
+
+
+def log_probability(mixture: Mixture, sample: Tensor, raw: Tensor, step: float) -> Tensor:
+    """log P of samples (...), in the mixture's units and raw; levels are `step` of them apart."""
+    return mixed(mixture[0], level_log_probability(mixture, sample, raw, step))
+
+
+def level_log_probability(
+    mixture: Mixture,
+    sample: Tensor,
+    raw: Tensor,
+    step: float | Tensor,
+    highest: float | Tensor = HIGHEST * LEVEL_STEP,
+) -> Tensor:
+    """log P (..., K) of samples (...) under each of the components.
+
+    With s the sigmoid, a and b = a + w the step's ends in units of the scale:
+    s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm is free of cancellation. At the lowest
+    level s(a) counts as 0, at the highest, raw `highest`, s(b) as 1.
+    """
+    _, means, log_scales = mixture
+    error, raw = sample.unsqueeze(-1) - means, raw.unsqueeze(-1)
+    inverse = torch.exp(-log_scales)
+    below_upper = functional.logsigmoid((error + step / 2) * inverse)
+    above_lower = functional.logsigmoid((step / 2 - error) * inverse)
+    log_width = (
+        torch.as_tensor(step, dtype=log_scales.dtype, device=log_scales.device).log() - log_scales
+    )
+    # (1 - exp(-w)) / w rounds to 1 long before w underflows.
+    width = log_width.exp().clamp(min=1e-30)
+    within = log_width + torch.log(-torch.expm1(-width) / width)
+    inside = torch.where(raw >= highest, above_lower, below_upper + above_lower + within)
+    return torch.where(raw <= LOWEST * LEVEL_STEP, below_upper, inside)
+
+
+def mixed(logits: Tensor, log_p: Tensor) -> Tensor:
+    """log P (...) from that under each component (..., K), with the uniform share."""
+    found = torch.logsumexp(torch.log_softmax(logits, -1) + log_p, -1)
+    uniform = found.new_tensor(math.log(UNIFORM / LEVELS))
+    return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)
+
+
+def drawn_from(mixture: Mixture, uniforms: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """Draw samples (..., 1) in float64: the `uniforms` (..., 1) choose the components.
+
+    `noise` (..., 1), see `logistic_noise`, is in units of the chosen component's scale.
+    """
+    logits, means, log_scales = (part.double() for part in mixture)
+    component = choose(logits, uniforms.squeeze(-1), temperature).unsqueeze(-1)
+    scale = log_scales.gather(-1, component).exp()
+    return means.gather(-1, component) + temperature * noise * scale
+
+
+def mean_size(mixture: Mixture, temperature: float) -> Tensor:
+    """E|x| (...) of samples x as `drawn_from` draws them at a temperature above 0.
+
+    |m| + 2 s log(1 + exp(-|m| / s)) for a logistic of mean m and scale s.
+    """
+    logits, means, log_scales = (part.double() for part in mixture)
+    scales, sizes = temperature * log_scales.exp(), means.abs()
+    sizes = sizes + 2 * scales * functional.softplus(-sizes / scales)
+    return (torch.softmax(logits / temperature, -1) * sizes).sum(-1)
+
+
+def logistic_noise(uniforms: Tensor) -> Tensor:
+    """log(u) - log(1 - u) of uniforms (...) in [0, 1): from the standard logistic distribution."""
+    u = above_zero(uniforms)
+    return u.log() - (-u).log1p()
+
+
+WORK = "4 * K * LANES"
+"""The length of `Mixtures.work`."""
+
+
+class Units(NamedTuple):
+    """What offsets and scales are measured in."""
+
+    unit: Vector
+    """The size of the prediction's errors."""
+    log_unit: Vector
+    floor: Vector
+    """The smallest scale."""
+
+
+class Grid(NamedTuple):
+    """Levels that are equally far apart."""
+
+    step: Vector
+    """Between levels, in the mixture's units."""
+    log_step: Vector
+    highest: Vector
+    """The highest level, raw."""
+
+
+class Coarse(NamedTuple):
+    """A coarser grid that samples may keep to, and what it costs that they may not."""
+
+    grid: Grid
+    holds: Any
+    """Whether there is one and the sample is on it, as bits."""
+    cost: Vector
+    """-log of its weight."""
+    fine_cost: Vector
+    """-log of the weight of all levels."""
+
+
+@dataclass(frozen=True)
+class Mixtures:
+    """The parameters of as many samples as there are lanes: logits, offsets, log scales."""
+
+    e: Emitter
+    outputs: Any
+    """The address of a layer's outputs (count, 3 K), which the nats' slopes overwrite."""
+    bias: Any
+    """The address of the layer's bias (3 K,)."""
+    components: Any
+    count: Any
+    """Of the samples; what other lanes hold is not written."""
+    work: Any
+    """The address of scratch space, for four vectors per component."""
+
+    def nats(
+        self, error: Vector, raw: Vector, units: Units, grid: Grid, coarse: Coarse | None = None
+    ) -> Vector:
+        """The nats of the samples' levels; see `mixed`.
+
+        `error` is the sample less the prediction that the offsets start from, `raw` the sample.
+        With energy_k = -log p_k, they are logsumexp(logit) - logsumexp(logit - energy), but for the
+        uniform share.
+        """
+        e, K, peaks = self.e, self.components, [self.e.constant(-math.inf)] * 2
+        with e.carrying(0, K, 1, peaks) as (k, inside):
+            logit, offset, log_scale = (self._parameter(row, k) for row in range(3))
+            energy, *slopes = _energy(offset, log_scale, error, raw, units, grid, coarse)
+            self._keep(k, logit, logit - energy, *slopes)
+            for n, exponent in enumerate((logit, logit - energy)):
+                inside[n] = Vector(e, inside[n]).maximum(exponent).value
+        before, after = (Vector(e, peak) for peak in peaks)
+        some = self._kept(0)[1] * -1.0
+        sums = [e.zero(), e.zero()]
+        with e.carrying(0, K, 1, sums) as (k, inside):
+            logit, exponent, *slopes = self._kept(k)
+            weights = (logit - before).exp(), (exponent - after).exp()
+            self._keep(k, *weights, *slopes)
+            for n, weight in enumerate(weights):
+                inside[n] = (Vector(e, inside[n]) + weight).value
+        total_before, total_after = (Vector(e, value) for value in sums)
+        nats = before - after + (total_before / total_after).log()
+        # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
+        nats = nats.replaced(after, "==", -math.inf, some)
+        nats, share = _with_uniform(nats)
+        with e.loop(0, K) as k:
+            weight_before, weight_after, *slopes = self._kept(k)
+            weight_after = weight_after / total_after * share
+            put = weight_before / total_before * share - weight_after
+            for row, slope in enumerate((put, *(slope * weight_after for slope in slopes))):
+                place = e.offset(self.outputs, e.mul(K, row), k)
+                e.scatter(slope.value, place, e.mul(K, 3), self.count)
+        return nats
+
+    def _parameter(self, row: int, k: Any) -> Vector:
+        e, column = self.e, self.e.add(self.e.mul(self.components, row), k)
+        output = e.gather(e.offset(self.outputs, column), e.mul(self.components, 3), self.count)
+        return Vector(e, output) + Vector(e, e.broadcast(e.offset(self.bias, column)))
+
+    def _keep(self, k: Any, *vectors: Vector) -> None:
+        for n, vector in enumerate(vectors):
+            self.e.store(vector.value, self._place(k, n))
+
+    def _kept(self, k: Any) -> list[Vector]:
+        return [Vector(self.e, self.e.load(self._place(k, n))) for n in range(4)]
+
+    def _place(self, k: Any, n: int) -> Any:
+        return self.e.offset(self.work, self.e.mul(k, 4 * self.e.lanes), n * self.e.lanes)
+
+
+def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
+    """The nats of mixtures that leave a share to all levels alike, and what slopes shrink to."""
+    e = nats.to
+    nats, most = nats + -math.log1p(-UNIFORM), -math.log(UNIFORM / LEVELS)
+    # Elsewhere the uniform distribution is below the last digit, and the mixture has all slope.
+    counts = most - (e.precision.mantissa + 2) * math.log(2)
+    soft, share = (nats * -1.0 + most).softplus()
+    whole = Vector(e, e.constant(1.0))
+    found = nats.where(">", counts, soft * -1.0 + most)
+    return found, whole.replaced(nats, ">", counts, share)
+
+
+def _energy(
+    offset: Vector,
+    log_scale: Vector,
+    error: Vector,
+    raw: Vector,
+    units: Units,
+    grid: Grid,
+    coarse: Coarse | None,
+) -> tuple[Vector, Vector, Vector]:
+    """-log of a component's probability of the samples' levels, and its slopes."""
+    unit, log_unit, floor = units
+    log_scale = log_scale + log_unit
+    scale = log_scale.exp()
+    log_total, inverse = log_and_inverse(scale, log_scale, floor)
+    scaled = (error - unit * offset) * inverse
+    nats = _level(grid, raw, scaled, inverse, log_total)
+    if coarse is not None:
+        nats = _with_coarse(nats, coarse, raw, scaled, inverse, log_total)
+    total, by_error, by_scale = nats
+    return total, by_error * inverse * unit, by_scale * (scale * inverse)
+
+
+def _with_coarse(
+    nats: tuple[Vector, Vector, Vector], coarse: Coarse, *level: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """The nats of a level and their slopes, where it may also be one of a coarser grid."""
+    e = coarse.cost.to
+    fine = nats[0] + coarse.fine_cost, *nats[1:]
+    found = [part.value for part in fine]
+    with e.when(any_of(e, coarse.holds), found) as inside:
+        other = _level(coarse.grid, *level)
+        gain, share = (fine[0] - other[0] - coarse.cost).softplus()
+        both = (
+            fine[0] - gain,
+            *(a + (b - a) * share for a, b in zip(fine[1:], other[1:], strict=True)),
+        )
+        inside[:] = [
+            e.builder.select(coarse.holds, new.value, old)
+            for new, old in zip(both, inside, strict=True)
+        ]
+    return Vector(e, found[0]), Vector(e, found[1]), Vector(e, found[2])
+
+
+def any_of(e: Emitter, bits: Any) -> Any:
+    """Whether any lane's bit is set."""
+    together = ir.IntType(e.lanes)
+    return e.builder.icmp_unsigned("!=", e.builder.bitcast(bits, together), together(0))
+
+
+def _level(
+    grid: Grid, raw: Vector, error: Vector, inverse: Vector, log_scale: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """-log P of a level, less its slopes with respect to the mean and the log of the scale.
+
+    The `error` is in units of the scale, `inverse` is one over the scale.
+    """
+    above_highest = raw - grid.highest
+
+    def but_highest(value: Vector) -> Vector:
+        """`value`, or 0 at the highest level."""
+        return value.replaced(above_highest, ">=", 0.0, 0.0)
+
+    def but_lowest(value: Vector) -> Vector:
+        """`value`, or 0 at the lowest level."""
+        return value.replaced(raw, "<=", LOWEST * LEVEL_STEP, 0.0)
+
+    half = grid.step * 0.5 * inverse
+    below, below_slope = map(but_highest, ((error + half) * -1.0).softplus())  # -log s(b)
+    above, above_slope = map(but_lowest, (error - half).softplus())  # -log s(-a)
+    width = grid.step * inverse
+    power, rest = (width * -1.0).exp_parts()
+    less_one = power * rest + (power - 1.0)  # exp(-w) - 1, exact near zero
+    ratio = less_one * -1.0 / width
+    within = but_highest(but_lowest(grid.log_step - log_scale + ratio.log()))
+    within_slope = but_highest(but_lowest((less_one + 1.0) / ratio))
+    by_scale = (
+        error * (below_slope - above_slope) + half * (below_slope + above_slope) + within_slope
+    )
+    return below + above - within, below_slope - above_slope, by_scale
+
+
+def sample_nats(output: SampleBlocksOutput, h: Tensor, samples: Tensor) -> Tensor:
+    """h (..., H), raw samples (...) -> nats (...).
+
+    See `SampleLogisticOutput` for what the last numbers of a row of h are.
+    """
+    weight, bias = output.linear.parameters()
+    samples = samples.reshape(-1).contiguous()
+    return linear_nats(
+        _SCORE, h, weight, bias, K=output.components, samples=samples,
+        floor=weight.new_tensor([output.floor]), work=NEW, threads=threads_for(len(samples)),
+    )  # fmt: skip
+
+
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
+    H, N, K = f["H"], f["N"], f["K"]
+    floor = Vector(e, e.broadcast(f["floor"]))
+    step, log_step, highest = (
+        Vector(e, e.constant(value))
+        for value in (LEVEL_STEP, math.log(LEVEL_STEP), HIGHEST * LEVEL_STEP)
+    )
+    grid = Grid(step, log_step, highest)
+    with e.loop(0, rows, e.lanes) as done:
+        r, count = e.add(start, done), e.builder.sub(rows, done)
+        mixtures = Mixtures(
+            e, e.offset(f["slope"], e.mul(r, N)), f["bias"], K, count,
+            e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))),
+        )  # fmt: skip
+        end, lanes = e.offset(f["h"], e.mul(e.add(r, 1), H)), e.first_lanes(count)
+        certainty, spacing, anchor, level = (
+            Vector(e, e.gather(e.offset(end, i), H, count)) for i in (-4, -3, -2, -1)
+        )
+        raw = Vector(e, e.load(e.offset(f["samples"], r), lanes))
+        coarse = _coarse(e, certainty, spacing, raw)
+        nats = mixtures.nats(raw - anchor, raw, Units(level, level.log(), floor), grid, coarse)
+        e.store(nats.value, e.offset(f["nats"], r), lanes)
+
+
+def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coarse:
+    """See `fine_share`; without a grid nothing is computed."""
+    b = e.builder
+    exists = b.fcmp_ordered(">", spacing.value, e.constant(LEVEL_STEP))
+    none = [e.zero(), e.zero(), e.zero(), ir.Constant(exists.type, None)]
+    with e.when(any_of(e, exists), none) as found:
+        fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE)
+        fine = fine.replaced(spacing, "<=", LEVEL_STEP, 1.0)
+        nearest = Vector(e, e.rounded((raw / spacing).value)) * spacing
+        holds = b.and_(exists, b.fcmp_ordered("==", nearest.value, raw.value))
+        logs = spacing.log(), (1.0 - fine).log() * -1.0, fine.log() * -1.0
+        found[:] = *(value.value for value in logs), holds
+    log_spacing, cost, fine_cost, holds = none
+    grid = Grid(spacing, Vector(e, log_spacing), 1.0 - spacing)
+    return Coarse(grid, holds, Vector(e, cost), Vector(e, fine_cost))
+
+
+_SCORE = likelihood(
+    "sample_logistic",
+    ("K",),
+    (Array("samples", ("rows",)), Array("floor", ("1",)), per_thread("work", WORK)),
+    _write_score,
+)
+_DRAW = draw_signature(
+    "sample_logistic_draw",
+    (),
+    (
+        packed("weight", "H", "3 * K"),
+        Array("bias", ("3 * K",)),
+        Array("outputs", ("3 * K",)),
+    ),
+)
+
+
+def sample_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw:
+    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
+    fields: dict[str, int | Tensor | Slot] = {
+        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
+        "outputs": setting.arena.take(3 * output.components),
+    }  # fmt: skip
+    return AudioDraw(output, setting, _DRAW, fields, _write_draw, setting.temperature == 0)
+
+
+def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
+    e, f = frame.e, frame.field
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["outputs"], e.mul(f["K"], 3))
+    certainty, spacing, anchor, level = (
+        frame.broadcast("h", e.add(f["H"], i)) for i in (-4, -3, -2, -1)
+    )
+    choice = frame.choice(1)  # by which the sample is drawn from single levels, or from the grid
+    fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE) - choice
+    spacing = spacing.replaced(fine, ">", 0.0, LEVEL_STEP).where("<", LEVEL_STEP, LEVEL_STEP)
+    factor = Vector(e, e.constant(1.0))
+    if not at_zero:
+        usual, tempered = (
+            _mean_size(frame, level, at) for at in (factor, frame.constant("temperature"))
+        )
+        factor = usual / tempered
+    component, K = frame.choose("outputs", 0), f["K"]
+    offset, log_scale = (
+        frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
+    )
+    scale, one = log_scale.exp() * level + frame.constant("floor"), e.first_lanes(e.int(1))
+    deviation = (offset * level + scale * frame.noise(0, one)) * factor
+    frame.put(0, anchor + deviation, one, spacing)
+
+
+def _mean_size(frame: SamplesWriter, level: Vector, temperature: Vector) -> Vector:
+    """See `mean_size`; in all lanes."""
+    e, K = frame.e, frame.field["K"]
+    top = frame.highest("outputs")
+    sums = [e.zero(), e.zero()]
+    with e.carrying(0, K, e.lanes, sums) as (k, inside):
+        lanes = e.first_lanes(e.builder.sub(K, k))
+        logit, offset, log_scale = (
+            frame.load("outputs", e.add(e.mul(K, row), k), lanes) for row in range(3)
+        )
+        scale = (log_scale.exp() * level + frame.constant("floor")) * temperature
+        mean = offset * level
+        size = mean.maximum(mean * -1.0)
+        size = size + scale * 2.0 * (size * -1.0 / scale).softplus()[0]
+        weight = ((logit - top) / temperature).exp().masked(lanes)
+        for n, term in enumerate((weight, weight * size)):
+            inside[n] = (Vector(e, inside[n]) + term).value
+    total, weighted = (Vector(e, value).over_lanes(Vector.__add__) for value in sums)
+    return weighted / total

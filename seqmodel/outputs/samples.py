@@ -1,0 +1,225 @@
+"""Shared by outputs over samples: levels, the choice of a component, start, figures.
+
+Raw samples are in [-1, 1); 16-bit ones are integer multiples of `LEVEL_STEP`, their levels.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqmodel.config import Config
+from seqmodel.data.dataset import Split
+from seqmodel.errors import UsageError
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.ends import EndingOutput, log_odds
+from seqmodel.outputs.protocol import Drawn, Figures, Loss, Output, Sums, labelled
+
+LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
+LEVEL_STEP = 1 / 32768
+UNIFORM = 2.0**-40
+"""The share of every level alike in a distribution over levels."""
+LEAST_FINE = 2.0**-20
+"""The least weight of single levels beside a coarser grid."""
+LABELS = {"nats_per_sample": "nats per sample", "bits_per_sample": "bits per sample"}
+# An output finds its start from at least this many frames, if there are as many, taken evenly from
+# all pieces.
+_FRAMES = 20_000
+
+
+class SampleBlocksOutput(Output):
+    """An output over blocks of F raw samples in [-1, 1), given the C samples before them.
+
+    It computes with z = (x - mean) / deviation, the mean and deviation of the training samples.
+
+    Attributes:
+        floor: the smallest scale of a component, standardised.
+        linear: the layer that reads h.
+        ending: the layer that gives the logit of the end from h, if any.
+    """
+
+    frame_type = np.float32
+    floor: float
+    linear: nn.Linear
+
+    def __init__(
+        self,
+        hidden_size: int,
+        frame_size: int,
+        components: int,
+        *,
+        mean: float,
+        deviation: float,
+        context: int,
+    ) -> None:
+        """`components` is the number of the mixture's components, `context` is C."""
+        super().__init__()
+        self.frame_size, self.components, self.context = frame_size, components, context
+        self.mean, self.deviation = mean, deviation
+        self.ending: nn.Linear | None = None
+        self.make_layers(hidden_size)
+
+    @abstractmethod
+    def make_layers(self, hidden_size: int) -> None:
+        """Set `floor`, `uniforms_per_frame`, `linear` and whatever else reads h (..., H)."""
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        """See `Output.build`."""
+        if config.end:
+            raise UsageError(f"--end for audio is for --model sample-wise, not {config.model}")
+        return cls(
+            h_size,
+            frame.frame_size,
+            config.components,
+            mean=frame.mean,
+            deviation=frame.deviation,
+            context=frame.context,
+        )
+
+    @abstractmethod
+    def forward(self, h: Tensor) -> Tensor:
+        """The parameters of the frame's distribution, from h (..., H)."""
+
+    @abstractmethod
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """A frame's uniforms: those that choose components, and noise (..., F) from the others."""
+
+    @abstractmethod
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), from `forward(h)`."""
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`; sound has no end."""
+        frame = self.draw(self(h), past, uniforms, temperature)
+        return Drawn(frame, torch.zeros(len(frame), dtype=torch.bool, device=frame.device))
+
+    def standardised(self, samples: Tensor) -> Tensor:
+        """z of raw samples."""
+        return (samples - self.mean) / self.deviation
+
+
+def windows(train: Split, context: int) -> NDArray[np.float32]:
+    """Raw frames, each preceded by `context` samples: (N, context + frame_size).
+
+    All of them if fewer than 40,000, else 20,000 to 30,000, evenly from all pieces.
+    """
+    frame_size = train.frame.frame_size
+    stride = max(1, train.frames // _FRAMES)
+    found, skip = [], 0
+    for piece in train:
+        line = np.concatenate([np.zeros(context, np.float32), piece.ravel()])
+        all_windows = sliding_window_view(line, context + frame_size)[::frame_size]
+        found.append(all_windows[skip::stride].copy())
+        skip = (skip - len(all_windows)) % stride
+    return np.concatenate(found)
+
+
+def nearest_level(samples: Tensor, spacing: float | Tensor = LEVEL_STEP) -> Tensor:
+    """Raw samples rounded to the nearest multiple of `spacing` in [-1, 1)."""
+    nearest = ((samples / spacing).round() * spacing).clamp(min=LOWEST * LEVEL_STEP)
+    return torch.where(nearest >= 1, 1 - spacing, nearest)
+
+
+def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
+    """Choose components (...) by their logits (..., K), divided by `temperature`.
+
+    The first whose cumulative weight exceeds the uniform (...) is chosen; at temperature 0 the
+    likeliest.
+    """
+    if temperature == 0:
+        return logits.argmax(-1)
+    cumulative = torch.softmax(logits / temperature, -1).cumsum(-1)
+    cumulative = cumulative / cumulative[..., -1:]  # rounding may have left the last below 1
+    return (cumulative <= uniforms.unsqueeze(-1)).sum(-1)
+
+
+def above_zero(uniforms: Tensor) -> Tensor:
+    """The uniforms, 0 replaced by 2^-54, half the smallest positive one, for finite noise."""
+    return uniforms.clamp(min=2.0**-54)
+
+
+class LevelFigures(Figures):
+    """Nats and bits per sample, of the probabilities of levels: they follow from the nats."""
+
+    def __init__(self, frame_size: int) -> None:
+        self._frame_size = frame_size
+
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        per_sample = nats / (frames * self._frame_size)
+        return {"nats_per_sample": per_sample, "bits_per_sample": per_sample / math.log(2)}
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`."""
+        remark = "  of 16-bit levels, so figures compare whatever the scaling"
+        return [*labelled(figures, LABELS), remark]
+
+
+class SampleWiseOutput(SampleBlocksOutput, EndingOutput):
+    """An output over samples one at a time, each from its own row of h.
+
+    A frame is of S samples, and the rows of a frame follow each other. Pieces end with a frame: the
+    row of its last sample says whether.
+    """
+
+    def __init__(self, h_size: int, frame_size: int, components: int, *, end: bool = False) -> None:
+        """`h_size` is the size of a row, `frame_size` is S."""
+        self.steps, self.end = frame_size, end
+        super().__init__(h_size, 1, components, mean=0.0, deviation=1.0, context=1)
+        self.uniforms_per_frame += end
+        if end:
+            self.ending = nn.Linear(h_size, 1)
+            with torch.no_grad():
+                self.ending.weight.mul_(0.1)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the share in train of frames that are a piece's last."""
+        if self.ending is not None:
+            with torch.no_grad():
+                self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
+
+    def loss(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
+    ) -> Loss:
+        """See `Output.loss`."""
+        nats = super().loss(h, frames, past, weights, lengths).total
+        return self.with_ends(nats, h, weights, lengths)
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """See `EndingOutput.end_score`: h (T S, B, H)."""
+        logits = self.end_logits(h[self.steps - 1 :: self.steps])
+        return functional.binary_cross_entropy_with_logits(logits, last, reduction="none")
+
+    def end_logits(self, h: Tensor) -> Tensor:
+        """The logits (...) of the end, from rows of h (..., H)."""
+        assert self.ending is not None
+        logits: Tensor = self.ending(h)
+        return logits.squeeze(-1)
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`.
+
+        Whether the piece ends follows from the last of the uniforms, whatever the temperature.
+        """
+        drawn = super().draw_frame(h, past, uniforms, temperature)
+        if not self.end:
+            return drawn
+        return Drawn(drawn.frame, uniforms[:, -1] < torch.sigmoid(self.end_logits(h)))
+
+    def of_steps(self, frames: Tensor) -> Tensor:
+        """The samples (T S, B) of frames (T, B, S), one for each row of h."""
+        return frames.transpose(1, 2).flatten(0, 1)
+
+    def of_frames(self, nats: Tensor) -> Tensor:
+        """The nats of frames (T, B) from those of their samples (T S, B)."""
+        return nats.view(len(nats) // self.steps, self.steps, nats.shape[1]).sum(1)

@@ -1,1 +1,0 @@
-"""What outputs over blocks of audio samples share."""

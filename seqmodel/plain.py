@@ -1,0 +1,186 @@
+"""Untrusted text: strict JSON, its values checked field by field, and flat YAML of settings.
+
+YAML of keys and scalars is all that settings need. Only the nodes of a text are composed;
+what is nested or tagged is rejected before it could cost anything. Values that look like dates stay
+strings, since no setting is a date.
+"""
+
+import json
+import math
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import yaml
+
+LARGEST = 2**53
+"""Every JSON parser reads integers up to this exactly."""
+LONGEST = 4096
+"""Maximum number of characters in a value: no path is longer."""
+KINDS = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str")}
+"""Types of a value in YAML; unless it is quoted, what it looks like decides."""
+
+
+def parse(text: str | bytes, *, constants: bool = False) -> Any:
+    """The value of a JSON text, with nan and inf only if `constants` are allowed.
+
+    ValueError, in one line, if it is not valid JSON.
+    """
+    try:
+        return json.loads(text, parse_constant=float if constants else _refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not valid JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is out of range")
+    return number
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of a JSON object, with a getter for each type of value.
+
+    ValueError, in one line, names a field that is missing, of the wrong type or out of range.
+    """
+
+    values: Mapping[str, Any]
+    name: str = ""
+    """The path to the object, such as "splits.train"; empty for the top level."""
+
+    @classmethod
+    def of(cls, value: Any, name: str = "") -> Self:
+        """The fields of `value`, if it is an object."""
+        if not isinstance(value, dict):
+            raise ValueError(f"{name or 'it'} must be an object, not {_shown(value)}")
+        return cls(value, name)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def fields(self, key: str) -> "Fields":
+        """An object."""
+        return Fields.of(self._get(key), self._path(key))
+
+    def objects(self, key: str) -> Iterator["Fields"]:
+        """A list of objects."""
+        for k, value in enumerate(self._checked(key, "a list", lambda v: isinstance(v, list))):
+            yield Fields.of(value, f"{self._path(key)}[{k}]")
+
+    def text(self, key: str) -> str:
+        """A string."""
+        return str(self._checked(key, "text", lambda v: isinstance(v, str)))
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        return bool(self._checked(key, "true or false", lambda v: isinstance(v, bool)))
+
+    def whole(self, key: str, least: int = 0, most: int = LARGEST) -> int:
+        """A whole number from `least` to `most`."""
+        be = f"a whole number from {least} to {most}"
+        return int(self._checked(key, be, lambda v: type(v) is int and least <= v <= most))
+
+    def number(self, key: str) -> float:
+        """A number, whole or not."""
+        return float(self._checked(key, "a number", _fits_float))
+
+    def _get(self, key: str) -> Any:
+        if key not in self.values:
+            raise ValueError(f"{self._path(key)} is missing")
+        return self.values[key]
+
+    def _checked(self, key: str, be: str, fits: Callable[[Any], bool]) -> Any:
+        found = self._get(key)
+        if not fits(found):
+            raise ValueError(f"{self._path(key)} must be {be}, not {_shown(found)}")
+        return found
+
+    def _path(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+
+def _fits_float(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) <= LARGEST)
+
+
+def _shown(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", type(None): "null"}
+    return kinds.get(type(value)) or reprlib.repr(value)
+
+
+class _Loader(yaml.SafeLoader):
+    """Resolves a value to one of `KINDS`, by default to a string."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in KINDS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def mapping(text: bytes) -> dict[str, Any]:
+    """The keys and values of a YAML text, in its order; none if it is empty.
+
+    ValueError, in one line, says what is wrong and where.
+    """
+    root = _composed(text)
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise ValueError("must hold keys and values, such as `unit: lstm`")
+    values: dict[str, Any] = {}
+    for key, node in root.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise ValueError(f"a key is not a plain word{_line(key)}")
+        if key.value in values:
+            raise ValueError(f"{key.value} is given twice{_line(key)}")
+        values[key.value] = _value(node, key.value)
+    return values
+
+
+def value(text: str) -> Any:
+    """The single value of a YAML text, None if it is empty; ValueError if it is anything else."""
+    node = _composed(text)
+    return None if node is None else _value(node, "it")
+
+
+def _composed(text: bytes | str) -> yaml.Node | None:
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except yaml.composer.ComposerError as error:
+        wrong = "holds more than one document" if error.context else error.problem
+        raise ValueError(f"{wrong}{_line(error)}") from error
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ValueError(f"not a YAML file: {problem}{_line(error)}") from error
+    except OverflowError as error:  # from "\UFFFFFFFF"
+        raise ValueError(f"not a YAML file: {error}") from error
+    return node
+
+
+def _value(node: yaml.Node, key: str) -> Any:
+    if not isinstance(node, yaml.ScalarNode):
+        raise ValueError(f"{key} must be a single value{_line(node)}")
+    if node.tag not in KINDS:
+        raise ValueError(f"{key} must be a value without a tag{_line(node)}")
+    if len(node.value) > LONGEST:
+        raise ValueError(f"{key} is longer than {LONGEST:,} characters{_line(node)}")
+    try:
+        return _Loader("").construct_object(node)
+    except ValueError:
+        raise ValueError(f"{key} is not a valid number{_line(node)}") from None
+
+
+def _line(place: Any) -> str:
+    """The position of a node or error, such as " in line 3"; empty if unknown."""
+    mark = getattr(place, "start_mark", None) or getattr(place, "problem_mark", None)
+    return "" if mark is None else f" in line {mark.line + 1}"

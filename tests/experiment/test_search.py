@@ -1,0 +1,391 @@
+"""The learning-rate search: the paper's rates and TPE, the best run kept, resuming."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.plan import finals
+from seqmodel.experiment.search import (
+    SearchSampler,
+    first_look,
+    paper_rates,
+    search,
+    train_trial,
+)
+from seqmodel.experiment.studies import ranked
+from seqmodel.runs import folder as runs
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import load_run, read_metrics
+from seqmodel.training import loop
+from seqmodel.training.loop import Listener, Pace, train_run
+from seqmodel.training.state import DivergedError, RunWriter
+from seqmodel.training.stopping import InterruptError, StopRequest
+
+
+@pytest.fixture
+def config(make_config):
+    options = {"learning_rate_draws": 3, "epochs": 2, "schedule": "constant", "unit": "gru"}
+    return make_config(**options)
+
+
+def left(folder):
+    """The checkpoints, configs and draws.jsonl of a finished search, without times."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".safetensors":
+            tensors, content = load_checkpoint(path)
+            content.get("place", {}).pop("metrics", None)
+            files[path.relative_to(folder)] = content, {k: v.tolist() for k, v in tensors.items()}
+        elif path.suffix == ".yaml" or path.name == "draws.jsonl":
+            files[path.relative_to(folder)] = path.read_text()
+    return files
+
+
+@pytest.fixture
+def finished(config, dataset, tmp_path):
+    search(config, dataset, tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def test_rates_are_the_papers():
+    rates = paper_rates(1, 2000)
+    logs = sorted(map(math.log, rates))
+    assert -12 <= logs[0] < -11.9
+    assert -6.1 < logs[-1] <= -6
+    # Kolmogorov-Smirnov against the uniform distribution, p = 0.001
+    assert max(abs((x + 12) / 6 - k / 2000) for k, x in enumerate(logs)) < 1.95 / math.sqrt(2000)
+
+
+def results(folder):
+    return [json.loads(line) for line in (folder / "draws.jsonl").read_text().splitlines()]
+
+
+def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
+    draws = [json.loads(line) for line in (finished / "draws.jsonl").read_text().splitlines()]
+    assert [draw["learning_rate"] for draw in draws] == paper_rates(config.seed, 3)
+    for draw in draws:
+        lines = read_metrics(finished / "draws" / str(draw["draw"]))
+        assert draw["valid_nats_per_frame"] == min(x["valid_nats_per_frame"] for x in lines)
+    best = min(draws, key=lambda draw: draw["valid_nats_per_frame"])
+    folder = finished / "draws" / str(best["draw"])
+    for name in (runs.BEST, runs.LAST, runs.METRICS, runs.CURVE):
+        assert (finished / name).read_bytes() == (folder / name).read_bytes()
+    assert load_run(finished).config.learning_rate == best["learning_rate"]
+    assert "learning_rate_draws: 3" in (finished / runs.CONFIG).read_text()  # what --resume reads
+
+
+def test_the_listener_is_called_for_each_draw(config, dataset, tmp_path):
+    heard = []
+    listener = Listener(draw=lambda *draw: heard.append(draw))
+    search(config, dataset, tmp_path / "run", listener=listener)
+    rates = paper_rates(config.seed, 3)
+    assert heard == [(k + 1, 3, rate, False) for k, rate in enumerate(rates)]
+
+
+@pytest.mark.parametrize("ticks", [4, 8, 9])  # 8 ticks a draw: within, at the end, after it
+def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, finished, ticks):
+    stop, seen = StopRequest(), []
+
+    def tick(_):
+        seen.append(1)
+        if len(seen) == ticks:
+            stop.signal = 2
+
+    # To resume the draw would lose the search.
+    with pytest.raises(InterruptError, match=f"--resume --run {tmp_path}/run`$"):
+        search(config, dataset, tmp_path / "run", listener=Listener(tick=tick), stop=stop)
+    assert not (tmp_path / "run" / runs.BEST).exists()
+    search(config, dataset, tmp_path / "run", resume=True)
+    assert left(tmp_path / "run") == left(finished)
+
+
+@pytest.fixture(scope="module")
+def by_tpe(make_config):
+    """Eight trials, three of them finals; the first look is after the second epoch."""
+    return make_config(tpe_trials=8, epochs=8, schedule="cosine", unit="tanh", seed=2)
+
+
+@pytest.fixture(scope="module")
+def whole_tpe(by_tpe, dataset, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tpe") / "run"
+    search(by_tpe, dataset, folder)
+    return folder
+
+
+def test_tpe_begins_with_the_given_settings(whole_tpe, by_tpe):
+    """Guards against a search that ends worse than no search."""
+    rates = [draw["learning_rate"] for draw in results(whole_tpe)]
+    assert rates[0] == by_tpe.learning_rate
+    assert len(set(rates)) == 8
+
+
+def test_a_setting_outside_the_search_range_is_not_tried(make_config):
+    config = make_config(learning_rate=0.5)
+    study = optuna.create_study()
+    study.sampler = SearchSampler(
+        "tpe", config, 1, lambda: [trial.number for trial in study.trials]
+    )
+    assert 1e-3 <= study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True) <= 3e-2
+
+
+def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
+    """Guards against rates that depend on how many trials were begun, kills included."""
+    rates = []
+    for begun, killed in ([0, 1], False), ([0, 2], True):
+        study = optuna.create_study()
+        study.sampler = SearchSampler("tpe", make_config(), 2, lambda begun=begun: begun)
+        study.tell(study.ask(), 1.0)
+        if killed:
+            study.tell(study.ask(), state=TrialState.FAIL)
+        rates.append(study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True))
+    assert rates[0] == rates[1]
+
+
+def test_the_best_third_at_the_first_look_are_trained_to_completion(whole_tpe):
+    """Guards against finals chosen by their last figure, or by what came after the look."""
+    curves = [
+        [line["valid_nats_per_frame"] for line in read_metrics(whole_tpe / "draws" / str(k))]
+        for k in range(8)
+    ]
+    kept = sorted(range(8), key=lambda k: min(curves[k][:2]))[:3]
+    for draw in results(whole_tpe):
+        k = draw["draw"]
+        assert len(curves[k]) == (8 if k in kept else 2)
+        assert draw["ended"] == ("complete" if k in kept else "stopped after epoch 2")
+        assert draw["valid_nats_per_frame"] == min(curves[k])
+
+
+def test_a_stopped_draw_is_what_it_would_be_by_then(whole_tpe, by_tpe, dataset, tmp_path):
+    """Guards against a first look that shortens the schedule of its rate."""
+    by_end = {draw["ended"]: draw for draw in results(whole_tpe)}
+    assert len(by_end) == 2
+    for draw in by_end.values():
+        config = replace(by_tpe.without_search(), learning_rate=draw["learning_rate"])
+        train_run(config, dataset, tmp_path / str(draw["draw"]))
+        whole = read_metrics(tmp_path / str(draw["draw"]))
+        lines = read_metrics(whole_tpe / "draws" / str(draw["draw"]))
+        for one, other in zip(lines, whole, strict=False):
+            assert one["valid_nats_per_frame"] == other["valid_nats_per_frame"]
+
+
+def test_a_replayed_first_look_ends_where_it_did(whole_tpe, by_tpe, dataset, tmp_path):
+    """Guards against a resumed search that counts what its finals have learned since."""
+    kept = next(draw for draw in results(whole_tpe) if draw["ended"] == "complete")
+    place = tmp_path / "draw"
+    shutil.copytree(whole_tpe / "draws" / str(kept["draw"]), place)
+    config = replace(by_tpe.without_search(), learning_rate=kept["learning_rate"])
+    trial = optuna.create_study().ask()
+    best = train_trial(trial, config, dataset, place, look=2, resume=True)
+    lines = read_metrics(place)
+    assert best == min(line["valid_nats_per_frame"] for line in lines[:2])
+    assert len(lines) == 8
+    figures = {line["epoch"]: line["valid_nats_per_frame"] for line in lines[:2]}
+    assert trial.study.get_trials()[0].intermediate_values == figures
+    assert trial.user_attrs == {"ended": "stopped after epoch 2", "metrics": lines[:2]}
+
+
+def test_a_third_is_rounded_and_never_nothing():
+    assert [finals("tpe", count) for count in (1, 2, 3, 5, 8, 10)] == [1, 1, 1, 2, 3, 3]
+    assert finals("paper", 10) == finals("none", 1) == 0
+
+
+@pytest.mark.parametrize(("epochs", "look"), [(4, 2), (1, 1)])
+def test_the_time_left_is_that_until_the_first_look(
+    config, dataset, tmp_path, monkeypatch, epochs, look
+):
+    """At a second per frame. Guards against a bar that promises all epochs."""
+    monkeypatch.setattr(Pace, "seconds_left", lambda self, frames, valid_frames: float(frames))
+    ticks = []
+    listener, config = Listener(tick=ticks.append), replace(config, epochs=epochs)
+    trial = optuna.create_study().ask()
+    train_trial(trial, config, dataset, tmp_path / "run", look=look, listener=listener)
+    ticks = [tick for tick in ticks if tick.nats_per_frame is not None]
+    expected = [(look - tick.epoch + 1) * tick.total - tick.done for tick in ticks]
+    assert [tick.seconds_left for tick in ticks] == pytest.approx(expected)
+    assert expected[0] > expected[-1] == 0
+
+
+def test_the_first_look_is_early_but_not_too_early(config):
+    looks = [first_look(replace(config, epochs=n)) for n in (1, 4, 11, 500)]
+    assert looks == [1, 1, 2, 20]
+
+
+def test_trials_are_ranked_by_their_best_figure_and_equals_by_number():
+    """Guards against a run that diverged at once among the finals."""
+    trials = {k: optuna.create_trial(value=value) for k, value in enumerate([3.0, 2.0, 3.0, 1.0])}
+    trials[4] = optuna.create_trial(state=TrialState.PRUNED)
+    assert ranked(trials) == [3, 1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("draw", "epoch", "method"),
+    [
+        (3, 2, "save"),
+        (3, 2, "metrics"),
+        ("final", 5, "save"),
+        ("final", 8, "curve"),
+    ],
+)
+def test_a_tpe_search_resumes_after_a_kill(
+    by_tpe, dataset, tmp_path, whole_tpe, monkeypatch, draw, epoch, method
+):
+    """Killed around a first look, before one, and in the finals.
+
+    Between the checkpoint and the metrics line, an epoch has not been reported to anyone. What the
+    finals have beyond the first look must not count when the draws are replayed.
+    """
+    kept = [d["draw"] for d in results(whole_tpe) if d["ended"] == "complete"]
+    place = tmp_path / "run" / "draws" / str(kept[1] if draw == "final" else draw)
+    saves = method == "save"
+    killer = loop.Trainer if saves else RunWriter
+    original = getattr(killer, method)
+
+    def killed(of, *metrics):
+        epochs = of.state.progress.epoch if saves else len(*metrics)
+        if of.folder == place and epochs == epoch:
+            raise KeyboardInterrupt
+        original(of, *metrics)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(killer, method, killed)
+        with pytest.raises(KeyboardInterrupt):
+            search(by_tpe, dataset, tmp_path / "run")
+    search(by_tpe, dataset, tmp_path / "run", resume=True)
+    assert left(tmp_path / "run") == left(whole_tpe)
+    assert (place / runs.CURVE).is_file()
+
+
+def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
+    before = left(finished)
+    ticks = []
+    listener = Listener(tick=ticks.append)
+    search(config, dataset, finished, listener=listener, resume=True)
+    assert left(finished) == before
+    assert not ticks
+    search(config, dataset, finished, listener=listener)  # not resumed: trained anew
+    assert left(finished) == before
+    assert ticks
+
+
+def test_every_draw_starts_from_the_weights_of_init_from(
+    make_config, dataset, tmp_path, run_folder
+):
+    """Also a draw that begins only after the search was stopped and resumed."""
+    start = load_run(run_folder)
+    config = make_config(
+        end=True, hidden=7, learning_rate_draws=2, epochs=1, seed=start.config.seed + 1
+    )
+    search(config, dataset, tmp_path / "whole", init_from=start)
+    for k in range(2):
+        (line,) = read_metrics(tmp_path / "whole" / "draws" / str(k))
+        best = read_metrics(run_folder)[start.epoch - 1]["valid_nats_per_frame"]
+        assert line["valid_nats_per_frame"] == pytest.approx(best, rel=0.05)
+    stop = StopRequest()
+    stop.signal = 2  # at the first update of the first draw
+    with pytest.raises(InterruptError):
+        search(config, dataset, tmp_path / "run", stop=stop, init_from=start)
+    search(config, dataset, tmp_path / "run", resume=True)
+    assert left(tmp_path / "run") == left(tmp_path / "whole")
+
+
+def diverging(monkeypatch, rates):
+    """Make training at one of `rates` diverge at its first update."""
+    update = loop.Trainer._update
+
+    def diverge(trainer, *arguments):
+        if trainer.config.learning_rate in rates:
+            raise DivergedError("the loss is no number")
+        return update(trainer, *arguments)
+
+    monkeypatch.setattr(loop.Trainer, "_update", diverge)
+
+
+def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_path, monkeypatch):
+    """Guards against losing hours of other draws to a rate that is too high."""
+    rates = paper_rates(config.seed, 3)
+    diverging(monkeypatch, rates[:1])
+    search(config, dataset, tmp_path / "run")
+    lines = (tmp_path / "run" / "draws.jsonl").read_text().splitlines()
+    figures = [json.loads(line)["valid_nats_per_frame"] for line in lines]
+    assert figures[0] is None
+    assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
+
+
+def test_a_search_in_which_all_rates_diverge_is_an_error(config, dataset, tmp_path, monkeypatch):
+    diverging(monkeypatch, paper_rates(config.seed, 3))
+    with pytest.raises(SeqmodelError, match="every learning rate diverged"):
+        search(config, dataset, tmp_path / "run")
+
+
+def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
+    config, dataset, tmp_path, monkeypatch
+):
+    """Its best epoch may be the best of all; it used to be dropped with the rest of the draw."""
+    config = replace(config, seed=2)
+    rates = paper_rates(config.seed, 3)
+    best = max(rates)  # the best after one epoch, as all rates are low
+    rate_at = loop.learning_rate_at
+    monkeypatch.setattr(
+        loop,
+        "learning_rate_at",
+        lambda c, done: math.inf if c.learning_rate == best and done >= 0.5 else rate_at(c, done),
+    )
+    search(config, dataset, tmp_path / "run")
+    draws = results(tmp_path / "run")
+    lines = [read_metrics(tmp_path / "run" / "draws" / str(draw["draw"])) for draw in draws]
+    winner = rates.index(best)
+    assert [len(line) for line in lines] == [1 if k == winner else 2 for k in range(3)]
+    assert draws[winner]["valid_nats_per_frame"] == lines[winner][0]["valid_nats_per_frame"]
+    assert min(draws, key=lambda draw: draw["valid_nats_per_frame"])["draw"] == winner
+    kept = load_run(tmp_path / "run")
+    assert (kept.config.learning_rate, kept.epoch) == (best, 1)
+    assert (tmp_path / "run" / runs.CURVE).is_file()
+
+
+def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
+    """nan is neither less nor greater than anything: min() keeps it if it comes first."""
+    rates, figure = paper_rates(config.seed, 3), loop.likelihood
+
+    def nan_first(model, split, **options):
+        scores = figure(model, split, **options)
+        spoilt = (tmp_path / "run" / "draws" / "1").exists()
+        return scores if spoilt else replace(scores, nats_per_frame=math.nan)
+
+    monkeypatch.setattr(loop, "likelihood", nan_first)
+    search(config, dataset, tmp_path / "run")
+    draws = results(tmp_path / "run")
+    assert draws[0]["valid_nats_per_frame"] is None
+    assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
+    lines = read_metrics(tmp_path / "run")
+    assert all(math.isfinite(line["valid_nats_per_frame"]) for line in lines)
+
+
+def test_a_draw_whose_rate_the_search_would_not_choose_is_named(by_tpe, dataset, tmp_path):
+    """Guards against advice to restore a setting that nobody changed, after an update."""
+    stop = StopRequest()
+    stop.signal = 2
+    with pytest.raises(InterruptError):
+        search(by_tpe, dataset, tmp_path / "run", stop=stop)
+    config = tmp_path / "run" / "draws" / "0" / runs.CONFIG
+    text = config.read_text()
+    config.write_text(text.replace(f"learning_rate: {by_tpe.learning_rate}", "learning_rate: 0.5"))
+    assert config.read_text() != text
+    with pytest.raises(SeqmodelError, match=r"draws/0 has a learning rate of 0\.5, where the"):
+        search(by_tpe, dataset, tmp_path / "run", resume=True)
+
+
+def test_a_search_whose_config_was_edited_is_not_resumed(config, dataset, tmp_path):
+    """With other settings the draws so far would belong to neither."""
+    stop = StopRequest()
+    stop.signal = 2
+    with pytest.raises(InterruptError):
+        search(config, dataset, tmp_path / "run", stop=stop)
+    for change in ({"seed": 9}, {"hidden": 6}):
+        with pytest.raises(SeqmodelError, match="was trained with "):
+            search(replace(config, **change), dataset, tmp_path / "run", resume=True)
