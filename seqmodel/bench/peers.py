@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 from seqmodel.model.encoder import Past
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.outputs.note_unit.inputs import notes_below
-from seqmodel.outputs.note_unit.specification import note_inputs
-from seqmodel.outputs.notes.below import below_size
+from seqmodel.outputs.note_unit import note_inputs, notes_below
+from seqmodel.outputs.notes_tied import below_size
 from seqmodel.units import UnitSpec
 
 

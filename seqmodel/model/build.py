@@ -128,7 +128,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         activation=config.activation,
         bias=config.bias,
     )
-    h_size = config.hidden + encoder.beside_size
+    h_size = config.hidden + encoder.skip_size
     return SequenceModel(encoder, unit, output.build(config, frame, h_size), config.dropout)
 
 

@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
 
     x: Tensor
     """(B R, I), by the unit."""
-    beside: Tensor | None = None
+    skip: Tensor | None = None
     """(B R, E), by the output alongside each row of h."""
 
 
@@ -39,7 +39,7 @@ class Encoded(NamedTuple):
 
     inputs: Tensor
     """(T S, B R, I): what the unit reads before each step."""
-    beside: Tensor | None
+    skip: Tensor | None
     """(T S, B R, E): what the output reads alongside h, if anything."""
     frames: Tensor
     """(T, B, F), in the model's type."""
@@ -57,11 +57,11 @@ class Encoder(ABC):
 
     Attributes:
         input_size: I, the size of a unit row's input.
-        beside_size: E, the number of values that the output reads alongside each row of h.
+        skip_size: E, the number of values that the output reads alongside each row of h.
         rows: R, the number of unit rows for each piece.
         steps: S, the number of unit steps for each frame; `inputs` and `append` are for one step,
             which predicts F / S numbers.
-        end_odds: what the last number beside h is to be multiplied by to give log odds that the
+        end_odds: what the last of the E numbers is to be multiplied by to give log odds that the
             piece ends; 0 if it is something else.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
         free_frames: how many frames, drawn freely, to `correct` by after each epoch; None if there
@@ -69,7 +69,7 @@ class Encoder(ABC):
     """
 
     input_size: int
-    beside_size: int = 0
+    skip_size: int = 0
     end_odds: float = 0.0
     rows: int = 1
     steps: int = 1

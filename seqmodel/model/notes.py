@@ -1,19 +1,30 @@
 """The inputs of the tied model's unit: the past as seen from each note."""
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
+from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.code.language import clear, copy
 from seqmodel.kernels.device import for_kernels, one_thread
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
+from seqmodel.kernels.run.signature import NEW, Array, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.model.clock import ODDS_SCALE, Clock
-from seqmodel.model.echo import echo_size, memory_size
+from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past, in_line
-from seqmodel.model.note_inputs import compiled_inputs, heard_size, inputs_call
+from seqmodel.outputs.notes import OCTAVE
 
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena
+WINDOW = 2 * OCTAVE + 1
+OF_FRAME = WINDOW + OCTAVE + 1
+"""Numbers that a note reads from a frame: a window, pitch classes, and a count."""
+BUMPS = 8
+"""The number of smooth functions of absolute pitch."""
+PITCH = BUMPS + OCTAVE
+"""Numbers that encode the absolute pitch of a note: these functions, and its class."""
 
 
 class NoteEncoder(nn.Module, Encoder):
@@ -22,7 +33,7 @@ class NoteEncoder(nn.Module, Encoder):
     The inputs of note n, after Johnson (2017), "Generating polyphonic music using tied parallel
     networks": which of the notes n - 12 to n + 12 sounded in the previous frame; how many notes of
     each pitch class did, counted from n; how many in total, divided by 12; and its absolute pitch,
-    as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.notes.onsets`)
+    as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.notes`)
     also which of the notes n - 12 to n + 12 were struck. Apart from absolute pitch, transposed
     music thus gives the same inputs in shifted rows.
 
@@ -39,9 +50,11 @@ class NoteEncoder(nn.Module, Encoder):
         self.rows, self.onsets, self.echo = notes, onsets, echo
         self.clock = clock
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
-        self.beside_size = (echo_size(onsets=onsets) if echo else 0) + (clock.size if clock else 0)
-        self.input_size = heard_size(onsets=onsets) + self.beside_size
+        self.skip_size = (echo_size(onsets=onsets) if echo else 0) + (clock.size if clock else 0)
+        own = OF_FRAME + PITCH + (WINDOW if onsets else 0)
+        self.input_size = own + self.skip_size
         self._frame_size = 2 * notes if onsets else notes
+        self._memory_size = memory_size(self._frame_size) if echo else int(clock is not None)
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`."""
@@ -51,39 +64,159 @@ class NoteEncoder(nn.Module, Encoder):
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
         numbers = like.new_zeros(batch_size, self._frame_size)
-        if not (self.echo or self.clock):
+        if not self._memory_size:
             return Past(numbers)
-        size = memory_size(self._frame_size) if self.echo else 1
-        return Past(numbers, numbers.new_zeros(batch_size, size, dtype=torch.int64))
+        return Past(numbers, numbers.new_zeros(batch_size, self._memory_size, dtype=torch.int64))
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
         x, memory = self._read(before, past.memory)
-        beside = x[..., -self.beside_size :] if self.beside_size else None
-        return Encoded(x, beside, frames, before, Past(last, memory))
+        skip = x[..., -self.skip_size :] if self.skip_size else None
+        return Encoded(x, skip, frames, before, Past(last, memory))
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""
         x, _ = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Inputs(x[0], x[0, :, -self.beside_size :] if self.beside_size else None)
+        return Inputs(x[0], x[0, :, -self.skip_size :] if self.skip_size else None)
 
     def append(self, past: Past, frame: Tensor) -> Past:
         """See `Encoder`."""
         return Past(frame, self._read(past.numbers.unsqueeze(0), past.memory)[1])
 
-    def compiled(self, arena: "Arena") -> CompiledInputs:
+    def compiled(self, arena: Arena) -> CompiledInputs:
         """See `Encoder`."""
-        return inputs_call(self.rows, arena, onsets=self.onsets, echo=self.echo, clock=self.clock)
+        D, C = self.rows, self._frame_size
+        past, x = arena.take(C), arena.take(D, self.input_size)
+        memory = arena.take(1, self._memory_size, dtype=torch.int64) if self._memory_size else None
+        fields = self._fields(1, 1, memory, torch.float64) | {
+            "frames": past.reshaped(1, 1, C),
+            "x": x.reshaped(1, *x.shape),
+            "work": arena.take(1, 2 * D + 6 * OCTAVE),
+        }
+        kernel = self._kernel(ITEMSIZE)
+        step = kernel.library.address(f"{kernel.name}_alone")
+        return CompiledInputs(past, x, [Call(step, kernel.signature, ITEMSIZE, fields)], memory)
 
     def _read(self, frames: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The unit inputs (T, B D, I) after each of `frames` (T, B, C), and the new memory.
 
         Computed on the CPU, and moved to where the frames are.
         """
-        x, after = compiled_inputs(
-            for_kernels(frames), None if memory is None else memory.cpu(), self.clock,
-            onsets=self.onsets, echo=self.echo,
-        )  # fmt: skip
-        return x.to(frames), None if after is None else after.to(frames.device)
+        T, B, _ = frames.shape
+        given = for_kernels(frames).contiguous()
+        memory = None if memory is None else memory.to("cpu", copy=True)
+        fields = self._fields(T, B, memory, given.dtype)
+        kernel = self._kernel(given.element_size())
+        job = kernel.job(fields | {"frames": given, "x": NEW, "work": NEW})
+        parallel_for([job], thread_count(B))
+        return job.made["x"].to(frames), None if memory is None else memory.to(frames.device)
+
+    def _fields(self, T: int, B: int, memory: Any, dtype: torch.dtype) -> dict[str, Any]:
+        table = torch.empty(0, 0) if self.clock is None else self.clock.table()
+        return {
+            "T": T, "B": B, "D": self.rows, "K": self._memory_size, "rows": len(table),
+            "memory": memory, "table": table.to(dtype),
+            "pitch": absolute_pitch(self.rows).to(dtype),
+        }  # fmt: skip
+
+    def _kernel(self, itemsize: int) -> Kernel:
+        clock = (self.clock.size, self.clock.period) if self.clock else (0, 1)
+        sizes = self.input_size, words_of(self._frame_size)
+        return _compiled(itemsize, self.onsets, self.echo, *clock, *sizes)
+
+
+@compiled_once
+def _compiled(
+    itemsize: int, onsets: bool, echo: bool, clock: int, period: int, inputs: int, words: int
+) -> Kernel:
+    """The kernel for numbers of `itemsize` bytes; the rest are constants of `read_pieces`."""
+    signature = Signature(
+        "note_inputs",
+        ("T", "B", "D", "K", "rows"),
+        (
+            Array("frames", ("T", "B", "2 * D" if onsets else "D")),
+            Array("memory", ("B", "K"), torch.int64, optional=True),
+            Array("table", ("rows", f"{clock}")),
+            Array("pitch", ("D", f"{PITCH}")),
+            Array("x", ("T", "B * D", f"{inputs}")),
+            Array("work", ("B", f"2 * D + {6 * OCTAVE}")),
+        ),
+    )
+    constants = {"onsets": onsets, "echo": echo, "clock": clock, "period": period}
+    constants |= {"inputs": inputs, "words": words}
+    return compile_text(signature, itemsize, read_pieces, over="B", **constants)
+
+
+@cache
+def absolute_pitch(notes: int) -> Tensor:
+    """(D, PITCH): bell curves over the notes, as far apart as they are wide, then pitch classes."""
+    note = torch.arange(notes).unsqueeze(1)
+    centres = torch.linspace(0, notes - 1, BUMPS, dtype=torch.float64)
+    bumps = torch.exp(-0.5 * ((note - centres) * (BUMPS / notes)) ** 2)
+    return torch.cat([bumps, (note % OCTAVE == torch.arange(OCTAVE)).double()], 1)
+
+
+# ---- texts of `kernels.code.language` -----------------------------------------------------------
+
+
+def read_pieces(
+    frames: Any, memory: Any, table: Any, pitch: Any, x: Any, work: Any, first: Any, last: Any,
+    T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool, echo: bool, clock: int, period: int,
+    inputs: int, words: int,
+) -> None:  # fmt: skip
+    """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
+
+    `clock` and `period` are a `Clock`'s size and period, `table` (rows, clock) its table; `inputs`
+    is I, and `words` how many of the echo's hold a frame.
+    """
+    halves = 2 if onsets else 1
+    own_inputs = OF_FRAME + PITCH + (WINDOW if onsets else 0)
+    for piece in range(first, last):
+        own = memory[piece * K :]
+        for t in range(T):
+            frame = frames[(t * B + piece) * halves * D :]
+            to = x[(t * B + piece) * D * inputs :]
+            read_frame(frame, pitch, to, work[piece * (6 * OCTAVE + 2 * D) :], D, inputs, onsets)
+            if clock:
+                until = rows - period + own[0] % period
+                row = table[min(own[0], until) * clock :]
+                for n in range(D):
+                    copy(row, to[(n + 1) * inputs - clock :], clock)
+            if echo:
+                end = remember(frame, own, halves * D, words)
+                for n in range(D):
+                    write_echo(to[n * inputs + own_inputs :], own, end, n, D, halves, words)
+            elif clock:
+                own[0] += 1
+
+
+def read_frame(
+    frame: Any, pitch: Any, x: Any, work: Any, D: Any, inputs: int, onsets: bool
+) -> None:
+    """What notes read of the previous frame, and their pitch, into the first of x (D, inputs).
+
+    `work` takes the notes that sound, padded with OCTAVE zeros on either side; how many of each
+    pitch class do, twice in a row, so that those from any class on are consecutive; and, with
+    `onsets`, the notes that are struck, padded likewise.
+    """
+    classes = work[2 * OCTAVE + D :]
+    struck = work[4 * OCTAVE + D :]
+    clear(work, 6 * OCTAVE + 2 * D)
+    copy(frame, work[OCTAVE:], D)
+    if onsets:
+        copy(frame[D:], struck[OCTAVE:], D)
+    count = 0.0
+    for n in range(D):
+        count += frame[n]
+        classes[n % OCTAVE] += frame[n]
+        classes[n % OCTAVE + OCTAVE] += frame[n]
+    for n in range(D):
+        to = x[n * inputs :]
+        copy(work[n:], to, WINDOW)
+        copy(classes[n % OCTAVE :], to[WINDOW:], OCTAVE)
+        to[WINDOW + OCTAVE] = count / OCTAVE
+        copy(pitch[n * PITCH :], to[OF_FRAME:], PITCH)
+        if onsets:
+            copy(struck[n:], to[OF_FRAME + PITCH :], WINDOW)

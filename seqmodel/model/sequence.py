@@ -48,7 +48,7 @@ class Reading(NamedTuple):
     """What the output needs for each of the frames (T, B, F) that the model has read."""
 
     h: Tensor
-    """(T S, B R, H), the encoder making S steps of R rows; H + E if it has `beside` inputs."""
+    """(T S, B R, H), the encoder making S steps of R rows; H + E if it has skip inputs."""
     frames: Tensor
     """(T, B, F), in the model's type."""
     past: Tensor
@@ -126,17 +126,17 @@ class SequenceModel(nn.Module):
         With `lengths` (B,) from 0 to T, frames from a piece's length on are padding: the unit's
         output is zero there, and the carry holds the unit's state at the length.
         """
-        inputs, beside, frames, past, last = self.encoder.encode(frames, carry.past, lengths)
+        inputs, skip, frames, past, last = self.encoder.encode(frames, carry.past, lengths)
         if lengths is not None:
             lengths = (lengths * self.encoder.steps).repeat_interleave(self.encoder.rows)
         h, state = self.unit(inputs, carry.state, lengths)
         h = self.dropout(h)
-        if beside is not None:
-            h = torch.cat([h, beside], 2)
+        if skip is not None:
+            h = torch.cat([h, skip], 2)
         return Reading(h, frames, past, Carry(state, last))
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
         """h (B R, H or H + E) for the step that follows `carry`, and the unit's new state."""
-        x, beside = self.encoder.inputs(carry.past)
+        x, skip = self.encoder.inputs(carry.past)
         h, state = self.unit(x.unsqueeze(0), carry.state)
-        return h[0] if beside is None else torch.cat([h[0], beside], 1), state
+        return h[0] if skip is None else torch.cat([h[0], skip], 1), state

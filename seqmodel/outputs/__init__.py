@@ -1,5 +1,5 @@
 """Output distributions: each owns its loss, its exact likelihood, its figures and its draw.
 
-`protocol` defines their interface, `registry` lists them; each has a file or a folder with its
+`protocol` defines their interface, `registry` lists them; each has a file with its
 specification in plain PyTorch and its compiled code. See README.md.
 """

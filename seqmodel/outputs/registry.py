@@ -37,19 +37,19 @@ class OutputEntry:
 OUTPUTS = {
     "note-unit": OutputEntry(
         "binary",
-        {"tied": "seqmodel.outputs.note_unit.specification:NoteUnitOutput"},
+        {"tied": "seqmodel.outputs.note_unit:NoteUnitOutput"},
         ("note_hidden", "unit"),
     ),
     "bernoulli": OutputEntry(
         "binary",
         {
-            "frame-wise": "seqmodel.outputs.bernoulli.specification:BernoulliOutput",
-            "tied": "seqmodel.outputs.bernoulli.specification:TiedBernoulliOutput",
+            "frame-wise": "seqmodel.outputs.bernoulli:BernoulliOutput",
+            "tied": "seqmodel.outputs.bernoulli:TiedBernoulliOutput",
         },
     ),
     "nade": OutputEntry(
         "binary",
-        {"frame-wise": "seqmodel.outputs.nade.specification:NadeOutput"},
+        {"frame-wise": "seqmodel.outputs.nade:NadeOutput"},
         ("nade_hidden", "hidden unit"),
     ),
     "gaussian": OutputEntry(

@@ -29,8 +29,8 @@ from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs.notes.draw import FramesDraw
-from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.notes import NotesOutput
+from seqmodel.outputs.notes_kernels import FramesDraw
 from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.sampling.plain import FREE, Candidates, Drawing, Draws
 
@@ -62,8 +62,8 @@ class CompiledModel:
         inputs = encoder.compiled(arena)
         calls, states = steps(layers, inputs.x, arena, binary=encoder.binary)
         h = states[-len(layers[-1].spec.state)]  # a layer's first state
-        if encoder.beside_size:
-            h, joining = beside(h, inputs.x, encoder.beside_size, arena)
+        if encoder.skip_size:
+            h, joining = with_skip(h, inputs.x, encoder.skip_size, arena)
             calls.append(joining)
         return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls])
 
@@ -239,8 +239,8 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
 
 
 _RESTORE = Signature("restore", ("F",), (Array("before", ("F",)), Array("kept", ("F",))))
-_BESIDE = Signature(
-    "beside",
+_WITH_SKIP = Signature(
+    "with_skip",
     ("R", "H", "I", "E"),
     (Array("h", ("R", "H")), Array("x", ("R", "I")), Array("joined", ("R", "H + E"))),
 )
@@ -251,15 +251,15 @@ def _write_restore(e: Emitter, f: dict[str, Any]) -> None:
     e.copy(f["before"], f["kept"], f["F"])
 
 
-def beside(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
+def with_skip(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
     """The rows of h (R, H) followed by the last `size` numbers of x (R, I): (R, H + size)."""
     (R, H), (_, inputs) = h.shape, x.shape
     joined = arena.take(R, H + size)
     slots = {"h": h, "x": x, "joined": joined}
-    return joined, step_call(_BESIDE, _write_beside, R=R, H=H, I=inputs, E=size, **slots)
+    return joined, step_call(_WITH_SKIP, _write_with_skip, R=R, H=H, I=inputs, E=size, **slots)
 
 
-def _write_beside(e: Emitter, f: dict[str, Any]) -> None:
+def _write_with_skip(e: Emitter, f: dict[str, Any]) -> None:
     H, size, inputs = f["H"], f["E"], f["I"]
     with e.loop(0, f["R"]) as row:
         to = e.offset(f["joined"], e.mul(row, e.add(H, size)))

@@ -23,7 +23,7 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.kernels.run.machine import available_memory
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.plain import FREE, OFF, ON, Candidates, PlainParticles
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.backends import stepper

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.notes import NotesOutput
 
 Drawing = Iterator[tuple[NDArray[Any], bool]]
 """Frames without end, in chunks (n, F), each with whether the piece ends there."""

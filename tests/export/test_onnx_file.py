@@ -16,7 +16,7 @@ from seqmodel import export
 from seqmodel.errors import SeqmodelError
 from seqmodel.export.onnx.model import export_graph
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+from seqmodel.outputs.bernoulli import BernoulliOutput
 
 README = Path(export.__file__).with_name("README.md")
 SOUND = AudioFrames(8000, 10, 20, "int16", mean=0.001, deviation=0.11)

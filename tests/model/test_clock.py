@@ -105,7 +105,7 @@ def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre):
     for t in range(70):
         row = table[t if t <= last else t - 64 if metre else last]
         assert torch.equal(whole.inputs[t, :, -len(row) :], row.expand(26, len(row))), t
-    assert torch.equal(whole.inputs[..., -encoder.beside_size :], whole.beside)
+    assert torch.equal(whole.inputs[..., -encoder.skip_size :], whole.skip)
     first = encoder.encode(frames[:11], start)
     assert torch.equal(encoder.encode(frames[11:], first.last).inputs, whole.inputs[11:])
     past = start

@@ -90,8 +90,8 @@ def test_notes_read_whether_they_sounded_then(onsets):
     size = notes * (1 + onsets)
     frames = torch.from_numpy(pieces(40, 2, size, seed=3))
     encoded = encoder.encode(frames, encoder.start(torch.zeros(1, dtype=torch.float64), 2))
-    assert torch.equal(encoded.inputs[..., -encoder.beside_size :], encoded.beside)
-    told = encoded.beside.view(40, 2, notes, -1).numpy()
+    assert torch.equal(encoded.inputs[..., -encoder.skip_size :], encoded.skip)
+    told = encoded.skip.view(40, 2, notes, -1).numpy()
     for piece in range(2):
         line = [[0.0] * size, *frames[:, piece].tolist()]
         for t in range(40):

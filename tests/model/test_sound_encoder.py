@@ -196,7 +196,7 @@ def test_samples_one_by_one_equal_whole_frames(dtype):
     begin = past = encoder.start(torch.zeros(1, dtype=dtype), 2)
     encoded = encoder.encode(frames, begin)
     assert torch.equal(encoded.frames, frames)
-    assert encoded.inputs.shape == encoded.beside.shape == (60, 2, encoder.input_size)
+    assert encoded.inputs.shape == encoded.skip.shape == (60, 2, encoder.input_size)
     for t, sample in enumerate(lines):
         torch.testing.assert_close(encoder.inputs(past).x, encoded.inputs[t])
         past = encoder.append(past, sample.unsqueeze(1))

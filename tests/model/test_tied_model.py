@@ -14,8 +14,7 @@ from seqmodel.media.registry import medium_of
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
-from seqmodel.model.note_inputs import HEARD, PITCH
-from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.notes import OF_FRAME, PITCH, NoteEncoder
 from seqmodel.units.module import Unit
 
 OUTPUTS = pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
@@ -56,11 +55,11 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
                 sum(x for m, x in enumerate(frame) if (m - n - c) % 12 == 0) for c in range(12)
             ]
             expected = torch.tensor([*window, *classes, sum(frame) / 12], dtype=torch.float64)
-            assert torch.equal(ours[k, n, :HEARD], expected.to(dtype)), (k, n)
+            assert torch.equal(ours[k, n, :OF_FRAME], expected.to(dtype)), (k, n)
             if onsets:
                 strikes = [0 if m is None else struck[k][m] for m in around]
-                assert ours[k, n, HEARD + PITCH :].tolist() == strikes
-    pitch = ours[:, :, HEARD : HEARD + PITCH]
+                assert ours[k, n, OF_FRAME + PITCH :].tolist() == strikes
+    pitch = ours[:, :, OF_FRAME : OF_FRAME + PITCH]
     assert (pitch[0] == pitch[2]).all()
 
 
@@ -89,7 +88,7 @@ def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
     model = tied(output)
     (time_axis,) = model.layers()
     with torch.no_grad():
-        time_axis.W[:, HEARD : HEARD + PITCH] = 0
+        time_axis.W[:, OF_FRAME : OF_FRAME + PITCH] = 0
         if output == "note-unit":  # so that it forgets the lowest note within a few notes
             model.output.unit.U.mul_(0.3)
             model.output.unit.b.add_(2)

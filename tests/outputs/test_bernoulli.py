@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 from torch.distributions import Bernoulli
 
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+from seqmodel.outputs.bernoulli import BernoulliOutput
 
 
 def logits_and_frames(notes=6, scale=3.0, more=0):

@@ -9,8 +9,8 @@ from onsets import HELD, OFF, STRUCK, as_frames, random_states
 from scipy import stats
 from torch.distributions import Bernoulli
 
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
-from seqmodel.outputs.notes import onsets
+from seqmodel.outputs.bernoulli import BernoulliOutput
+from seqmodel.outputs.notes import free
 
 
 def tensors(states, dtype=torch.float64):
@@ -49,7 +49,7 @@ def test_the_roll_costs_the_same_and_each_free_strike_one_bernoulli():
     assert again.float().mean() > 0.1
     torch.testing.assert_close(nats, roll + coins.where(again, torch.zeros(())).sum(-1))
     torch.testing.assert_close(output.onset_nats(logits, frames, past), nats - roll)
-    assert torch.equal(onsets.free(frames, past), again)
+    assert torch.equal(free(frames, past), again)
 
 
 def test_determined_strikes_have_no_cost_and_no_gradient():

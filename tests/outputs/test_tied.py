@@ -13,12 +13,10 @@ from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.outputs.bernoulli.specification import TiedBernoulliOutput
-from seqmodel.outputs.note_unit import specification
-from seqmodel.outputs.note_unit.inputs import notes_below
-from seqmodel.outputs.note_unit.specification import NoteUnitOutput, note_inputs
-from seqmodel.outputs.notes.below import below_size
-from seqmodel.outputs.notes.onsets import as_drawn
+from seqmodel.outputs.bernoulli import TiedBernoulliOutput
+from seqmodel.outputs.note_unit import NoteUnitOutput, note_inputs, notes_below
+from seqmodel.outputs.notes import as_drawn
+from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units import UNITS, make
 
@@ -94,7 +92,7 @@ def random_frames(count, notes, onsets, dtype=torch.float64):
 @pytest.mark.parametrize(("some", "onsets"), [(False, False), (True, False), (True, True)])
 def test_compiled_inputs_are_the_plain_ones(frames, notes, hidden, some, onsets, dtype):
     """At odd sizes, for all frames and for some: inputs and the gradient of h."""
-    from seqmodel.outputs.note_unit.inputs import NoteInputs
+    from seqmodel.outputs.note_unit import NoteInputs
 
     torch.manual_seed(0)
     h = torch.randn(frames * notes, hidden, dtype=dtype, requires_grad=True)
@@ -154,7 +152,7 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
         gradients = torch.autograd.grad(total, [h, *output.parameters()])
         found.append([nats, *gradients])
         monkeypatch.setattr(
-            specification.device, "unsupported_reason", lambda tensors: "the plain path"
+            "seqmodel.kernels.device.unsupported_reason", lambda tensors: "the plain path"
         )
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
@@ -236,8 +234,9 @@ def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeyp
         for backend in ("cpu", "reference"):
             for layer in (m for m in model.modules() if hasattr(m, "backend")):
                 layer.backend = backend
-            chunks = Sampler(model, temperature=temperature).draw(Uniforms(3, 1), prime=prime)
-            assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_draw_plainly")
+            sampler = Sampler(model, temperature=temperature)
+            assert sampler.is_compiled == (backend == "cpu")
+            chunks = sampler.draw(Uniforms(3, 1), prime=prime)
             drawn.append(list(islice(chunks, 2)))
         for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
             np.testing.assert_array_equal(ours, plain)

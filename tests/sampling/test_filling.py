@@ -13,10 +13,10 @@ from seqmodel.model.clock import Clock
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
-from seqmodel.outputs.nade.specification import NadeOutput
-from seqmodel.outputs.note_unit.specification import NoteUnitOutput
-from seqmodel.outputs.notes.below import below_size
+from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
+from seqmodel.outputs.nade import NadeOutput
+from seqmodel.outputs.note_unit import NoteUnitOutput
+from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.filling import Filler, _Pass
 
 KINDS = ("bernoulli", "nade", "tied-bernoulli", "note-unit")
@@ -33,7 +33,7 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
         )
     else:
         encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=Clock() if end else None)
-        h_size = 6 + encoder.beside_size
+        h_size = 6 + encoder.skip_size
         if kind == "note-unit":
             below = below_size(onsets=onsets)
             unit = units.make("lstm", h_size + below, 5)

@@ -15,7 +15,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model
 from seqmodel.model.encoder import Past, WindowEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+from seqmodel.outputs.bernoulli import BernoulliOutput
 from seqmodel.sampling import sampler as sample
 from seqmodel.sampling.sampler import CHUNK, Sampler
 from seqmodel.units import UNITS

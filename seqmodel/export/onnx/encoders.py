@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
-from seqmodel.model.note_inputs import PITCH, REACH, WINDOW, absolute_pitch
-from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.notes import PITCH, WINDOW, NoteEncoder, absolute_pitch
 from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.steering import TrainingStatistics
+from seqmodel.outputs.notes import OCTAVE
 
 COUNTER = "heard"
 """The state that counts frames, or samples, so far."""
@@ -55,14 +55,14 @@ def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) ->
 
 
 def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> Encoded:
-    """The past as each note sees it, as `model.note_inputs`."""
+    """The past as each note sees it, as `model.notes`."""
     D = encoder.rows
     sounding, note = frames[:, :D], np.arange(D)[:, np.newaxis]
-    classes = sounding @ (note % REACH == np.arange(REACH)).astype(float)
+    classes = sounding @ (note % OCTAVE == np.arange(OCTAVE)).astype(float)
     parts = [
         _around(g, sounding, D),
-        g("Gather", classes, (note + np.arange(REACH)) % REACH, axis=1),
-        g.repeated(g.unsqueeze(g.sum(sounding, 1) / float(REACH), 1), frames, D, 1),
+        g("Gather", classes, (note + np.arange(OCTAVE)) % OCTAVE, axis=1),
+        g.repeated(g.unsqueeze(g.sum(sounding, 1) / float(OCTAVE), 1), frames, D, 1),
         g.repeated(absolute_pitch(D).numpy(), frames, D, PITCH),
     ]
     if encoder.onsets:
@@ -87,7 +87,7 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
 
 def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     """The notes around each of `line` (rows, D): (rows, D, WINDOW)."""
-    padded = g("Pad", line, np.array([0, REACH, 0, REACH]))
+    padded = g("Pad", line, np.array([0, OCTAVE, 0, OCTAVE]))
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
 
 

@@ -14,15 +14,14 @@ from torch import nn
 from seqmodel.export.onnx.graph import BOOL, FLOAT, INT64, Graph, Symbol, Value
 from seqmodel.export.onnx.units import array, over_time
 from seqmodel.media.audio import mu_law
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
+from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.categorical import CategoricalOutput
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 from seqmodel.outputs.logistic import SampleLogisticOutput
-from seqmodel.outputs.nade.specification import NadeOutput
-from seqmodel.outputs.note_unit.specification import NoteUnitOutput
-from seqmodel.outputs.notes.below import REACH
-from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.outputs.notes.tied import TiedOutput
+from seqmodel.outputs.nade import NadeOutput
+from seqmodel.outputs.note_unit import NoteUnitOutput
+from seqmodel.outputs.notes import OCTAVE, NotesOutput
+from seqmodel.outputs.notes_tied import TiedOutput
 from seqmodel.outputs.samples import (
     LEAST_FINE,
     LEVEL_STEP,
@@ -140,7 +139,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
     def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
         state, classes, below = old[: len(sizes)], old[len(sizes)], old[len(sizes) + 1 :]
         h, given, uniforms, *held = rows
-        x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(REACH), *below[1:]], 1)
+        x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(OCTAVE), *below[1:]], 1)
         new = list[Symbol]()
         for k, layer in enumerate(layers):
             own = state[len(new) : len(new) + len(layer.spec.state)]
@@ -160,7 +159,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
         return new, [logits, g.concat(drawn, 1)]
 
     with g.within("note_unit"):
-        states = [g.repeated(0.0, reading.h, size) for size in sizes + [REACH] * (1 + halves)]
+        states = [g.repeated(0.0, reading.h, size) for size in sizes + [OCTAVE] * (1 + halves)]
         numbers = (reading.given, reading.uniforms[:, :F])
         rows = [reading.h, *(g.reshape(value, 0, halves, D) for value in numbers)]
         if output.onsets:

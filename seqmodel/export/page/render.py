@@ -11,7 +11,7 @@ from seqmodel.export.page.program import program
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import BEATS_PER_MINUTE
 from seqmodel.outputs.ends import EndingOutput
-from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.notes import NotesOutput
 from seqmodel.report.page.markup import (
     Markup,
     common_style,

@@ -62,7 +62,7 @@ class SoundEncoder(nn.Module, Encoder):
         self.predictors, self.steps = predictors_at(rate), frame_size
         self.noise, self._rate, self._steering = noise, rate, steering
         self.free_frames = 0 if steering else None
-        self.input_size = self.beside_size = self.predictors.input_size
+        self.input_size = self.skip_size = self.predictors.input_size
         self.known: Tensor
         self.register_buffer("known", no_statistics(self.predictors.reported_coefficients).packed())
 

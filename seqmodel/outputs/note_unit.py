@@ -1,6 +1,6 @@
 """Frames of notes that depend on each other: a unit runs along pitch."""
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -8,11 +8,25 @@ from torch import Tensor
 from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.kernels import device
+from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.code.language import copy
+from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.dropout import Dropout
+from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.note_unit.inputs import NoteInputs, notes_below
-from seqmodel.outputs.notes.below import below_size
-from seqmodel.outputs.notes.tied import TiedOutput
+from seqmodel.outputs.notes import note_count
+from seqmodel.outputs.notes_tied import (
+    WORK,
+    Steps,
+    TiedDraw,
+    TiedOutput,
+    add_below,
+    add_struck,
+    begin_below,
+    below_size,
+    read_below,
+)
 from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
 from seqmodel.units.backends import stepper
 from seqmodel.units.module import Stack, Unit
@@ -63,8 +77,14 @@ class NoteUnitOutput(TiedOutput):
             activation=config.activation,
             bias=config.bias,
         )
-        notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
-        return cls(h_size, unit, notes, dropout=config.dropout, end=config.end, onsets=frame.onsets)
+        return cls(
+            h_size,
+            unit,
+            note_count(frame),
+            dropout=config.dropout,
+            end=config.end,
+            onsets=frame.onsets,
+        )
 
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""
@@ -126,7 +146,6 @@ class NoteUnitOutput(TiedOutput):
         steps = stepper(layers)
         if steps is None:
             return None
-        from seqmodel.outputs.notes.tied_draw import Steps, TiedDraw  # loads the compiler
 
         arena, H, weight = setting.arena, setting.h.shape[1], layers[0].weights()["W"]
         assert weight is not None  # a unit without W would not read the notes below
@@ -145,3 +164,105 @@ def note_inputs(
     if inside is not None:
         of_notes, frames = of_notes[inside], frames[inside]
     return torch.cat([of_notes.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)
+
+
+_SIZES = ("frames", "N", "D", "H")
+
+
+class NoteInputs(torch.autograd.Function):
+    """The unit's inputs: h (N D, H), notes (N, F) -> (D, N, H + below_size).
+
+    Of the frames `inside` (M,) alone, if they are given.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, notes: Tensor, onsets: bool, inside: Tensor | None) -> Tensor:
+        """x (D, N, H + below_size)."""
+        frames, F = notes.shape
+        D, H = F // 2 if onsets else F, h.shape[1]
+        N = frames if inside is None else len(inside)
+        threads = thread_count(N)
+        job = _kernels(h.element_size(), onsets, inside is not None)["note_inputs"].job(
+            {
+                "frames": frames, "N": N, "D": D, "H": H, "threads": threads,
+                "h": h.contiguous().view(frames, D, H), "notes": notes.contiguous(),
+                "inside": inside, "x": NEW, "work": NEW,
+            }
+        )  # fmt: skip
+        parallel_for([job], threads)
+        ctx.sizes, ctx.onsets, ctx.inside = (frames, N, D, H), onsets, inside
+        return job.made["x"]
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None, None, None]:
+        """The gradient of h."""
+        frames, N, D, H = ctx.sizes
+        listed = ctx.inside is not None
+        d_h = d_x.new_zeros(frames, D, H) if listed else d_x.new_empty(frames, D, H)
+        job = _kernels(d_x.element_size(), ctx.onsets, listed)["note_inputs_backward"].job(
+            {
+                "frames": frames, "N": N, "D": D, "H": H,
+                "h": d_h, "inside": ctx.inside, "x": d_x.contiguous(),
+            }
+        )  # fmt: skip
+        parallel_for([job], thread_count(N))
+        return d_h.view(frames * D, H), None, None, None
+
+
+def read_frames(
+    h: Any, notes: Any, inside: Any, x: Any, work: Any, first: Any, last: Any, thread: Any,
+    N: Any, D: Any, H: Any, size: int, onsets: bool, listed: bool,
+) -> None:  # fmt: skip
+    """The inputs of the frames numbered `first` to `last`, of those `listed` inside or of all."""
+    kept = work[thread * (2 * D + WORK) :]
+    for k in range(first, last):
+        frame = inside[k] if listed else k
+        own = notes[frame * D * (2 if onsets else 1) :]
+        begin_below(kept, D)
+        for n in range(D):
+            to = x[(n * N + k) * (H + size) :]
+            copy(h[(frame * D + n) * H :], to, H)
+            read_below(kept, D, n, to[H:], onsets)
+            add_below(kept, D, n, own[n])
+            if onsets:
+                add_struck(kept, D, n, own[D + n])
+
+
+def read_slopes(
+    h: Any, inside: Any, x: Any, first: Any, last: Any, N: Any, D: Any, H: Any, size: int,
+    listed: bool,
+) -> None:  # fmt: skip
+    """The gradient of h from that of x."""
+    for k in range(first, last):
+        frame = inside[k] if listed else k
+        for n in range(D):
+            copy(x[(n * N + k) * (H + size) :], h[(frame * D + n) * H :], H)
+
+
+def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
+    """The part from the notes below alone: frames (N, F), on any device -> (D, N, below_size)."""
+    D = frames.shape[1] // 2 if onsets else frames.shape[1]
+    notes = for_kernels(frames)
+    nothing = notes.new_empty(len(frames) * D, 0)
+    x: Tensor = NoteInputs.apply(nothing, notes, onsets, None)  # type: ignore[no-untyped-call]
+    return x.to(frames)
+
+
+@compiled_once
+def _kernels(itemsize: int, onsets: bool, listed: bool) -> dict[str, Kernel]:
+    size = below_size(onsets=onsets)
+    of_h = (
+        Array("h", ("frames", "D", "H")),
+        Array("inside", ("N",), torch.int64, optional=True),  # the frames that are read
+        Array("x", ("D", "N", f"H + {size}")),
+    )
+    notes = Array("notes", ("frames", "2 * D" if onsets else "D"))
+    work = Array("work", (THREADS, f"2 * D + {WORK}"))
+    forward = Signature("note_inputs", _SIZES, (*of_h, notes, work))
+    backward = Signature("note_inputs_backward", _SIZES, of_h)  # h and x are gradients
+    constants = {"size": size, "onsets": onsets, "listed": listed}
+    return {
+        signature.name: compile_text(signature, itemsize, text, over="N", **constants)
+        for signature, text in ((forward, read_frames), (backward, read_slopes))
+    }

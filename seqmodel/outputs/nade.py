@@ -1,27 +1,154 @@
-"""The NADE's score, compiled: from h to nats in one pass, and back in the same pass for training.
+"""Frames of notes, each of which depends on the notes below it: a NADE.
 
-The hidden units change only after a sounding note, of which a frame has few. So a frame falls
-into segments of notes that see the same state of the hidden units: each state is computed once, and
-kept until the gradients of its segment are known. With onsets the same holds for the F numbers of a
-frame, its notes and then its strikes: "note" below means any of these.
+First the specification. The compiled score goes from h to nats in one pass, and back in the same
+pass for training. The hidden units change only after a sounding note, of which a frame has few. So
+a frame falls into segments of notes that see the same state of the hidden units: each state is
+computed once, and kept until the gradients of its segment are known. With onsets the same holds for
+the F numbers of a frame, its notes and then its strikes: "note" below means any of these. The
+compiled draw is at the end.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width
+from seqmodel.config import Config
+from seqmodel.kernels import device
+from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width, vector_lanes
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul, packing, panels_of
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
+from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Job, parallel_for
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
-from seqmodel.outputs.notes.nats import write_nats, write_struck_nats
+from seqmodel.outputs.notes import LinearNotesOutput, note_count
+from seqmodel.outputs.notes_kernels import (
+    BYTE,
+    ITEMSIZE,
+    NotesDraw,
+    NotesWriter,
+    draw_signature,
+    write_nats,
+    write_struck_nats,
+)
+from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
+
+
+class NadeOutput(LinearNotesOutput):
+    """Notes from the lowest to the highest, each given the notes below it and the past.
+
+    A NADE (Larochelle and Murray 2011) whose biases are affine in h, as in the RNN-NADE of
+    Boulanger-Lewandowski et al. 2012:
+
+        b_v = W_v h + c_v,  b_h = W_h h + c_h
+        a_d = b_h + sum_{e<d} x_e V_e
+        p(x_d = 1 | x_<d, h) = s(b_v,d + U_d . s(a_d))
+
+    s is the logistic sigmoid, b_v has F numbers, b_h and each row of V and U (F, K) have K. The
+    layer `linear` computes b_v, then b_h, then the logit of the end, where there is one.
+
+    With `onsets` the strikes follow the notes in the same chain, from the lowest to the highest: a
+    chord is thus struck again as a whole. Strikes that are not free cost nothing, but later ones
+    depend on them; see `outputs.notes`.
+    """
+
+    def __init__(
+        self, hidden_size: int, notes: int, width: int, *, end: bool = False, onsets: bool = False
+    ) -> None:
+        """`width` is K."""
+        numbers = 2 * notes if onsets else notes
+        super().__init__(hidden_size, notes, numbers + width, end=end, onsets=onsets)
+        self.width = width
+        # At zero the notes start out independent, with logits b_v. The random rows of W_h break
+        # the symmetry of the hidden units.
+        self.V = nn.Parameter(torch.zeros(numbers, width))
+        self.U = nn.Parameter(torch.zeros(numbers, width))
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        """See `Output.build`."""
+        size = h_size, note_count(frame), config.nade_hidden
+        return cls(*size, end=config.end, onsets=frame.onsets)
+
+    def conditional_logits(self, outputs: Tensor, frames: Tensor) -> Tensor:
+        """The logit of each number given those before it in frames (..., F): (..., F).
+
+        `outputs` (..., F + K or more) are the layer's. Takes F K numbers per frame.
+        """
+        b_v, b_h = self._biases(outputs)
+        steps = frames.unsqueeze(-1) * self.V
+        a = torch.cat([b_h.unsqueeze(-2), steps[..., :-1, :]], -2).cumsum(-2)
+        return b_v + (self.U * a.sigmoid()).sum(-1)
+
+    def _biases(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """b_v (..., F) and b_h (..., K)."""
+        b_v, b_h, _ = outputs.tensor_split([self.frame_size, self.frame_size + self.width], -1)
+        return b_v, b_h
+
+    def nats(self, outputs: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """See `NotesOutput.nats`; `outputs` are the layer's."""
+        return super().nats(self.conditional_logits(outputs, frames), frames, past)
+
+    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
+        """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
+        with torch.no_grad():
+            given = h, *self.weights(), frames
+            if not h.numel() or device.unsupported_reason(given) is not None:
+                return self.conditional_logits(self(h), frames)
+            return _forward(Given(*given))[1][:, : self.frame_size].view(frames.shape)
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """See `LinearNotesOutput.weights`."""
+        return *self.without_end(), self.V, self.U
+
+    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
+        """See `LinearNotesOutput.compiled_nats`."""
+        function = NadeNats if len(given) + 1 == len(Given._fields) else WeightedNadeNats
+        nats: Tensor = function.apply(h, *given)  # type: ignore[no-untyped-call]
+        return nats
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
+
+        A number is one where its entry of `uniforms` (B, F + 1), in [0, 1), is below its
+        probability given the numbers drawn so far, unless it is a strike that is not free. Each
+        conditional logit is divided by `temperature`; at 0 each number in turn takes its likelier
+        value.
+        """
+        outputs = self(h)
+        b_v, a = self._biases(outputs)
+        frame, D = h.new_zeros(len(h), self.frame_size), self.notes
+        for d in range(self.frame_size):
+            logit = b_v[:, d] + a.sigmoid() @ self.U[d]
+            if temperature == 0:
+                number = logit > 0
+            else:
+                number = uniforms[:, d] < torch.sigmoid(logit / temperature)
+            if d >= D:
+                sounding = frame[:, d - D] > 0
+                number = torch.where(past[:, d - D] > 0, number & sounding, sounding)
+            frame[:, d] = number.to(h.dtype)
+            a = a + frame[:, d : d + 1] * self.V[d]
+        return Drawn(frame, self.ends(outputs, uniforms))
+
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        V, U, arena = _padded(self.V), _padded(self.U), setting.arena
+        P = V.shape[1]
+        own: dict[str, int | Tensor | Slot | None] = {
+            "K": self.width, "P": P, "V": V, "U": U,
+            "a": arena.take(P), "state": arena.take(P), "limits": arena.take(self.frame_size),
+            "past": arena.take(self.frame_size) if self.onsets else None,
+        }  # fmt: skip
+        return NotesDraw(self, setting, _DRAW, own, _write_draw)
 
 
 class Given(NamedTuple):
@@ -39,13 +166,6 @@ class Given(NamedTuple):
     frames: Tensor
     """(..., D) of zeros and ones, like the previous frames, `past`."""
     past: Tensor | None = None
-
-
-def nade_nats(*given: Tensor | None) -> Tensor:
-    """The nats (...) of what is `Given` or, if their weights (...) follow, the weighted sum."""
-    function = NadeNats if len(given) == len(Given._fields) else WeightedNadeNats
-    nats: Tensor = function.apply(*given)  # type: ignore[no-untyped-call]
-    return nats
 
 
 class NadeNats(torch.autograd.Function):
@@ -74,11 +194,6 @@ class WeightedNadeNats(WeightedNats):
         nats, gradients = _with_gradients(Given(*given), weights)
         ctx.save_for_backward(*gradients)
         return torch.dot(nats.view(-1), weights.reshape(-1))
-
-
-def conditional_logits(given: Given) -> Tensor:
-    """The logit of each note given the notes below it: (..., D)."""
-    return _forward(given)[1][:, : len(given.V)].view(given.frames.shape)
 
 
 def _scoring(kernel: BlockKernel, given: Given, **own: Field) -> tuple[Tensor, list[Job]]:
@@ -330,3 +445,78 @@ _GRADIENT = BlockKernel(
     lambda *args: _write_rows(*args, gradient=True),
     _clear,
 )
+
+
+_DRAW = draw_signature(
+    "nade_draw",
+    ("K", "P"),  # P is K padded to whole vectors
+    (
+        Array("V", ("D", "P")),
+        Array("U", ("D", "P")),
+        Array("a", ("P",)),
+        Array("state", ("P",)),  # of the hidden units
+        Array("limits", ("D",)),  # a number is one where its logit times the factor exceeds it
+        Array("past", ("D",), optional=True),  # with onsets: a copy of the previous frame
+    ),
+)
+
+
+def _padded(matrix: Tensor) -> Tensor:
+    """A matrix in float64, each row zero-padded to whole vectors."""
+    return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
+
+
+def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
+    e, b, f = frame.e, frame.e.builder, frame.field
+    D, P = f["D"], f["P"]
+
+    def limit(j: Any, lanes: Any) -> None:
+        """u < s(logit) where logit > log(u / (1 - u)). The log of 0 comes out as -709."""
+        u = frame.uniforms(j)
+        limits = u.log() - (1.0 - u).log()
+        if frame.fills:
+            limits = limits.replaced(u, "<", 0.0, -math.inf).replaced(u, ">", 1.0, math.inf)
+        e.store(e.zero() if at_zero else limits.value, e.offset(f["limits"], j), lanes)
+
+    def activate(a: Vector, k: Any) -> None:
+        e.store(a.value, e.offset(f["a"], k))
+        e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(f["state"], k))
+
+    e.columns(D, limit)
+    e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
+    factor = b.load(f["factor"], typ=e.real)
+    if onsets:
+        e.copy(f["x"], f["past"], D)
+    with e.loop(0, D) as d:
+        of_note, dot = e.mul(d, P), [e.zero()]
+        with e.carrying(0, P, e.lanes, dot) as (k, total):
+            weight = e.load(e.offset(f["U"], of_note, k))
+            total[0] = e.multiply_add(weight, e.load(e.offset(f["state"], k)), total[0])
+        product, bias, limits = (
+            b.load(e.offset(f[name], d), typ=e.real) for name in ("product", "bias", "limits")
+        )
+        logit = b.fadd(e.sum(dot[0]), b.fadd(product, bias))
+        scaled = b.fmul(logit, factor)
+        frame.tell(Vector(e, e.splat(scaled, e.vector)), d, e.first_lanes(e.int(1)))
+        one = b.fcmp_ordered(">", scaled, limits)
+        if onsets:
+            one = _as_it_must_be(frame, d, one)
+        b.store(b.uitofp(one, e.real), e.offset(f["x"], d))
+        b.store(b.zext(one, BYTE), b.gep(frame.bytes, [d], source_etype=BYTE), align=1)
+        with b.if_then(one), e.loop(0, P, e.lanes) as k:
+            a, step = e.load(e.offset(f["a"], k)), e.load(e.offset(f["V"], of_note, k))
+            activate(Vector(e, a) + Vector(e, step), k)
+
+
+def _as_it_must_be(frame: NotesWriter, d: Any, drawn: Any) -> Any:
+    """Number d of a frame with onsets: as drawn, unless it is a strike that is not free."""
+    e, b, f = frame.e, frame.e.builder, frame.field
+    notes, one = b.lshr(f["D"], e.int(1)), [drawn]
+    with e.when(b.icmp_signed(">=", d, notes), one) as strike:
+        note = b.sub(d, notes)
+        now, before = (
+            b.fcmp_ordered(">", b.load(e.offset(f[name], note), typ=e.real), e.real(0.0))
+            for name in ("x", "past")
+        )
+        strike[0] = b.and_(now, b.or_(drawn, b.not_(before)))
+    return one[0]

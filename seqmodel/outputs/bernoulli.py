@@ -1,0 +1,182 @@
+"""Frames of notes that are independent given the past: specification, compiled score and draw.
+
+The plain score reads and writes the logits a dozen times. In the compiled one a block of rows stays
+in the L1 cache from the matrix product to the nats, and gradients overwrite the logits.
+"""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from llvmlite import ir
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqmodel.config import Config
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.run.signature import Array
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
+from seqmodel.outputs.notes import LinearNotesOutput, note_count
+from seqmodel.outputs.notes_kernels import (
+    BYTE,
+    NotesDraw,
+    NotesWriter,
+    draw_signature,
+    write_nats,
+    write_struck_nats,
+)
+from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
+from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
+
+
+class BernoulliOutput(LinearNotesOutput):
+    """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
+
+    With `onsets` each note has a second logit, of being struck where it might also be held.
+    """
+
+    def __init__(
+        self, hidden_size: int, notes: int, *, end: bool = False, onsets: bool = False
+    ) -> None:
+        columns = 2 * notes if onsets else notes
+        super().__init__(hidden_size, notes, columns, end=end, onsets=onsets)
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        """See `Output.build`."""
+        return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
+
+    def note_logits(self, h: Tensor, frames: Tensor | None = None) -> Tensor:
+        """See `NotesOutput.note_logits`; nothing depends on the frames."""
+        return F.linear(h, *self.without_end())
+
+    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
+        """See `LinearNotesOutput.compiled_nats`."""
+        weight, bias, frames, past, *weights = given
+        seen = {"frames": rows_of(frames)}
+        if past is not None:
+            seen["past"] = rows_of(past)
+        kernel = _SCORE if past is None else _ONSETS_SCORE
+        return linear_nats(kernel, h, weight, bias, *weights, **seen)
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`."""
+        logits = self(h)
+        frame = self.draw(logits, past, uniforms, temperature)
+        return Drawn(frame, self.ends(logits, uniforms))
+
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        return NotesDraw(self, setting, _DRAW, {}, _write_draw)
+
+
+class TiedBernoulliOutput(TiedOutput):
+    """The same from one unit row per note: p(x_t) = prod_n Bernoulli(x_tn; sigmoid(w h_tn + b))."""
+
+    def __init__(
+        self, hidden_size: int, notes: int, *, end: bool = False, onsets: bool = False
+    ) -> None:
+        super().__init__(hidden_size, hidden_size, notes, end=end, onsets=onsets)
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        """See `Output.build`."""
+        return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
+
+    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
+        """See `NotesOutput.note_logits`; nothing depends on the frames."""
+        return self.logits(h.view(*frames.shape[:-1], self.notes, -1))
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        """See `NotesOutput.weighted_score`."""
+        return self.weighted_nats(self.note_logits(h, frames), frames, weights.unsqueeze(-1), past)
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`."""
+        logits = self.logits(h.view(len(uniforms), self.notes, -1))
+        frame = self.draw(logits, past, uniforms, temperature)
+        return Drawn(frame, self.ends(h, uniforms))
+
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        return TiedDraw(self, setting)
+
+
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, onsets: bool) -> None:
+    N = f["N"]
+    notes = e.builder.lshr(N, e.int(1)) if onsets else N
+    with e.loop(start, e.add(start, rows)) as r:
+        row = e.mul(r, N)
+        logits, frame = e.offset(f["slope"], row), e.offset(f["frames"], row)
+        places = {"bias": f["bias"], "slopes": logits}
+        nats = write_nats(e, notes, logits, frame, **places)
+        if onsets:
+            past = e.offset(f["past"], row)
+            struck = write_struck_nats(e, notes, logits, frame, past, **places)
+            nats = e.builder.fadd(nats, struck)
+        e.builder.store(nats, e.offset(f["nats"], r))
+
+
+# N numbers: notes, and with onsets as many strikes.
+_FRAMES, _PAST = (Array(name, ("rows", "N")) for name in ("frames", "past"))
+_SCORE = likelihood("bernoulli", (), (_FRAMES,), lambda *args: _write_score(*args, onsets=False))
+_ONSETS_SCORE = likelihood(
+    "bernoulli_onsets", (), (_FRAMES, _PAST), lambda *args: _write_score(*args, onsets=True)
+)
+_DRAW = draw_signature("bernoulli_draw")
+
+
+def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
+    draw, D = _Drawing(frame, at_zero=at_zero), frame.field["D"]
+    if not onsets:
+        draw.numbers(0, D, draw.likely, as_bytes=True)
+        return
+    b = frame.e.builder
+    notes = b.lshr(D, frame.e.int(1))
+
+    def unless_held(j: Any, lanes: Any) -> Any:
+        return b.or_(draw.likely(j, lanes), b.not_(draw.ones(b.sub(j, notes), lanes)))
+
+    def if_sounding(j: Any, lanes: Any) -> Any:
+        return b.and_(draw.ones(j, lanes), draw.ones(b.sub(j, notes), lanes))
+
+    # While x still holds the previous frame: struck if drawn as such, or if silent before.
+    draw.numbers(notes, D, unless_held, as_bytes=False)
+    draw.numbers(0, notes, draw.likely, as_bytes=True)
+    draw.numbers(notes, D, if_sounding, as_bytes=True)
+
+
+class _Drawing:
+    """Writes the numbers of a frame to x and to the frame's bytes."""
+
+    def __init__(self, frame: NotesWriter, *, at_zero: bool) -> None:
+        self._frame, self._e, self._at_zero = frame, frame.e, at_zero
+
+    def numbers(
+        self, begin: Any, end: Any, which: Callable[[Any, Any], Any], *, as_bytes: bool
+    ) -> None:
+        """Put numbers `begin` to `end` in x, one where `which` holds; `as_bytes`: in bytes too."""
+        e, b = self._e, self._e.builder
+        with e.loop(begin, end, e.lanes) as j:
+            lanes = e.first_lanes(b.sub(end, j))
+            drawn = b.and_(which(j, lanes), lanes.mask)
+            number = b.select(drawn, e.constant(1.0), e.zero())
+            e.store(number, e.offset(self._frame.field["x"], j), lanes)
+            if as_bytes:  # writes past `end` are overwritten by what is drawn next
+                whole = b.zext(drawn, ir.VectorType(BYTE, e.lanes))
+                b.store(whole, b.gep(self._frame.bytes, [j], source_etype=BYTE), align=1)
+
+    def likely(self, j: Any, lanes: Any) -> Any:
+        """Whether the numbers from j on are drawn as ones, each by its own logit."""
+        e, logit = self._e, self._frame.output(j, lanes)
+        if self._at_zero:  # the likelier value
+            return e.builder.fcmp_ordered(">", logit.value, e.zero())
+        return self._frame.below(logit * self._frame.factor, j, lanes)
+
+    def ones(self, j: Any, lanes: Any) -> Any:
+        """Which numbers of x from j on are one."""
+        e = self._e
+        x = e.load(e.offset(self._frame.field["x"], j), lanes)
+        return e.builder.fcmp_ordered(">", x, e.zero())

@@ -1,1 +1,0 @@
-"""Notes that are independent given the past."""

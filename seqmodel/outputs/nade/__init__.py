@@ -1,1 +1,0 @@
-"""Notes that depend on the notes below them."""

@@ -1,1 +1,0 @@
-"""A unit along pitch: each note given the notes below it."""

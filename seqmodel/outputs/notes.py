@@ -1,0 +1,316 @@
+"""What outputs over frames of notes share: their sizes, nats, draws, figures and the loss.
+
+A frame may have onsets: F = 2N numbers then say which of N notes sound and which of these are
+struck. A struck bit is free only where its note sounds now and did in the previous frame. Elsewhere
+it is determined, since a note that sounds after silence is struck and a silent one is not: it then
+equals the sounding bit and costs nothing. An output over such frames is an output over the piano
+roll and, for each free struck bit, a Bernoulli; -log p is that of each note being off, struck or
+held.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput, log_odds
+from seqmodel.outputs.protocol import Figures, Loss, Sums, Together, Window, labelled
+
+OCTAVE = 12
+"""Semitones: as far as a note of the tied model reads its neighbours one by one, and the number of
+pitch classes."""
+LABELS = {
+    "onset_nats_per_frame": "  of it, struck or held",
+    **END_LABELS,
+    "accuracy": "accuracy",
+    "precision": "precision",
+    "recall": "recall",
+}
+
+
+def note_count(frame: FrameDefinition) -> int:
+    """How many notes there are in frames of music, with or without onsets."""
+    return frame.frame_size // 2 if frame.onsets else frame.frame_size
+
+
+def needed(past: Tensor | None) -> Tensor:
+    """The previous frames; ValueError if None, since they decide which struck bits are free."""
+    if past is None:
+        raise ValueError("frames with onsets are scored and drawn given the frames before")
+    return past
+
+
+def free(frames: Tensor, past: Tensor) -> Tensor:
+    """Which struck bits of frames (..., 2N) are free given the previous ones: booleans (..., N)."""
+    N = frames.shape[-1] // 2
+    return (frames[..., :N] > 0) & (past[..., :N] > 0)
+
+
+def struck_nats(nats: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+    """What struck bits cost (..., N), given what they would cost if all were free (..., N).
+
+    A determined bit costs nothing where it has its value; an impossible frame costs infinity.
+    """
+    sounding, struck = frames.chunk(2, -1)
+    determined = torch.where(struck == sounding, 0.0, math.inf).to(nats)
+    return torch.where(free(frames, past), nats, determined)
+
+
+def onset_nats(logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+    """The part of the nats of frames (..., 2N) due to strikes (...), given all logits."""
+    strikes, struck = logits.chunk(2, -1)[1], frames.chunk(2, -1)[1]
+    nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
+    return struck_nats(nats, frames, past).sum(-1)
+
+
+def as_drawn(drawn: Tensor, past: Tensor) -> Tensor:
+    """Set the determined struck bits of frames (..., 2N) that were drawn as if all were free."""
+    sounding, struck = drawn.chunk(2, -1)
+    return torch.cat([sounding, torch.where(free(drawn, past), struck, sounding)], -1)
+
+
+def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How often each note was struck while it sounded (N,), and how often it could have been."""
+    N = train.frame.frame_size // 2
+    struck, chances = np.zeros(N, np.int64), np.zeros(N, np.int64)
+    for piece in train:
+        frames = torch.from_numpy(piece)
+        again = free(frames[1:], frames[:-1])
+        struck += (again & (frames[1:, N:] > 0)).sum(0).numpy()
+        chances += again.sum(0).numpy()
+    return struck, chances
+
+
+class NotesOutput(EndingOutput):
+    """An output over frames of F numbers, zeros and ones: which of D notes sound.
+
+    With `onsets` F is 2 D and the second half says which of them are struck, see above;
+    without, F is D. With `end` it also gives the probability that the piece ends with the frame.
+    Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all precision where
+    the model is confident.
+
+    Attributes:
+        notes: D.
+        onsets: whether frames say which notes are struck.
+    """
+
+    discrete = True
+    frame_type = np.uint8
+
+    def __init__(self, notes: int, *, end: bool, onsets: bool) -> None:
+        super().__init__()
+        self.notes, self.end, self.onsets = notes, end, onsets
+        self.frame_size = 2 * notes if onsets else notes
+        self.uniforms_per_frame = self.frame_size + 1
+
+    @abstractmethod
+    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
+        """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F)."""
+
+    @abstractmethod
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        """The sum of the frames' nats times weights (T, B), for training.
+
+        The weights of padding are zero. `past` (T, B, F) holds the previous frames, needed with
+        `onsets`.
+        """
+
+    def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).
+
+        With `onsets` the previous frames, `past` (..., F), decide which struck bits are free.
+        """
+        sounding = logits[..., : self.notes], frames[..., : self.notes]
+        nats = F.binary_cross_entropy_with_logits(*sounding, reduction="none").sum(-1)
+        return nats + self.onset_nats(logits, frames, needed(past)) if self.onsets else nats
+
+    def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """The part of the nats of frames (..., F) that strikes cost, given the logits."""
+        return onset_nats(logits[..., : self.frame_size], frames, past)
+
+    def draw(
+        self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw the numbers of frames (..., F), or of one note, each by its own logit.
+
+        A note sounds where its entry of `uniforms` (..., F or more), in [0, 1), is below its
+        probability. The logits are divided by `temperature`; at 0 each note takes its likelier
+        value. With `onsets` the same goes for strikes, where they are free given `past` (..., F).
+        """
+        logits = logits[..., : self.frame_size]
+        if temperature == 0:
+            drawn = logits > 0
+        else:
+            drawn = uniforms[..., : logits.shape[-1]] < torch.sigmoid(logits / temperature)
+        frame = drawn.to(logits.dtype)
+        return as_drawn(frame, needed(past)) if self.onsets else frame
+
+    def loss(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
+    ) -> Loss:
+        """See `Output.loss`."""
+        nats = self.weighted_score(h, frames, weights, past)
+        return self.with_ends(nats, h, weights, lengths)
+
+    def figures(self) -> Together:
+        """Accuracy, precision and recall over all notes; the nats of onsets and ends, if any."""
+        return Together(NoteFigures(self), EndFigures(self))
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Output.describe`."""
+        return labelled(figures, LABELS)
+
+
+class NoteFigures(Figures):
+    """Counts of notes over all frames of a split (Bay, Ehmann, Downie 2009).
+
+    A note is predicted where it is more likely on than off, given all that the output conditions
+    on: the past, and where notes depend on each other the frame's true lower notes.
+    accuracy is TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN). Onsets do not
+    count; their cost is a separate figure, by which the nats per frame exceed the piano roll's.
+    """
+
+    def __init__(self, output: NotesOutput) -> None:
+        self._output = output
+
+    def sums(self, window: Window) -> Sums:
+        """See `Figures`."""
+        output = self._output
+        logits = output.note_logits(window.h, window.frames)
+        predicted = logits[window.inside][:, : output.notes] > 0
+        sounding = window.frames[window.inside][:, : output.notes] > 0
+        sums = {
+            "true": float((predicted & sounding).sum()),
+            "false": float((predicted & ~sounding).sum()),
+            "missed": float((~predicted & sounding).sum()),
+        }
+        if output.onsets:
+            nats = output.onset_nats(logits, window.frames, window.past).double()
+            sums["onset_nats"] = float(nats[window.inside].sum())
+        return sums
+
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        true, false, missed = sums["true"], sums["false"], sums["missed"]
+        figures = {
+            "accuracy": _ratio(true, true + false + missed),
+            "precision": _ratio(true, true + false),
+            "recall": _ratio(true, true + missed),
+        }
+        if self._output.onsets:
+            figures["onset_nats_per_frame"] = sums["onset_nats"] / frames
+        return figures
+
+
+def _ratio(part: float, whole: float) -> float:
+    """part / whole, or 0 where no note sounds and none is predicted."""
+    return part / whole if whole else 0.0
+
+
+class LinearNotesOutput(NotesOutput):
+    """An output over frames of notes, from h (..., H) of a single row. The end depends on h alone.
+
+    Attributes:
+        linear: the layer that reads h. Its first F columns are the numbers' logits, or their biases
+            where the logits depend on more; with `end` the last column is the logit of the end.
+    """
+
+    def __init__(
+        self, hidden_size: int, notes: int, columns: int, *, end: bool, onsets: bool = False
+    ) -> None:
+        """`columns` is the number of the layer's columns, without the end's."""
+        super().__init__(notes, end=end, onsets=onsets)
+        self.linear = nn.Linear(hidden_size, columns + end)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the frequencies in train of each note, of its restrikes and of ends."""
+        self.start_at_marginals(train.totals(), train.frames, len(train))
+        if self.onsets:
+            logits = log_odds(*restrikes(train))
+            with torch.no_grad():
+                self.linear.bias[self.notes : self.frame_size] = logits
+
+    def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
+        """Set the biases to the frequencies of notes (F,) and ends, so that training starts there.
+
+        Half a count is added to both outcomes, so that a note never seen stays possible.
+        """
+        logits = log_odds(np.append(note_counts, pieces), frames)
+        with torch.no_grad():
+            self.linear.bias[: self.frame_size] = logits[:-1]
+            if self.end:
+                self.linear.bias[-1] = logits[-1]
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The layer's outputs from h (..., H), including the end's logit."""
+        outputs: Tensor = self.linear(h)
+        return outputs
+
+    def without_end(self) -> tuple[Tensor, Tensor]:
+        """The layer's weight and bias, without the end's."""
+        weight, bias = self.linear.weight, self.linear.bias
+        return (weight[:-1], bias[:-1]) if self.end else (weight, bias)
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """The weights that compiled scores take: by default the layer's, without the end's."""
+        return self.without_end()
+
+    @abstractmethod
+    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
+        """The nats of frames, given h, `weights()`, frames, and past if there are onsets, or None.
+
+        If it is also given weights of the frames, their weighted sum.
+        """
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
+        found = self._compiled(h, frames, past)
+        return self.nats(self(h), frames, past) if found is None else found
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        """See `NotesOutput.weighted_score`."""
+        found = self._compiled(h, frames, past, weights)
+        return (self.nats(self(h), frames, past) * weights).sum() if found is None else found
+
+    def _compiled(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, *weights: Tensor
+    ) -> Tensor | None:
+        """`compiled_nats`, or None where compiled code cannot run."""
+        given = *self.weights(), frames, needed(past) if self.onsets else None, *weights
+        if not h.numel() or device.unsupported_reason((h, *given)) is not None:
+            return None
+        return self.compiled_nats(h, *given)
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """`end_nats(forward(h), last)`, from h (..., H), without the other columns."""
+        logit = F.linear(h, self.linear.weight[-1:], self.linear.bias[-1:])
+        return self.end_nats(logit, last)
+
+    def end_nats(self, outputs: Tensor, last: Tensor) -> Tensor:
+        """-log p(whether the piece ends here) for `last` (...), 1 at a piece's last frame.
+
+        `outputs` are the layer's, the end's logit last.
+        """
+        return F.binary_cross_entropy_with_logits(outputs[..., -1], last, reduction="none")
+
+    def ends(self, outputs: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw whether the piece ends (...) with the frame, by the last of the `uniforms`.
+
+        The temperature does not apply: it governs which notes sound, not a piece's length.
+        """
+        if not self.end:
+            return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
+        return uniforms[..., self.frame_size] < torch.sigmoid(outputs[..., -1])

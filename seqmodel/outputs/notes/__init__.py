@@ -1,1 +1,0 @@
-"""What outputs over frames of notes share."""
