@@ -180,9 +180,11 @@ class NoteInputs(torch.autograd.Function):
         """x (D, N, H + below_size)."""
         frames, F = notes.shape
         D, H = F // 2 if onsets else F, h.shape[1]
-        N = frames if inside is None else len(inside)
+        if inside is None:
+            inside = torch.arange(frames)
+        N = len(inside)
         threads = thread_count(N)
-        job = _kernels(h.element_size(), onsets, inside is not None)["note_inputs"].job(
+        job = _kernels(h.element_size(), onsets)["note_inputs"].job(
             {
                 "frames": frames, "N": N, "D": D, "H": H, "threads": threads,
                 "h": h.contiguous().view(frames, D, H), "notes": notes.contiguous(),
@@ -198,9 +200,8 @@ class NoteInputs(torch.autograd.Function):
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradient of h."""
         frames, N, D, H = ctx.sizes
-        listed = ctx.inside is not None
-        d_h = d_x.new_zeros(frames, D, H) if listed else d_x.new_empty(frames, D, H)
-        job = _kernels(d_x.element_size(), ctx.onsets, listed)["note_inputs_backward"].job(
+        d_h = d_x.new_zeros(frames, D, H) if frames > N else d_x.new_empty(frames, D, H)
+        job = _kernels(d_x.element_size(), ctx.onsets)["note_inputs_backward"].job(
             {
                 "frames": frames, "N": N, "D": D, "H": H,
                 "h": d_h, "inside": ctx.inside, "x": d_x.contiguous(),
@@ -212,12 +213,12 @@ class NoteInputs(torch.autograd.Function):
 
 def read_frames(
     h: Any, notes: Any, inside: Any, x: Any, work: Any, first: Any, last: Any, thread: Any,
-    N: Any, D: Any, H: Any, size: int, onsets: bool, listed: bool,
+    N: Any, D: Any, H: Any, size: int, onsets: bool,
 ) -> None:  # fmt: skip
-    """The inputs of the frames numbered `first` to `last`, of those `listed` inside or of all."""
+    """The inputs of the frames that `inside` lists from `first` to `last`."""
     kept = work[thread * (2 * D + WORK) :]
     for k in range(first, last):
-        frame = inside[k] if listed else k
+        frame = inside[k]
         own = notes[frame * D * (2 if onsets else 1) :]
         begin_below(kept, D)
         for n in range(D):
@@ -230,12 +231,11 @@ def read_frames(
 
 
 def read_slopes(
-    h: Any, inside: Any, x: Any, first: Any, last: Any, N: Any, D: Any, H: Any, size: int,
-    listed: bool,
-) -> None:  # fmt: skip
+    h: Any, inside: Any, x: Any, first: Any, last: Any, N: Any, D: Any, H: Any, size: int
+) -> None:
     """The gradient of h from that of x."""
     for k in range(first, last):
-        frame = inside[k] if listed else k
+        frame = inside[k]
         for n in range(D):
             copy(x[(n * N + k) * (H + size) :], h[(frame * D + n) * H :], H)
 
@@ -250,18 +250,18 @@ def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
 
 
 @compiled_once
-def _kernels(itemsize: int, onsets: bool, listed: bool) -> dict[str, Kernel]:
+def _kernels(itemsize: int, onsets: bool) -> dict[str, Kernel]:
     size = below_size(onsets=onsets)
     of_h = (
         Array("h", ("frames", "D", "H")),
-        Array("inside", ("N",), torch.int64, optional=True),  # the frames that are read
+        Array("inside", ("N",), torch.int64),  # the frames that are read
         Array("x", ("D", "N", f"H + {size}")),
     )
     notes = Array("notes", ("frames", "2 * D" if onsets else "D"))
     work = Array("work", (THREADS, f"2 * D + {WORK}"))
     forward = Signature("note_inputs", _SIZES, (*of_h, notes, work))
     backward = Signature("note_inputs_backward", _SIZES, of_h)  # h and x are gradients
-    constants = {"size": size, "onsets": onsets, "listed": listed}
+    constants = {"size": size, "onsets": onsets}
     return {
         signature.name: compile_text(signature, itemsize, text, over="N", **constants)
         for signature, text in ((forward, read_frames), (backward, read_slopes))

@@ -91,7 +91,8 @@ TRAIN = {
     "train {data} --config {bad}/empty": (1, "cannot read {bad}/empty: is a directory"),
     "train {data} --config {bad}/not.yaml": (
         1,
-        "{bad}/not.yaml: unit must be a single value in line 1",
+        "{bad}/not.yaml: not a YAML file: expected the node content, but found '<stream end>'"
+        " in line 1",
     ),
     "train {data} --config {bad}/list.yaml": (
         1,

@@ -267,6 +267,20 @@ def test_what_interrupts_a_read_is_not_taken_for_the_end(tmp_path, monkeypatch, 
     assert capfd.readouterr() == ("", "")
 
 
+def test_the_sound_is_found_behind_a_chunk_of_odd_size(tmp_path):
+    """A byte of padding follows such a chunk: without it the lying size would go unnoticed."""
+    path = tmp_path / "a.wav"
+    data = made(path, voice(2 * BLOCK + 7, 1))
+    samples, _ = read(path)
+    place, form, _ = sizes("wav", data)
+    lying = put(data, place, struct.pack(form, 0))
+    begin = place - 4
+    path.write_bytes(lying[:begin] + b"note" + struct.pack(form, 3) + b"abc\0" + lying[begin:])
+    found, remarks = read(path)
+    np.testing.assert_array_equal(found, samples)
+    assert len(remarks) == 1
+
+
 def test_a_chunk_that_claims_more_than_there_is_ends_the_search(tmp_path):
     path = tmp_path / "a.wav"
     path.write_bytes(b"RIFF\0\0\0\0WAVEjunk\xff\xff\xff\x7f" + wav())
