@@ -26,7 +26,7 @@ from seqmodel.config import Config, resolve
 from seqmodel.data.batches import Batch
 from seqmodel.data.bundled import FRAMES, sample_dataset
 from seqmodel.data.dataset import open_dataset
-from seqmodel.kernels.run.allocator import keep_freed_memory
+from seqmodel.kernels.run.machine import keep_freed_memory
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
@@ -43,7 +43,7 @@ from seqmodel.training.update import update, window_loss
 from seqmodel.unit_setting import unit_name
 from seqmodel.units import UNITS, UnitSpec, unit_spec
 from seqmodel.units.backends import AUTO, backend_for, choose_device
-from seqmodel.units.contract import Case
+from seqmodel.units.specification import Case
 
 SHORTEST = 50e-3
 """The minimum length of a timing in seconds. Anything quicker is repeated."""

@@ -20,7 +20,7 @@ from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
-from seqmodel.kernels.run.allocator import keep_freed_memory
+from seqmodel.kernels.run.machine import keep_freed_memory
 
 app = typer.Typer(
     name="seqmodel",

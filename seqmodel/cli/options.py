@@ -165,11 +165,11 @@ def with_media_options(rows: Rows) -> Callable[[Command], Command]:
 
 
 def options_of(
-    medium: Medium, given: Mapping[str, Any], rows: Rows, why_not: str
+    medium: Medium, given: Mapping[str, Any], rows: Rows, because: str
 ) -> dict[str, Any]:
     """The given options that belong to the medium.
 
-    UsageError for one that is set but belongs to other media; `why_not` completes the message, such
+    UsageError for one that is set but belongs to other media; `because` completes the message, such
     as "a.wav is audio".
     """
     known = {option.name for option in rows(medium)}
@@ -177,7 +177,7 @@ def options_of(
         unset = given.get(option.name) is None or given[option.name] is False  # 0 is a value
         if option.name not in known and not unset:
             owners = [other.name for other in MEDIA.values() if option in rows(other)]
-            raise UsageError(f"{option.flag} is for {' or '.join(owners)}, and {why_not}")
+            raise UsageError(f"{option.flag} is for {' or '.join(owners)}, and {because}")
     return {name: given.get(name) for name in known}
 
 

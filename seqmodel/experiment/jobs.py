@@ -258,7 +258,7 @@ def _start_server() -> None:
 def _process(task: Task, pipe: Connection) -> None:
     import torch
 
-    from seqmodel.kernels.run.allocator import keep_freed_memory
+    from seqmodel.kernels.run.machine import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)

@@ -26,7 +26,7 @@ from seqmodel.runs.checkpoint import (
 )
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
 from seqmodel.runs.folder import Run, read_metrics
-from seqmodel.units.registry import unit_spec
+from seqmodel.units import unit_spec
 
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """Of zip's calendar."""

@@ -86,7 +86,7 @@ def for_kernels(tensor: Tensor) -> Tensor:
     return tensor.to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32)
 
 
-def why_not(tensors: Iterable[Tensor | None]) -> str | None:
+def unsupported_reason(tensors: Iterable[Tensor | None]) -> str | None:
     """Why compiled code cannot run on these tensors; None if it can. Skips None."""
     dtype = None
     for tensor in tensors:

@@ -13,7 +13,7 @@ from seqmodel.kernels.code.language import clear, copy
 from seqmodel.kernels.device import for_kernels, one_thread
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
-from seqmodel.kernels.run.team import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.clock import ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo

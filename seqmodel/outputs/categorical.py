@@ -13,7 +13,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.media.audio import mu_law
@@ -91,7 +91,7 @@ class CategoricalOutput(SampleWiseOutput):
     def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
         """-log P (...) of `levels` (...), from rows of h (..., H)."""
         weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.why_not((h, weight, bias)) is not None:
+        if not h.numel() or device.unsupported_reason((h, weight, bias)) is not None:
             return _nats(self(h), levels)
         return categorical_nats(h, weight, bias, levels)
 

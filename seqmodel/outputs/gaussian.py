@@ -20,7 +20,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, STORED, Array, packed, per_thread
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for
@@ -105,7 +105,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
+        if not h.numel() or device.unsupported_reason((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames, past)
         return gaussian_nats(h, weight, bias, self.standardised(frames), self.floor)
 

@@ -15,9 +15,8 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import matmul
+from seqmodel.kernels.linear.matmul import matmul, packing
 from seqmodel.kernels.linear.outer import folding, outer
-from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import (
     NEW,
@@ -28,7 +27,7 @@ from seqmodel.kernels.run.signature import (
     packed,
     per_thread,
 )
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernel, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel, parallel_for, thread_count
 
 BLOCK = 16
 """Rows in a block."""

@@ -17,7 +17,7 @@ from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
 from seqmodel.media.definitions import FrameDefinition
@@ -116,7 +116,7 @@ class SampleLogisticOutput(SampleWiseOutput):
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
         given = h, *self.linear.parameters(), frames
-        if not h.numel() or device.why_not(given) is not None:
+        if not h.numel() or device.unsupported_reason(given) is not None:
             return self.nats(self(h), frames, past)
         return self.of_frames(sample_nats(self, h, self.of_steps(frames)))
 

@@ -21,12 +21,11 @@ from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width, vector_lanes
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.matmul import matmul
-from seqmodel.kernels.linear.packing import packing, panels_of
+from seqmodel.kernels.linear.matmul import matmul, packing, panels_of
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
 from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
-from seqmodel.kernels.run.team import Job, parallel_for
+from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
@@ -102,7 +101,7 @@ class NadeOutput(LinearNotesOutput):
         """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
         with torch.no_grad():
             given = h, *self.weights(), frames
-            if not h.numel() or device.why_not(given) is not None:
+            if not h.numel() or device.unsupported_reason(given) is not None:
                 return self.conditional_logits(self(h), frames)
             return _forward(Given(*given))[1][:, : self.frame_size].view(frames.shape)
 

@@ -13,7 +13,7 @@ from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
-from seqmodel.kernels.run.team import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.notes import note_count
 from seqmodel.outputs.notes_tied import (
@@ -95,7 +95,7 @@ class NoteUnitOutput(TiedOutput):
 
         `inside` (M,) holds the indices of the frames to read; None: all.
         """
-        if not h.numel() or device.why_not((h, frames)) is not None:
+        if not h.numel() or device.unsupported_reason((h, frames)) is not None:
             x = note_inputs(h, frames, onsets=self.onsets, inside=inside)
         else:
             x = NoteInputs.apply(h, frames, self.onsets, inside)  # type: ignore[no-untyped-call]

@@ -290,7 +290,7 @@ class LinearNotesOutput(NotesOutput):
     ) -> Tensor | None:
         """`compiled_nats`, or None where compiled code cannot run."""
         given = *self.weights(), frames, needed(past) if self.onsets else None, *weights
-        if not h.numel() or device.why_not((h, *given)) is not None:
+        if not h.numel() or device.unsupported_reason((h, *given)) is not None:
             return None
         return self.compiled_nats(h, *given)
 

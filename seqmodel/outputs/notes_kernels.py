@@ -13,8 +13,7 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, Lanes, vector_lanes
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import row_matmul
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import pack, row_matmul
 from seqmodel.kernels.run.calls import Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms

@@ -16,8 +16,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.language import Pointer, clear, copy, translate
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import matmul
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import matmul, pack
 from seqmodel.kernels.run.calls import Call, Nested, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.outputs.ends import log_odds

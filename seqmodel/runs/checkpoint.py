@@ -28,7 +28,7 @@ from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
 from seqmodel.runs.files import open_file
-from seqmodel.units.identity import KEY as UNIT_KEY
+from seqmodel.units.module import KEY as UNIT_KEY
 
 FORMAT = "seqmodel-checkpoint"
 VERSION = 1

@@ -25,7 +25,7 @@ from seqmodel.kernels.run.calls import (
     write_calls,
 )
 from seqmodel.kernels.run.signature import Array, Signature
-from seqmodel.kernels.run.team import thread_count
+from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import Carry, SequenceModel

@@ -4,17 +4,100 @@
 finds the size for a parameter budget. Only `make` imports torch. See README.md in this directory.
 """
 
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqmodel.errors import UsageError
-from seqmodel.units.registry import UNITS, UnitSpec, hidden_size_for, size_for, unit_spec, zoo
+from seqmodel.errors import UsageError, did_you_mean
+from seqmodel.unit_setting import SUFFIX, is_text, read_unit, unit_name
+from seqmodel.units.definition import UnitSpec, define
 
 if TYPE_CHECKING:
     from seqmodel.units.module import Stack, Unit
 
 __all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "size_for", "unit_spec", "zoo"]
+
+_BUILT_IN = (
+    "tanh", "lstm", "gru", "gru1", "gru2", "gru3", "mgu", "lstm-nopeephole", "gru-reset-after",
+)  # fmt: skip
+
+
+def _read(folder: str, name: str) -> UnitSpec:
+    return define((files(__package__) / folder / f"{name}{SUFFIX}").read_text("utf-8"), name)
+
+
+UNITS: Mapping[str, UnitSpec] = {name: _read("texts", name) for name in _BUILT_IN}
+"""The units of the paper, and their relatives."""
+
+
+@cache
+def zoo() -> Mapping[str, UnitSpec]:
+    """Further units from the literature, to study."""
+    names = sorted(
+        file.name.removesuffix(SUFFIX) for file in (files(__package__) / "zoo").iterdir()
+    )
+    return {name: _read("zoo", name) for name in names}
+
+
+def unit_spec(unit: str | Path) -> UnitSpec:
+    """The unit of a name, a text or a file NAME.unit.
+
+    Raises:
+        UsageError: if there is no unit of the name; it lists the choices.
+        UnitError: if the text defines no unit.
+        SeqmodelError: if there is no such file.
+    """
+    unit = str(unit)
+    if not is_text(unit):
+        unit = read_unit(unit)
+    if is_text(unit):
+        return define(unit, unit_name(unit))
+    if unit in UNITS:
+        return UNITS[unit]
+    if unit in zoo():
+        return zoo()[unit]
+    raise UsageError(
+        f"there is no unit {unit!r}; choose one of {', '.join(UNITS)}, one more that "
+        f"`seqmodel units` lists, or a file NAME{SUFFIX}{did_you_mean(unit, (*UNITS, *zoo()))}"
+    )
+
+
+def hidden_size_for(
+    unit: str | Path, input_size: int, parameters: int, *, layers: int = 1, bias: bool = True
+) -> int:
+    """The hidden size whose parameter count comes nearest to `parameters`.
+
+    Counts a stack of `layers` without its output layer; the smaller size wins a tie. UsageError if
+    even a hidden size of 1 exceeds twice the budget, so that nominally equal sizes are not far
+    apart.
+    """
+    spec = unit_spec(unit)
+
+    def count(hidden: int) -> int:
+        first = spec.parameter_count(input_size, hidden, bias=bias)
+        return first + (layers - 1) * spec.parameter_count(hidden, hidden, bias=bias)
+
+    return size_for(count, parameters, f"{spec.name}: one unit over {input_size} inputs")
+
+
+def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int:
+    """The size whose `count`, which grows with it, comes nearest to `parameters`.
+
+    UsageError as in `hidden_size_for`; its message calls the model of size 1 `smallest`.
+    """
+    if parameters < 1 or count(1) > 2 * parameters:
+        raise UsageError(
+            f"--params {parameters} is too small for {smallest} already has {count(1)}"
+        )
+    low, high = 1, 2
+    while count(high) < parameters:
+        low, high = high, 2 * high
+    while high - low > 1:  # count(low) <= parameters <= count(high)
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= parameters else (low, middle)
+    return low if parameters - count(low) <= count(high) - parameters else high
 
 
 def make(

@@ -1,7 +1,7 @@
 """The backends in order of preference, and the choice of one: by name or automatically.
 
-Adding a backend takes a module that defines a `contract.Backend` and one row in `BACKENDS`. Nothing
-above this file knows any backend by name.
+Adding a backend takes a module that defines a `specification.Backend` and one row in `BACKENDS`.
+Nothing above this file knows any backend by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from seqmodel.errors import UsageError
-from seqmodel.units import specification, torch_nn
-from seqmodel.units.contract import Backend, Case, Layer
-from seqmodel.units.cpu import backend as compiled
+from seqmodel.units import cpu, specification, torch_nn
+from seqmodel.units.specification import Backend, Case, Layer
 
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda")
@@ -21,7 +20,7 @@ DEVICES = (AUTO, "cpu", "cuda")
 # `auto` takes the first that can run the case. On the CPU the compiled loops come before torch.nn,
 # which therefore runs only on a GPU; the specification can run anything.
 BACKENDS: Mapping[str, Backend] = {
-    backend.name: backend for backend in (compiled.BACKEND, torch_nn.BACKEND, specification.BACKEND)
+    backend.name: backend for backend in (cpu.BACKEND, torch_nn.BACKEND, specification.BACKEND)
 }
 
 
@@ -36,7 +35,7 @@ def _find(name: str, case: Case) -> Backend | None:
     """The backend called `name`, or for `auto` the first, that can run the case, if any."""
     candidates = BACKENDS.values() if name == AUTO else [BACKENDS[check_backend(name)]]
     for backend in candidates:
-        if backend.why_not(case) is None:
+        if backend.unsupported_reason(case) is None:
             return backend
     return None
 
@@ -48,13 +47,13 @@ def backend_for(name: str, case: Case) -> Backend:
     """
     backend = _find(name, case)
     if backend is None:
-        reason = BACKENDS[name].why_not(case)
+        reason = BACKENDS[name].unsupported_reason(case)
         raise UsageError(f"the {name} backend cannot run {case.spec.name} here: {reason}")
     return backend
 
 
 def run(name: str, case: Case, *args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """`contract.Run` of the backend that `backend_for` finds."""
+    """`specification.run` of the backend that `backend_for` finds."""
     backend = backend_for(name, case)
     if torch.compiler.is_dynamo_compiling() and backend is not specification.BACKEND:
         from seqmodel.units.uncompiled import uncompiled
@@ -71,7 +70,7 @@ def why(case: Case) -> tuple[str, str]:
     """
     reasons: list[str] = []
     for backend in BACKENDS.values():
-        reason = backend.why_not(case)
+        reason = backend.unsupported_reason(case)
         if reason is None:
             return backend.name, "; ".join(reasons) or "the first choice"
         reasons.append(f"not {backend.name}: {reason}")

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from seqmodel.errors import UsageError
+from seqmodel.units import UNITS
 from seqmodel.units.module import Stack, Unit
-from seqmodel.units.registry import UNITS
 from seqmodel.units.torch_nn import flat_weights, in_other_order
 
 _KINDS: dict[str, type[nn.LSTM | nn.GRU]] = {"lstm-nopeephole": nn.LSTM, "gru-reset-after": nn.GRU}

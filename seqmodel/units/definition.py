@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 from seqmodel.unit_setting import SUFFIX
-from seqmodel.units.language import Node, Text, Weight, parse
-from seqmodel.units.lines import Lines, UnitError
+from seqmodel.units.language import Lines, Node, Text, UnitError, Weight, parse
 
 TERMS = ("W", "U", "V", "b", "bU")
 """Every kind of weight, in the order in which a unit's parameters are created and stored."""

@@ -1,5 +1,6 @@
 """Units as torch modules: weights, state, ragged batches and stacks, for any backend."""
 
+import json
 from collections.abc import Sequence
 from typing import Any, TypeGuard, cast
 
@@ -10,12 +11,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from seqmodel.errors import UsageError
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.units.backends import check_backend, run
-from seqmodel.units.contract import Case
-from seqmodel.units.definition import TERMS, UnitSpec, state_of
-from seqmodel.units.identity import KEY, difference, identity
-from seqmodel.units.language import Weight
-from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
-from seqmodel.units.weights import Weights, by_gate
+from seqmodel.units.definition import TERMS, UnitSpec, define, state_of
+from seqmodel.units.language import UnitError, Weight
+from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case, Weights, by_gate
 
 UnitState = tuple[Tensor, ...]
 """A named tuple: h (B, H), then a unit's other states (B, H), such as c."""
@@ -281,3 +279,39 @@ class Stack(nn.Module):
     def units(self) -> list[Unit]:
         """The layers, bottom first."""
         return cast(list[Unit], list(self.layers))
+
+
+KEY = "_extra_state"
+"""The key of torch.nn.Module.get_extra_state."""
+
+
+def identity(spec: UnitSpec, gate_activation: str, activation: str) -> Tensor:
+    """Equations and activations, as bytes of JSON: safetensors takes tensors only."""
+    told = json.dumps([spec.name, spec.statements, gate_activation, activation])
+    return torch.tensor(list(told.encode()), dtype=torch.uint8, device="cpu")
+
+
+def difference(told: Tensor, spec: UnitSpec, *activations: str) -> str | None:
+    """What a unit of that `identity` has other than this one; None if their weights are alike."""
+    try:
+        name, statements, *others = json.loads(bytes(told.to(torch.uint8).tolist()))
+        there = _meaning(define("\n".join(statements), name), *others)
+    except (ValueError, TypeError, UnitError):
+        return "what they say of it cannot be read"
+    here = _meaning(spec, *activations)
+    for part in there | here:
+        them, us = (side.get(part, (None, f"no {part}")) for side in (there, here))
+        if them[0] != us[0]:
+            return f"{name} has {them[1]} where this one has {us[1]}"
+    return None
+
+
+def _meaning(spec: UnitSpec, s: str, phi: str) -> dict[str, tuple[object, str]]:
+    """All that the meaning of a unit's weights depends on, to compare and to show."""
+    meaning: dict[str, tuple[object, str]] = {e.name: (e.value, e.written) for e in spec.equations}
+    for name, chosen in (("s", s), ("phi", phi)):
+        meaning[name] = chosen, f"{name} = {chosen}"
+    for term in TERMS:
+        gates = spec.gates_with(term)
+        meaning[term] = gates, f"the gates {' '.join(gates)}"
+    return meaning

@@ -1,20 +1,115 @@
-"""The specification: every unit in plain PyTorch, readable, slow, correct in float32 and float64.
+"""What a backend is, and the specification: every unit in plain PyTorch.
 
-This file is the ground truth that every faster backend is tested against, in outputs, final state
-and every gradient. It goes through the equations of a unit's text one by one.
+The specification is readable, slow, and correct in float32 and float64: the ground truth that every
+faster backend is tested against, in outputs, final state and every gradient. It goes through the
+equations of a unit's text one by one.
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodel.units.contract import Backend, Case
+from seqmodel.kernels.device import transformed
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import Node
-from seqmodel.units.weights import Weights, by_gate
+
+Weights = Mapping[str, Tensor | None]
+"""Term -> the weights of all its gates, stacked as in `module.Unit`; None if there are none.
+
+Fast backends use them as they are: slicing out every gate at each call, and adding up the gradients
+of the slices, costs more than a small layer's arithmetic.
+"""
+State = tuple[Tensor, ...]
+
+
+class Case(NamedTuple):
+    """Everything a backend may base its answer on when asked whether it can run, and how fast.
+
+    A tuple, since one is created on every call: a frozen dataclass takes five times as long.
+    """
+
+    spec: UnitSpec
+    dtype: torch.dtype
+    device: torch.device
+    batch_size: int
+    input_size: int
+    hidden_size: int
+    gate_activation: str = "sigmoid"
+    activation: str = "tanh"
+    bias: bool = True
+
+    @property
+    def step_flops(self) -> int:
+        """Floating-point operations of one time step's matrix products, forward and backward.
+
+        Each matrix takes part in three products: forward, backward to its input, and for its own
+        gradient. All other work is linear in H.
+        """
+        spec, H = self.spec, self.hidden_size
+        elements = len(spec.gates_with("W")) * H * self.input_size
+        elements += len(spec.gates_with("U")) * H * H
+        return 3 * 2 * self.batch_size * elements
+
+
+class Layer(Protocol):
+    """What a backend that compiles single steps reads of a `module.Unit`."""
+
+    backend: str
+
+    def case(self, batch_size: int) -> Case:
+        """The case to choose a backend for."""
+        ...
+
+    def weights(self) -> Weights:
+        """Its weights, in the order of `definition.TERMS`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One implementation of the units."""
+
+    name: str
+    unsupported_reason: Callable[[Case], str | None]
+    """Why it cannot run the case; None if it can. Called on every run, so it must be cheap."""
+    cost: Callable[[Case], float]
+    """Estimated seconds per time step, forward and backward, of a case that it can run."""
+    run: Callable[[Case, Weights, Tensor, State, Tensor | None], tuple[Tensor, State]]
+    """Runs one layer over time, as `run` of this module does."""
+    compiled_steps: Callable[..., tuple[list[Any], list[Any]]] | None = None
+    """Compiles single steps for sampling, see `units.cpu.stepping.steps`; None if it cannot."""
+
+
+def opaque_reason() -> str | None:
+    """Why a backend cannot run now whose operations are not plain ones of torch's, if so.
+
+    torch.compile is no reason: it leaves such backends out of its graphs, see `uncompiled`.
+    """
+    if transformed() and not torch.compiler.is_dynamo_compiling():
+        return "torch.func, forward-mode differentiation and exports need plain torch operations"
+    return None
+
+
+def by_gate(spec: UnitSpec, weights: Weights) -> dict[str, dict[str, Tensor | None]]:
+    """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None for terms it lacks; any "bU".
+
+    The tensors are views.
+    """
+    gates: dict[str, dict[str, Tensor | None]] = {
+        gate: dict.fromkeys(("W", "U", "V", "b", *terms)) for gate, terms in spec.gates.items()
+    }
+    for term, stacked in weights.items():
+        if stacked is not None:
+            owners = spec.gates_with(term)
+            parts = stacked.unbind() if term == "V" else stacked.chunk(len(owners))
+            for gate, part in zip(owners, parts, strict=True):
+                gates[gate][term] = part
+    return gates
 
 
 def _hard_sigmoid(x: Tensor) -> Tensor:
@@ -25,8 +120,7 @@ def _hard_sigmoid(x: Tensor) -> Tensor:
     return F.relu6(x + 3) / 6
 
 
-Function = Callable[[Tensor], Tensor]
-States = Mapping[str, Tensor]
+Function = Callable[..., Tensor]
 
 FUNCTIONS: Mapping[str, Function] = {
     "tanh": torch.tanh,
@@ -39,88 +133,79 @@ GATE_ACTIVATIONS: Mapping[str, Function] = {"sigmoid": torch.sigmoid, "hard-sigm
 ACTIVATIONS: Mapping[str, Function] = {
     name: FUNCTIONS[name] for name in ("tanh", "sigmoid", "relu")
 }
-OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "U": F.linear,
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-}
-
-
-class _Step:
-    """The equations of a unit at one frame.
-
-    W x does not depend on the state, so each is one product over all frames, split into steps with
-    unbind. (Indexing it at each step would make the backward pass quadratic in T.)
-    """
-
-    def __init__(
-        self, spec: UnitSpec, weights: Weights, x: Tensor, functions: Mapping[str, Function]
-    ) -> None:
-        self._spec, self._like = spec, x
-        self._operations: Mapping[str, Callable[..., Tensor]] = {**OPERATIONS, **functions}
-        self._weights = by_gate(spec, weights)
-        self._inputs: dict[str, Sequence[Tensor]] = {
-            gate: F.linear(x, terms["W"]).unbind(0)
-            for gate, terms in self._weights.items()
-            if terms["W"] is not None
-        }
-        self._rows: Tensor | None = None
-
-    def __call__(
-        self, t: int, state: Sequence[Tensor], rows: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """The state after frame `t` from that before it, each (B, H); of these rows of x alone."""
-        now: dict[str, Tensor] = {}
-        self._rows = rows
-        old, h = dict(zip(self._spec.state, state, strict=True)), state[0]
-        for equation in self._spec.equations:
-            now[equation.name] = self._value(equation.value, t, old, now)
-        return tuple(now[state].expand_as(h) for state in self._spec.state)
-
-    def _value(self, node: Node, t: int, old: States, now: States) -> Tensor:
-        """A tensor (B, H), (H,) or, of numbers, ()."""
-        args = node.args
-        if node.op == "number":
-            return self._like.new_tensor(args[0])
-        if node.op in ("now", "old"):
-            return (now if node.op == "now" else old)[args[0]]
-        if node.op == "W":
-            product = self._inputs[args[0].gate][t]
-            return product if self._rows is None else product.index_select(0, self._rows)
-        if node.op == "vector":
-            weight = self._weights[args[0].gate][args[0].term]
-            return old["h"].new_zeros(old["h"].shape[1]) if weight is None else weight
-        values: list[Tensor | None]
-        values = [self._value(arg, t, old, now) for arg in args if isinstance(arg, Node)]
-        if node.op == "U":
-            values.append(self._weights[args[0].gate]["U"])
-        return self._operations[node.op](*values)
+ARITHMETIC: Mapping[str, Function] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+}  # fmt: skip
 
 
 def run(
-    case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run one layer over x (T, B, I) from `state`; see `contract.Run`."""
-    chosen = {"s": GATE_ACTIVATIONS[case.gate_activation], "phi": ACTIVATIONS[case.activation]}
+    case: Case, weights: Weights, x: Tensor, state: State, lengths: Tensor | None
+) -> tuple[Tensor, State]:
+    """Run one layer over x (T, B, I), T >= 1, from `state`, each (B, H) in the order of the unit's.
+
+    Returns the output h (T, B, H) and the final state, each (B, H); differentiable in x, the
+    weights and the initial state.
+
+    `lengths` (B,), int64 on the CPU, each 0..T, makes the rows ragged; None means that all have
+    length T. From a row's length on, h is exactly zero; its final state is the one at its length,
+    the initial state for 0. Nothing in x at or beyond a row's length, not even nan, reaches an
+    output, a final state or a gradient, and x's own gradient is zero there.
+
+    An empty batch gives empty outputs and zero gradients.
+    """
+    gates: Mapping[str, Mapping[str, Any]] = by_gate(case.spec, weights)
+    names = case.spec.state
+    functions = {**FUNCTIONS, **ARITHMETIC}
+    functions["s"] = GATE_ACTIVATIONS[case.gate_activation]
+    functions["phi"] = ACTIVATIONS[case.activation]
+    rows: Tensor | None = None
     running = None
     if lengths is not None:
-        running = (torch.arange(len(x)).unsqueeze(1) < lengths).unsqueeze(2).to(x.device)
-        x = torch.where(running, x, 0)  # unlike multiplying by 0, this stops nan
-    step = _Step(case.spec, weights, x, {**FUNCTIONS, **chosen})
+        running = (torch.arange(len(x)).unsqueeze(1) < lengths).to(x.device)
+        x = torch.where(running.unsqueeze(2), x, 0)  # unlike multiplying by 0, this stops nan
+    # W x does not depend on the state, so each is one product over all frames, split into steps
+    # with unbind: indexing it at each step would make the backward pass quadratic in T.
+    inputs = {
+        gate: F.linear(x, terms["W"]).unbind()
+        for gate, terms in gates.items()
+        if terms["W"] is not None
+    }
+
+    def value(node: Node, t: int, old: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Tensor:
+        """A tensor (B, H), (H,) or, of numbers, ()."""
+        args = node.args
+        match node.op:
+            case "number":
+                return x.new_tensor(args[0])
+            case "now" | "old":
+                return (now if node.op == "now" else old)[args[0]]
+            case "W":
+                product = inputs[args[0].gate][t]
+                return product if rows is None else product.index_select(0, rows)
+            case "U":
+                return F.linear(value(args[1], t, old, now), gates[args[0].gate]["U"])
+            case "vector":
+                weight = gates[args[0].gate][args[0].term]
+                return old["h"].new_zeros(case.hidden_size) if weight is None else weight
+        return functions[node.op](*(value(arg, t, old, now) for arg in args))
+
     outputs = []
     for t in range(len(x)):
-        if running is None:
-            state = step(t, state)
-            outputs.append(state[0])
-        else:
+        before = state
+        if running is not None:
             # Rows that have ended take no part: the gradient of a discarded nan would be nan.
-            rows = running[t, :, 0].nonzero()[:, 0]
-            after = step(t, tuple(old.index_select(0, rows) for old in state), rows)
-            state = tuple(
-                old.index_copy(0, rows, new) for old, new in zip(state, after, strict=True)
-            )
+            rows = running[t].nonzero()[:, 0]
+            before = tuple(old.index_select(0, rows) for old in state)
+        now: dict[str, Tensor] = {}
+        old = dict(zip(names, before, strict=True))
+        for equation in case.spec.equations:
+            now[equation.name] = value(equation.value, t, old, now)
+        after = tuple(now[name].expand_as(before[0]) for name in names)
+        if rows is None:
+            state = after
+            outputs.append(after[0])
+        else:
+            state = tuple(s.index_copy(0, rows, new) for s, new in zip(state, after, strict=True))
             outputs.append(torch.zeros_like(state[0]).index_copy(0, rows, after[0]))
     return torch.stack(outputs), state
 

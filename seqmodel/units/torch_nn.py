@@ -20,11 +20,9 @@ from torch.backends.cudnn.rnn import get_cudnn_mode
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqmodel.units import specification
-from seqmodel.units.contract import Backend, Case, not_plain
+from seqmodel.units import UNITS, specification
 from seqmodel.units.definition import UnitSpec
-from seqmodel.units.registry import UNITS
-from seqmodel.units.weights import Weights
+from seqmodel.units.specification import Backend, Case, Weights, opaque_reason
 
 _LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}
 _FLOATS = (torch.float32, torch.float64)
@@ -39,7 +37,7 @@ CPU_STEP_SECONDS = 50e-6
 CPU_FLOPS_PER_THREAD = 8e10
 
 
-def why_not(case: Case) -> str | None:
+def unsupported_reason(case: Case) -> str | None:
     """Why torch's layers cannot run the case; None if they can."""
     name, device = case.spec.name, case.device.type
     if device not in ("cpu", "cuda"):
@@ -53,7 +51,7 @@ def why_not(case: Case) -> str | None:
             return f"torch.nn.RNN has no activation {case.activation}"
     elif (case.gate_activation, case.activation) != ("sigmoid", "tanh"):
         return f"torch.nn.{_LAYERS[name]} has sigmoid gates and tanh only"
-    return not_plain()
+    return opaque_reason()
 
 
 def cost(case: Case) -> float:
@@ -66,7 +64,7 @@ def cost(case: Case) -> float:
 def run(
     case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """See `contract.Run`. First derivatives only: cuDNN has no others."""
+    """See `specification.run`. First derivatives only: cuDNN has no others."""
     frames = x.shape[1] if lengths is None else int(lengths.sum())
     if not frames:  # torch's layers reject an empty batch
         return specification.run(case, weights, x, state, lengths)
@@ -87,7 +85,7 @@ def run(
     )
 
 
-BACKEND = Backend("torch-nn", why_not, cost, run)
+BACKEND = Backend("torch-nn", unsupported_reason, cost, run)
 
 
 def flat_weights(spec: UnitSpec, weights: Weights) -> list[Tensor]:

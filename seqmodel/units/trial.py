@@ -7,10 +7,9 @@ import torch
 
 from seqmodel.unit_setting import SUFFIX
 from seqmodel.units.definition import UnitSpec
-from seqmodel.units.language import Weight
-from seqmodel.units.lines import Lines
+from seqmodel.units.language import Lines, Weight
 from seqmodel.units.module import Unit
-from seqmodel.units.weights import by_gate
+from seqmodel.units.specification import by_gate
 
 
 @cache

@@ -9,7 +9,7 @@ import torch
 from onnx_sessions import Session, heard, music_frames, run_of, song
 
 from seqmodel.export.onnx.model import export_graph
-from seqmodel.units.registry import UNITS, zoo
+from seqmodel.units import UNITS, zoo
 
 OPERATORS = {
     "tanh": "RNN", "lstm": "LSTM", "lstm-nopeephole": "LSTM", "gru": "GRU", "gru1": "GRU",

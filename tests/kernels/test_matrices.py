@@ -6,10 +6,10 @@ from torch.nn import functional as F
 
 from seqmodel.kernels.code.emit import padded, panel_width
 from seqmodel.kernels.linear import outer as outer_module
+from seqmodel.kernels.linear.matmul import packing
 from seqmodel.kernels.linear.outer import folding, outer
-from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.team import parallel_for
+from seqmodel.kernels.run.threads import parallel_for
 
 BOTH_TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3])

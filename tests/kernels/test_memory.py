@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.run import allocator, memory
+from seqmodel.kernels.run import machine, memory
 from seqmodel.kernels.run.memory import buffer
 
 
@@ -21,7 +21,7 @@ def test_freed_memory_stays_with_the_process() -> None:
         torch.empty(7 << 20).fill_(1.0)
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-    allocator.keep_freed_memory()
+    machine.keep_freed_memory()
     for _ in range(20):  # aligned blocks settle in the heap after a few rounds
         fill()
     assert fill() < 100

@@ -13,8 +13,7 @@ from llvmlite import binding, ir
 
 from seqmodel.kernels.code.emit import INT, POINTER
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.linear.matmul import matmul, row_matmul
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import matmul, pack, row_matmul
 
 BIT = ir.IntType(1)
 GUARD = 3

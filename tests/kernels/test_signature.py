@@ -13,7 +13,7 @@ from seqmodel.kernels.code.jit import function
 from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run.calls import Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
-from seqmodel.kernels.run.team import compile_kernels, parallel_for
+from seqmodel.kernels.run.threads import compile_kernels, parallel_for
 
 SCALE = Signature(
     "scale",
@@ -152,7 +152,7 @@ def test_the_allocator_is_left_alone_at_import():
         "class Watched(real):\n"
         "    def __getattr__(self, name): made.append(name); return super().__getattr__(name)\n"
         "ctypes.CDLL = Watched\n"
-        "from seqmodel.kernels.run.allocator import keep_freed_memory\n"
+        "from seqmodel.kernels.run.machine import keep_freed_memory\n"
         "assert 'torch' not in sys.modules\n"
         "import seqmodel.units.cpu.recurrence\n"
         "assert 'mallopt' not in made\n"

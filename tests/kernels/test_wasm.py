@@ -12,8 +12,7 @@ from llvmlite import ir
 from seqmodel.kernels.code.emit import POINTER, PORTABLE, emitting_for, vector_lanes
 from seqmodel.kernels.code.jit import function
 from seqmodel.kernels.code.wasm import STACK, webassembly
-from seqmodel.kernels.linear.matmul import row_matmul
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import pack, row_matmul
 
 K, COLUMNS = 5, 27
 SCRIPT = """

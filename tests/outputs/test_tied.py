@@ -152,7 +152,9 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
         torch.testing.assert_close(total, (nats * weights).sum(), rtol=1e-12, atol=0)
         gradients = torch.autograd.grad(total, [h, *output.parameters()])
         found.append([nats, *gradients])
-        monkeypatch.setattr("seqmodel.kernels.device.why_not", lambda tensors: "the plain path")
+        monkeypatch.setattr(
+            "seqmodel.kernels.device.unsupported_reason", lambda tensors: "the plain path"
+        )
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 

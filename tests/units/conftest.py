@@ -8,7 +8,7 @@ import torch
 
 from seqmodel.units import UNITS
 from seqmodel.units.backends import BACKENDS
-from seqmodel.units.contract import Case
+from seqmodel.units.specification import Case
 
 
 @pytest.fixture(scope="session", params=list(UNITS))
@@ -44,4 +44,4 @@ def can_run(item: pytest.Item) -> bool:
         return True
     options = {key: params[key] for key in ("gate_activation", "activation") if key in params}
     case = Case(UNITS[params["name"]], torch.float32, torch.device("cpu"), 1, 1, 1, **options)
-    return BACKENDS[params["backend"]].why_not(case) is None
+    return BACKENDS[params["backend"]].unsupported_reason(case) is None

@@ -4,7 +4,7 @@ from itertools import count
 from random import Random
 
 from seqmodel.units.definition import define
-from seqmodel.units.lines import UnitError
+from seqmodel.units.language import UnitError
 
 MIXED = (
     "q = s({gate})\n{name} = q (.) {name}' + (1 - q) (.) phi({value})",

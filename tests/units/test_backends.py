@@ -9,8 +9,7 @@ import torch
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS, make, unit_spec
 from seqmodel.units.backends import BACKENDS, backend_for, choose_device, stepper, why
-from seqmodel.units.contract import Case
-from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
+from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case
 
 CPU, CUDA, META = (torch.device(kind) for kind in ("cpu", "cuda", "meta"))
 FLOATS = (torch.float32, torch.float64)
@@ -32,8 +31,8 @@ def test_compiled_code_runs_every_unit(name):
     """Guards against a backend that declines a case, which tests and users then never get."""
     for s, phi, dtype, bias in product(GATE_ACTIVATIONS, ACTIVATIONS, FLOATS, (True, False)):
         ours = case(name, dtype=dtype, bias=bias, gate_activation=s, activation=phi)
-        assert BACKENDS["cpu"].why_not(ours) is None
-        assert BACKENDS["reference"].why_not(ours) is None
+        assert BACKENDS["cpu"].unsupported_reason(ours) is None
+        assert BACKENDS["reference"].unsupported_reason(ours) is None
         assert backend_for("auto", ours).name == why(ours)[0] == "cpu"
 
 
@@ -46,7 +45,7 @@ def test_torchs_layers_run_what_they_can_compute():
                 there = name in TORCHS and phi == "tanh" and s == "sigmoid"
                 there = there or (name == "tanh" and phi in ("tanh", "relu"))
                 for device in (CPU, CUDA):
-                    reason = torch_nn.why_not(
+                    reason = torch_nn.unsupported_reason(
                         case(name, device=device, gate_activation=s, activation=phi)
                     )
                     assert (reason is None) == there, (name, s, phi)
@@ -71,13 +70,15 @@ def test_auto_takes_the_first_backend_that_can_and_says_why(wanted, expected):
     assert name == expected
     before = list(BACKENDS)[: list(BACKENDS).index(expected)]
     assert reason.count("not ") >= len(before)
-    assert all(f"not {other}: {BACKENDS[other].why_not(wanted)}" in reason for other in before)
+    assert all(
+        f"not {other}: {BACKENDS[other].unsupported_reason(wanted)}" in reason for other in before
+    )
 
 
 def test_a_requested_backend_that_cannot_run_is_an_error():
     """Guards against running on a backend other than the requested one."""
     for name, unit, device in (("cpu", "lstm", CUDA), ("torch-nn", "lstm", CPU)):
-        reason = BACKENDS[name].why_not(case(unit, device=device))
+        reason = BACKENDS[name].unsupported_reason(case(unit, device=device))
         with pytest.raises(UsageError) as caught:
             backend_for(name, case(unit, device=device))
         assert str(caught.value) == f"the {name} backend cannot run {unit} here: {reason}"
@@ -89,7 +90,9 @@ def test_a_unit_asks_its_backend_once_per_call(monkeypatch):
     """Guards against checking twice: a small unit's whole step takes 0.6 ms."""
     asked = []
     cpu = BACKENDS["cpu"]
-    counting = replace(cpu, why_not=lambda case: asked.append(case) or cpu.why_not(case))
+    counting = replace(
+        cpu, unsupported_reason=lambda case: asked.append(case) or cpu.unsupported_reason(case)
+    )
     monkeypatch.setitem(BACKENDS, "cpu", counting)
     unit = make("lstm", 3, 4, activation="relu", bias=False).double()
     unit(torch.zeros(2, 5, 3, dtype=torch.float64))

@@ -13,12 +13,13 @@ from torch import Tensor
 from seqmodel.errors import UsageError
 from seqmodel.kernels import device
 from seqmodel.kernels.linear.sparse import SparseFrames
-from seqmodel.kernels.run import memory, team
+from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.memory import buffer
+from seqmodel.kernels.run.threads import Job
 from seqmodel.units import UNITS, backends, make, specification
-from seqmodel.units.contract import Case
 from seqmodel.units.cpu import recurrence
 from seqmodel.units.definition import TERMS
+from seqmodel.units.specification import Case
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
@@ -425,7 +426,7 @@ def test_auto_runs_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
     parallel_for = recurrence.parallel_for
 
-    def watched(jobs: Sequence[team.Job], threads: int) -> None:
+    def watched(jobs: Sequence[Job], threads: int) -> None:
         ran.extend(job.kernel.name for job in jobs)
         parallel_for(jobs, threads)
 
@@ -436,7 +437,7 @@ def test_auto_runs_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     h.sum().backward()
     assert "backward" in ran
     assert type(h.grad_fn).__name__ != "StackBackward0"
-    monkeypatch.setattr(specification, "_Step", None)  # the specification cannot run
+    monkeypatch.setattr(specification, "by_gate", None)  # the specification cannot run
     unit(torch.randn(5, 2, 3))
     with pytest.raises(TypeError):
         make("lstm", 3, 4, backend="reference")(torch.randn(5, 2, 3))

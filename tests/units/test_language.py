@@ -8,8 +8,7 @@ import pytest
 
 from seqmodel.units import UNITS, unit_spec, zoo
 from seqmodel.units.definition import define
-from seqmodel.units.language import Weight
-from seqmodel.units.lines import UnitError
+from seqmodel.units.language import UnitError, Weight
 from seqmodel.units.trial import try_unit
 
 TEXT = """\

@@ -136,7 +136,7 @@ def test_units_on_a_gpu(unit, bias, dtype):
     """Guards against tensors made on the CPU in mid-run, or cuDNN rounding to TF32."""
     for backend in BACKENDS.values():
         probe = random_unit(unit, 7, 33, dtype=dtype, bias=bias).to("cuda")
-        if backend.why_not(probe.case(4)) is None:
+        if backend.unsupported_reason(probe.case(4)) is None:
             assert_as_specified(unit, backend.name, "cuda", dtype, bias=bias)
 
 
@@ -144,5 +144,5 @@ def test_a_text_of_the_name_of_a_unit_is_not_taken_for_it():
     """Guards against a user's tanh.unit that runs as torch.nn.RNN on a GPU."""
     own = make("h = phi(W x + U h' + b)\nunit: tanh", 3, 4)
     assert own.spec.name == "tanh"
-    assert torch_nn.BACKEND.why_not(own.case(1)) is not None
-    assert torch_nn.BACKEND.why_not(make("tanh", 3, 4).case(1)) is None
+    assert torch_nn.BACKEND.unsupported_reason(own.case(1)) is not None
+    assert torch_nn.BACKEND.unsupported_reason(make("tanh", 3, 4).case(1)) is None

@@ -17,7 +17,7 @@ from seqmodel.export.onnx.units import over_time
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
-from seqmodel.units.registry import unit_spec
+from seqmodel.units import unit_spec
 
 
 def export_graph(run: Run) -> bytes:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.export.onnx.graph import Graph, Symbol, Value
+from seqmodel.units import UNITS
 from seqmodel.units.language import Node, Weight
 from seqmodel.units.module import Unit
-from seqmodel.units.registry import UNITS
 
 
 class Operator(NamedTuple):

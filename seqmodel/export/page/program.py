@@ -31,7 +31,7 @@ from seqmodel.outputs.protocol import Output
 from seqmodel.outputs.samples import SampleBlocksOutput
 from seqmodel.sampling.compiled import CompiledModel
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.units.cpu.backend import BACKEND, compiled_steps
+from seqmodel.units.cpu import BACKEND, compiled_steps
 from seqmodel.units.module import Unit
 
 TEMPERATURES = [k / 20 for k in range(41)]

@@ -59,7 +59,7 @@ def emitting_for(chosen: Target) -> Iterator[None]:
 
 
 PANEL = 2
-"""Vectors in a row of a packed matrix's panel, see `linear.packing`."""
+"""Vectors in a row of a packed matrix's panel, see `linear.matmul`."""
 _FALSE_SHARING = 128  # bytes: two cache lines, since many processors prefetch lines in pairs
 
 

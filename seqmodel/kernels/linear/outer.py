@@ -7,8 +7,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
-from seqmodel.kernels.linear.matmul import most_rows, write_tile
-from seqmodel.kernels.linear.packing import copy_panel
+from seqmodel.kernels.linear.matmul import copy_panel, most_rows, write_tile
 from seqmodel.kernels.run.signature import (
     NEW,
     THREADS,
@@ -18,7 +17,7 @@ from seqmodel.kernels.run.signature import (
     Signature,
     per_thread,
 )
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernel
+from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel
 
 _SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
 _FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it gains

@@ -15,7 +15,7 @@ from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernel
+from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel
 
 DENSITY = 0.2
 """The share of ones up to which summing columns is much faster than the dense product."""

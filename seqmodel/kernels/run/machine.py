@@ -1,5 +1,6 @@
-"""What this process may use of the machine: processors and memory, also in a container."""
+"""What this process may use of the machine, also in a container, and how it keeps its memory."""
 
+import ctypes
 import math
 import os
 from collections.abc import Iterator
@@ -7,6 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path("/")
+LARGE = 1 << 25
+"""Bytes; the highest threshold GNU's allocator accepts for serving a block from the heap."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as numbered in <malloc.h>
 
 
 def cores(root: Path = ROOT) -> int:
@@ -66,3 +71,18 @@ def _fields(path: Path) -> dict[str, int]:
     """Name -> number, of the lines of a file; none if there is no such file."""
     words = _words(path)
     return {name: int(value) for name, value in pairwise(words) if value.isdigit()}
+
+
+def keep_freed_memory() -> None:
+    """Keep freed memory in the process; does nothing under allocators other than GNU's.
+
+    Fresh pages are zeroed one by one, which at 50 MB per step takes a fifth of a training step.
+    GNU's allocator returns blocks above a threshold that rises only as the program frees larger
+    ones, so at first a small model's step takes a third longer.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, TypeError, AttributeError):
+        return
+    mallopt(_MMAP_THRESHOLD, LARGE)
+    mallopt(_TRIM_THRESHOLD, 2 * LARGE)

@@ -1,6 +1,6 @@
 """Where kernels' buffers come from. Freed large blocks are kept for the next buffer.
 
-GNU's allocator never keeps blocks of `LARGE` bytes or more (see `allocator`), so we do.
+GNU's allocator never keeps blocks of `LARGE` bytes or more (see `machine`), so we do.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.run.allocator import LARGE
+from seqmodel.kernels.run.machine import LARGE
 
 KEEP_BYTES = 1 << 30
 """Limit on the total size of spare large blocks."""

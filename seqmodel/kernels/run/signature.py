@@ -64,7 +64,7 @@ class Array:
 
 
 def packed(name: str, rows: str, columns: str, *, optional: bool = False) -> Array:
-    """A matrix (rows, columns) as panels, see `linear.packing`."""
+    """A matrix (rows, columns) as panels, see `linear.matmul`."""
     shape = f"-(-({columns}) // WIDTH)", rows, "WIDTH"
     return Array(name, shape, STORED, optional=optional)
 

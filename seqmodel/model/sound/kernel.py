@@ -17,7 +17,7 @@ from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, step_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.encoder import CompiledInputs
 from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering

@@ -7,19 +7,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from seqmodel.kernels.linear.matmul import packing, panels_of
 from seqmodel.kernels.linear.outer import folding, outer
-from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.linear.sparse import DENSITY, SparseFrames, add_rows
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
-from seqmodel.kernels.run.team import Job, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Job, parallel_for, thread_count
 from seqmodel.units import specification
-from seqmodel.units.contract import Case
-from seqmodel.units.cpu.fields import LISTED
-from seqmodel.units.cpu.kernels import compiled_unit
-from seqmodel.units.cpu.layout import Layout, Projection
+from seqmodel.units.cpu.kernels import LISTED, compiled_unit
+from seqmodel.units.cpu.schedule import Layout, Projection
 from seqmodel.units.definition import TERMS
-from seqmodel.units.weights import Weights
+from seqmodel.units.specification import Case, Weights
 
 WIDE = 64
 """Rows per thread from which the gradients of W and U are summed step by step.
@@ -195,7 +193,7 @@ def _part(whole: Tensor, dim: int, start: int, length: int) -> Tensor:
 def run(
     case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """See `contract.Run`, for float32 or float64 on the CPU."""
+    """See `specification.run`, for float32 or float64 on the CPU."""
     given = [weights[term] for term in TERMS]
     h, *final = Recurrence.apply(case, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
     return h, tuple(final)

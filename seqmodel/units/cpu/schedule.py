@@ -1,4 +1,8 @@
-"""The passes of a unit's step over rows and columns, forward and backward.
+"""Where a unit's step keeps what in memory, and what it computes when, forward and backward.
+
+Each row of each frame has slots of H numbers: one for every sum of products W x + U v, and one for
+every v that is no state before the step. A product U v can be taken once v is known for all
+columns; a node's level is how many such products follow one another up to it.
 
 Forward, each level begins with its products. A state whose computation needs an activation of
 another state of its level has a later pass: this halves each column's chain of dependent
@@ -13,12 +17,182 @@ What is not in memory is computed again.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from seqmodel.units.cpu.graph import Id
-from seqmodel.units.cpu.layout import Layout, Place, Projection
+from seqmodel.units.cpu.graph import Id, step_of
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import FUNCTIONS, Weight
+
+
+class Place(NamedTuple):
+    """H numbers of memory, or of a weight.
+
+    | kind | name |
+    |---|---|
+    | x | None: the input, I numbers |
+    | old, now | a state before and after the step |
+    | slot | a slot: its sum of products, or what has replaced it |
+    | vector, sum | a weight; the sum of its gradients |
+    | d_now, carried | a state: its gradient after and before the step |
+    | d_slot, d_x | a slot, the input: its gradient |
+    """
+
+    kind: str
+    name: Any
+
+    @property
+    def gradient(self) -> "Place":
+        """Where its gradient is."""
+        return Place(_GRADIENTS[self.kind], self.name)
+
+
+_GRADIENTS = {"x": "d_x", "old": "carried", "slot": "d_slot", "vector": "sum"}
+
+
+class Projection(NamedTuple):
+    """W, or U of some gates, times x, a state before the step or a slot: into some slots."""
+
+    name: str
+    """Of its packed matrix: W, U0, U1 and so on."""
+    gates: range
+    """In the order in which the term's weights are stacked."""
+    source: Place
+    into: str
+    """The first of the slots, one for each gate."""
+    adds: bool
+    """Whether to what the slots hold already."""
+    level: int
+
+    @property
+    def term(self) -> str:
+        """W or U."""
+        return "W" if self.source.kind == "x" else "U"
+
+
+class Layout:
+    """A unit's step as a graph, its slots in memory, and its products.
+
+    The slots of W x come first, in the order in which W is stacked, so that one product fills them.
+    """
+
+    def __init__(self, spec: UnitSpec, *, bias: bool) -> None:
+        self.spec, self.bias = spec, bias
+        step = step_of(spec, bias=bias)
+        self.graph, self.states = step.graph, step.states
+        self.levels = list[int]()
+        """How many products of a matrix and a vector follow one another up to each node."""
+        self._find_levels()
+        stacked = self.owners("U")
+        slots = [args[0] for op, *args in self.graph.nodes if op == "slot"]
+        self._products = sorted(
+            (self._taken_at(v), stacked.index(gate), slot.name, v)
+            for slot in slots
+            for gate, v in slot.recurrent
+        )
+        made = [v for *_, v in self._products if self.graph.nodes[v][0] != "old"]
+        self.sources = {v: f"v{k}" for k, v in enumerate(dict.fromkeys(made))}
+        """The nodes that are multiplied by a U and are no states before the step: their slots."""
+        self.slots = self._ordered_slots()
+        self.places = self._places()
+        self.kept = self._kept()
+        gates = range(len(self.owners("W")))
+        self.of_input = Projection("W", gates, Place("x", None), self.slots[0], False, 0)
+        self.recurrent = self._recurrent()
+        self.projections = self.of_input, *self.recurrent
+
+    def owners(self, term: str) -> list[str]:
+        """The gates that have `term`, in the order in which their weights are stacked."""
+        return self.spec.gates_with(term, bias=self.bias)
+
+    @cached_property
+    def summed(self) -> list[Weight]:
+        """The weights whose gradients the backward pass sums over time and rows."""
+        return [Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
+
+    @cached_property
+    def widest(self) -> int:
+        """The most gates of a projection."""
+        return max(len(p.gates) for p in self.projections)
+
+    @cached_property
+    def level_count(self) -> int:
+        """How many levels there are."""
+        return max(self.levels) + 1
+
+    def taken(self, level: int) -> tuple[Projection, ...]:
+        """The products of U of a level."""
+        return tuple(p for p in self.recurrent if p.level == level)
+
+    def slot(self, name: str) -> int:
+        """A slot's index."""
+        return self.slots.index(name)
+
+    def _find_levels(self) -> None:
+        for n, (op, *args) in enumerate(self.graph.nodes):
+            if op == "slot":
+                before = [self._taken_at(v) for _, v in args[0].recurrent]
+            else:
+                before = [self.levels[m] for m in self.graph.reads(n)]
+            self.levels.append(max(before, default=0))
+
+    def _taken_at(self, v: Id) -> int:
+        """The level of the product of a matrix and node `v`."""
+        return 0 if self.graph.nodes[v][0] == "old" else self.levels[v] + 1
+
+    def _ordered_slots(self) -> list[str]:
+        of_inputs = [f"W{gate}" for gate in self.owners("W")]
+        others = dict.fromkeys(into for *_, into, _ in self._products if into not in of_inputs)
+        return [*of_inputs, *others, *self.sources.values()]
+
+    def _places(self) -> dict[Id, Place]:
+        """Where nodes are that nothing computes."""
+        places = {}
+        for n, (op, *args) in enumerate(self.graph.nodes):
+            if op == "slot":
+                places[n] = Place("slot", args[0].name)
+            elif op in ("old", "vector"):
+                places[n] = Place(op, args[0])
+        return places
+
+    def _kept(self) -> dict[Id, Place]:
+        """The nodes whose values replace slots: activations of sums that nothing else reads.
+
+        Their slopes follow from these values, so that the backward pass needs no sum.
+        """
+        users: dict[Id, list[Id]] = {n: [] for n in range(len(self.graph.nodes))}
+        for n in users:
+            for m in self.graph.reads(n):
+                users[m].append(n)
+        elsewhere, kept = {*self.states.values(), *self.sources}, {}
+        for n, place in self.places.items():
+            if place.kind != "slot":
+                continue
+            value = n
+            while value not in elsewhere and len(users[value]) == 1:
+                (value,) = users[value]
+                if self.graph.nodes[value][0] != "+":
+                    break
+            if self.graph.nodes[value][0] in FUNCTIONS and value not in elsewhere:
+                kept[value] = place
+        return kept
+
+    def _recurrent(self) -> list[Projection]:
+        """The products of U, by level; neighbours in U and in memory of one source are one."""
+        found, filled = list[Projection](), set(self.slots[: len(self.of_input.gates)])
+        for level, row, into, v in self._products:
+            op, *args = self.graph.nodes[v]
+            source = Place("old", args[0]) if op == "old" else Place("slot", self.sources[v])
+            gates, adds = range(row, row + 1), into in filled
+            filled.add(into)
+            last = found[-1] if found else self.of_input
+            next_to = last.gates.stop, self.slot(last.into) + len(last.gates)
+            alike = (last.source, last.adds, last.level) == (source, adds, level)
+            if alike and next_to == (row, self.slot(into)):
+                found[-1] = last._replace(gates=range(last.gates.start, row + 1))
+            else:
+                found.append(Projection(f"U{len(found)}", gates, source, into, adds, level))
+        return found
 
 
 class Store(NamedTuple):

@@ -10,13 +10,12 @@ from seqmodel.kernels.code.emit import POINTER
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.linear.sparse import DENSITY
 from seqmodel.kernels.run.calls import Arena, Call, Slot
-from seqmodel.kernels.run.team import parallel_for
-from seqmodel.units.contract import Layer
-from seqmodel.units.cpu import fields
-from seqmodel.units.cpu.kernels import Addresses, functions_of, write_forward
+from seqmodel.kernels.run.threads import parallel_for
+from seqmodel.units.cpu.kernels import Addresses, forward_fields, functions_of, write_forward
 from seqmodel.units.cpu.recurrence import weight_fields
 from seqmodel.units.cpu.schedule import Schedule
 from seqmodel.units.definition import UnitSpec
+from seqmodel.units.specification import Layer
 
 _ITEMSIZE = 8  # bytes: float64 throughout
 
@@ -100,7 +99,7 @@ class _CompiledStep:
         begun: bool,
     ) -> None:
         schedule = Schedule(spec, bias=bias)
-        self.layout, self.signature = schedule.layout, fields.forward(schedule.layout, begun=begun)
+        self.layout, self.signature = schedule.layout, forward_fields(schedule.layout, begun=begun)
         module, known = ir.Module(spec.name), {"T": 1, "shortest": 2} | ({"B": 1} if stored else {})
         with function(module, "step", [POINTER], _ITEMSIZE) as (e, array):
             field = self.signature.load(e, array) | {name: e.int(n) for name, n in known.items()}

@@ -127,7 +127,7 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     if threads == 1:
         _sequence().on_one_thread(address)
     elif _openmp() and not device.forked():
-        _sequence().on_team(address, threads)
+        _sequence().on_openmp(address, threads)
     else:
         _on_python_threads(jobs, threads)
 
@@ -152,7 +152,7 @@ class _Sequence:
         with function(module, "one_thread", [POINTER], 4) as (e, jobs):
             _write_sequence(e, jobs, e.int(0), e.int(1), lambda: None)
         if _openmp():
-            with function(module, "team", [POINTER], 4) as (e, jobs):
+            with function(module, "openmp", [POINTER], 4) as (e, jobs):
                 b = e.builder
                 thread, awake = (
                     b.sext(b.call(_declare(module, name, ir.IntType(32)), []), INT)
@@ -166,11 +166,11 @@ class _Sequence:
         if _openmp():
             kinds = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
             self._parallel = ctypes.CFUNCTYPE(None, *kinds)(_openmp()["GOMP_parallel"])
-            self._team = self._library.address("team")
+            self._all_shares = self._library.address("openmp")
 
-    def on_team(self, jobs: int, threads: int) -> None:
+    def on_openmp(self, jobs: int, threads: int) -> None:
         """Run the jobs on OpenMP's threads, with a barrier between jobs."""
-        self._parallel(self._team, jobs, threads, 0)
+        self._parallel(self._all_shares, jobs, threads, 0)
 
 
 _sequence = compiled_once(_Sequence)
