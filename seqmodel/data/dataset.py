@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Self, overload
 
 import numpy as np
@@ -134,23 +135,27 @@ class DatasetWriter:
             self._shards[split] = (frames, (self._folder / f"{split}.jsonl").open("wb"))
         return self
 
-    def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
-        """Append a piece: its stored rows, in blocks, and its line in the index."""
+    def add(
+        self,
+        split: str,
+        source: str,
+        blocks: Iterable[NDArray[Any]],
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Piece:
+        """Append a piece, given as its stored rows in blocks of whole frames; return its line."""
+        (rows_file, index), counts = self._shards[split], self._counts[split]
+        digest, written = hashlib.sha256(), 0
         for rows in blocks:
-            self.add_rows(split, rows)
-        self.add_line(split, piece)
-
-    def add_rows(self, split: str, rows: NDArray[Any]) -> None:
-        """Append some rows of a piece; `add_line` ends it."""
-        self._shards[split][0].write(rows.tobytes())
-
-    def add_line(self, split: str, piece: Piece) -> None:
-        """Append the line of the piece whose rows were added last."""
-        self._shards[split][1].write(_json_bytes(piece.to_json()))
-        counts = self._counts[split]
+            digest.update(self._frame.canonical(rows))
+            rows_file.write(rows.tobytes())
+            written += len(rows)
+        frames = written // self._frame.rows_per_frame
+        piece = Piece(source, digest.hexdigest(), frames, facts)
+        index.write(_json_bytes(piece.to_json()))
         counts["pieces"] += 1
-        counts["frames"] += piece.frames
-        counts["longest"] = max(counts["longest"], piece.frames)
+        counts["frames"] += frames
+        counts["longest"] = max(counts["longest"], frames)
+        return piece
 
     def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest, which completes the dataset, and return it.

@@ -16,7 +16,6 @@ from hypothesis.extra.numpy import arrays
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, LostError, Shard, open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.definitions import Piece
 from seqmodel.media.music.frames import PianoRollFrames, pack, unpack
 from seqmodel.media.music.grid import Grid
 
@@ -251,7 +250,7 @@ def test_any_file_name_can_be_a_source(tmp_path, source):
     roll = np.ones((2, 88), np.uint8)
     frame = PianoRollFrames(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
     with DatasetWriter(tmp_path, frame) as writer:
-        writer.add("test", [pack(roll)], Piece(source, "0" * 64, 2, {"transposed": -3}))
+        writer.add("test", source, [pack(roll)], {"transposed": -3})
         writer.finish(frame, {"skipped": [{"source": source, "reason": "é"}]})
     found = open_dataset(tmp_path)
     assert found["test"].sources == [source]

@@ -142,7 +142,7 @@ def test_a_changed_note_changes_the_content(notes, which, place):
 
 
 def work(content, prepared):
-    return Work("a", content, prepared, None, [], 0)
+    return Work("a", content, prepared, None, [], lambda begin, end: [])
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "test"]))))

@@ -1,5 +1,6 @@
 """Sampled audio: how long a piece is, what it continues, how it is written."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -9,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.audio.corpus import Moments
 from seqmodel.media.audio.evaluation import check_finite
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.inspection import recording_png, spectrogram_picture
@@ -86,7 +86,7 @@ class AudioSampling(Sampling):
         else:
             write_audio(request.kind, file, blocks, frame, total)
         # Fewer if the chunks end before.
-        samples = self._included * frame.frame_size + piece.moments.count
+        samples = self._included * frame.frame_size + piece.count
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
             self._hint(piece),
@@ -97,13 +97,13 @@ class AudioSampling(Sampling):
         return spectrogram_picture(frames, self._frame)
 
     def _hint(self, piece: "_Measured") -> str:
-        loudest_share = piece.loudest / piece.moments.count
+        loudest_share = piece.loudest / piece.count
         if loudest_share > OVERDRIVEN:
             return (
                 f"{loudest_share:.0%} of the samples at full scale: train longer, or, if the "
                 "recordings clip too, make them quieter and prepare them again"
             )
-        audible = piece.moments.deviation > INAUDIBLE * self._frame.deviation
+        audible = piece.deviation > INAUDIBLE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
 
     @property
@@ -200,14 +200,22 @@ class _Measured:
         report: Callable[[int], None],
     ) -> None:
         self._chunks, self._full_scale, self._report = chunks, full_scale, report
-        self.moments, self.loudest = Moments(), 0
+        self.count = self.loudest = 0
         """`loudest` counts the samples that are at full scale or beyond it."""
+        self._sum = self._squares = 0.0
 
     def __iter__(self) -> Iterator[NDArray[np.float32]]:
         for chunk in self._chunks:
             block = chunk.reshape(-1)
             check_finite([block])
+            self.count += len(block)
             self.loudest += int((np.abs(block) > self._full_scale - 0.5 / FULL_SCALE).sum())
-            self.moments.add(block)
+            self._sum += float(block.sum(dtype=np.float64))
+            self._squares += float(np.square(block, dtype=np.float64).sum())
             yield block
-            self._report(self.moments.count)
+            self._report(self.count)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of all samples."""
+        return math.sqrt(max(0.0, self._squares / self.count - (self._sum / self.count) ** 2))

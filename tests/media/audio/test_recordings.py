@@ -16,8 +16,7 @@ from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import UsageError
 from seqmodel.media.audio import corpus as recordings
-from seqmodel.media.audio.corpus import Moments, whole_frames
-from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.media.audio.frames import AudioSettings, Windows
 
 FLOATS = st.floats(-1, 1, width=32)
 
@@ -27,47 +26,16 @@ def corpus(tmp_path):
     return make_corpus(tmp_path / "corpus")
 
 
-@given(st.lists(arrays(np.float32, st.integers(0, 20), elements=FLOATS), max_size=6))
-def test_moments_are_numpys_whatever_the_blocks(blocks):
-    """Guards the merging of means: wrong weights would standardise by the last file alone."""
-    moments = Moments()
-    for block in blocks:
-        moments.add(block)
-    values = np.concatenate([*blocks, np.empty(0)])
-    assert moments.count == len(values)
-    if len(values):
-        assert moments.mean == pytest.approx(values.mean(), abs=1e-12)
-        expected = values.std() if np.ptp(values) else 0.0
-        assert moments.deviation == pytest.approx(expected, rel=1e-6, abs=1e-9)
-
-
-def test_equal_numbers_have_no_deviation():
-    """The mean of a thousand 0.1s may not be 0.1: a deviation of 1e-17 would blow up all else."""
-    moments = Moments()
-    for length in (1000, 7, 333):
-        moments.add(np.full(length, 0.1, np.float32))
-    assert moments.deviation == 0.0
-
-
-def test_moments_do_not_cancel():
-    """The mean of squares minus the square of the mean would be 0 here, or below."""
-    values = (0.9 + np.random.default_rng(0).uniform(-1e-6, 1e-6, 100_000)).astype(np.float32)
-    moments = Moments()
-    for block in np.array_split(values, 37):
-        moments.add(block)
-    assert moments.deviation == pytest.approx(values.astype(np.float64).std(), rel=1e-6)
-
-
 @given(
     arrays(np.float32, st.integers(0, 200), elements=FLOATS),
     st.lists(st.integers(0, 200), max_size=8),
     st.integers(1, 30),
 )
 def test_whole_frames_are_all_samples_but_the_last_few(samples, cuts, size):
-    blocks = list(whole_frames(np.split(samples, sorted(cuts)), size))
-    assert all(len(block) and len(block) % size == 0 for block in blocks)
-    joined = np.concatenate([*blocks, np.empty(0, np.float32)])
-    np.testing.assert_array_equal(joined, samples[: len(samples) // size * size])
+    frames = Windows(size, size)
+    found = np.concatenate([frames.of(block) for block in np.split(samples, sorted(cuts))])
+    whole = samples[: len(samples) // size * size]
+    np.testing.assert_array_equal(found, whole.reshape(-1, size))
 
 
 def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
