@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, open_input, read_bytes
@@ -37,17 +36,6 @@ def is_there(path: Path) -> bool:
         return path.is_file()
     with _opened(path.parent) as archive:
         return path.name in archive.namelist()
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Open a run's file, with a descriptor even in a zip; otherwise as `open_input`."""
-    if not path.parent.is_file():
-        return open_input(path)
-    content = read_file(path)
-    file = os.fdopen(os.memfd_create(path.name), "w+b")
-    file.write(content)
-    file.seek(0)
-    return file
 
 
 def read_file(path: Path) -> bytes:

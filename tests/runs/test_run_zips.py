@@ -12,7 +12,7 @@ import pytest
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.report.inspection import inspect_run, kind_of
-from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS, is_there, open_file, read_file
+from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS, is_there, read_file
 from seqmodel.runs.folder import load_run, read_metrics
 
 CENTRAL, LOCAL = b"PK\1\2", b"PK\3\4"
@@ -57,8 +57,6 @@ def test_a_zip_of_a_run_is_read(make, run, rolls):
     assert read_metrics(path) == []
     assert [is_there(path / name) for name in (BEST, CARD, "last.safetensors")] == [1, 1, 0]
     assert read_file(path / CARD) == b"hello"
-    with open_file(path / CARD) as file:
-        assert file.read() == b"hello"
     assert kind_of(path) == "run"
     assert inspect_run(path, None, verify=True)["verified"] == [BEST]
 
