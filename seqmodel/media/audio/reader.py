@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, reason
 from seqmodel.media.audio.frames import MAX_RATE
-from seqmodel.media.audio.layout import View, layout_of
+from seqmodel.media.audio.layout import View
 from seqmodel.media.input import opened
 from seqmodel.media.sound import FULL_SCALE
 
@@ -76,7 +76,7 @@ class Recording:
             self._bytes.close()
             raise
         self._content = hashlib.sha256()
-        self.remarks = [self._layout.remark] if self._layout.remark else []
+        self.remarks = [self._view.remark] if self._view.remark else []
 
     def _begin(self, start: int) -> None:
         """Open the file that begins at `start` in ours; SourceError if that is impossible."""
@@ -88,8 +88,7 @@ class Recording:
                 return False
 
         try:
-            self._layout = layout_of(self._bytes, start)
-            self._view = View(self._bytes, self._layout)
+            self._view = View(self._bytes, start)
             try:
                 with _no_noise():
                     self._file = Stream(self._view)
@@ -133,10 +132,10 @@ class Recording:
 
     def _goes_on(self) -> bool:
         """Begin the file that follows in ours, if there is one and it can be read as part of it."""
-        if self._layout.following is None:
+        if self._view.following is None:
             return False
         with suppress(SourceError):
-            self._begin(self._layout.following)
+            self._begin(self._view.following)
             if (self._file.samplerate, self._file.channels) == (self.rate, self.channels):
                 return True
         self.remarks.append("the file that follows in it cannot be read as part of it")
@@ -144,7 +143,7 @@ class Recording:
 
     def _blocks(self, before: int) -> Iterator[NDArray[np.float32]]:
         """All samples of the file that has been begun, `before` samples into the recording."""
-        claimed = self._layout.samples
+        claimed = self._view.samples
         if claimed is None:
             claimed = self._file.frames if self._file.frames < UNKNOWN_LENGTH else 0
         done, broken = 0, ""
@@ -180,7 +179,7 @@ class Recording:
 
     def _last(self, done: int) -> NDArray[np.float32]:
         """What follows `done` samples up to a break, which libsndfile drops with the rest."""
-        self._begin(self._layout.start)
+        self._begin(self._view.start)
         samples = [np.empty((0, self.channels), np.float32)]
         with suppress(_BreakError):
             for start in range(0, done, BLOCK):

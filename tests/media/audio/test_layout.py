@@ -12,7 +12,7 @@ import soundfile
 from test_audio import BLOCK, flac_parts, read, reason, voice, wav, write
 
 from seqmodel.errors import SourceError
-from seqmodel.media.audio import layout
+from seqmodel.media.audio.layout import View
 from seqmodel.media.audio.reader import Recording
 
 KINDS = {
@@ -249,18 +249,18 @@ def test_what_interrupts_a_read_is_not_taken_for_the_end(tmp_path, monkeypatch, 
     """libsndfile cannot pass it on: Ctrl-C would have gone unheard, and a bad disk cut a file."""
     path = tmp_path / "a.flac"
     write(path, voice(9 * BLOCK), subtype="PCM_16")
-    read_part, calls = layout._read, []
+    peek, calls = View.peek, []
 
     def interrupted(*args):
         calls.append(args)
         if len(calls) > 8:
             raise error
-        return read_part(*args)
+        return peek(*args)
 
     with Recording(path) as recording:
         blocks = recording.blocks()
         next(blocks)
-        monkeypatch.setattr(layout, "_read", interrupted)
+        monkeypatch.setattr(View, "peek", interrupted)
         expected = SourceError if isinstance(error, OSError) else error
         with pytest.raises(expected, match=r"^(input/output error)?$"):
             list(blocks)
