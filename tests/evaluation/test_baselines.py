@@ -6,10 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from noise import in_memory
 from plain_sound import heard_plainly
 from scipy import optimize, stats
 
-from seqmodel.data.dataset import Split, open_dataset
+from seqmodel.data.dataset import open_dataset
 from seqmodel.evaluation import baselines as evaluation
 from seqmodel.evaluation.baselines import baselines, lattice_nats_per_frame
 from seqmodel.evaluation.evaluate import evaluate
@@ -28,9 +29,7 @@ FRAME = AudioFrames(8000, frame_size=5, mean=0.01, deviation=0.2)
 
 def split_of(*pieces, frame=FRAME):
     """A split of int16 levels (N,)."""
-    lengths = np.array([len(piece) // 5 for piece in pieces])
-    starts = np.cumsum([0, *map(len, pieces)])[:-1]
-    return Split("some", ["a"] * len(pieces), lengths, frame, np.concatenate(pieces), starts)
+    return in_memory(frame, *pieces)
 
 
 def tone(seed, length, grid=1):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from noise import in_memory
 from scipy import special, stats
 
-from seqmodel.data.dataset import Split
 from seqmodel.media.audio import frames as audio_frames
 from seqmodel.media.audio.evaluation import audio_nats_per_frame, log_normal_cdf
 from seqmodel.media.audio.frames import AudioFrames
@@ -24,10 +24,7 @@ def split_of(*pieces, frame_size=10, rate=8000, **frame):
     """A split of pieces, int16 levels (N,) or float32 samples."""
     dtype = str(pieces[0].dtype)
     definition = AudioFrames(rate, frame_size, 2 * frame_size, dtype, **frame)
-    lengths = np.array([len(piece) // frame_size for piece in pieces])
-    starts = np.cumsum([0, *map(len, pieces)])[:-1]
-    names = [f"{k}.wav" for k in range(len(pieces))]
-    return Split("some", names, lengths, definition, np.concatenate(pieces), starts)
+    return in_memory(definition, *pieces)
 
 
 def voice(seed, frames, loud=6000):

@@ -5,8 +5,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from noise import in_memory
 
-from seqmodel.data.dataset import Split
 from seqmodel.media.audio.evaluation import AudioComparison, measure, periodicity, stretches
 from seqmodel.media.audio.frames import AudioFrames
 
@@ -132,12 +132,9 @@ def test_stretches_by_hand():
 
 def split_of(rate, *pieces, frame_size=10):
     """A split of pieces of samples in [-1, 1)."""
-    definition = AudioFrames(rate, frame_size, 2 * frame_size)
-    lengths = np.array([len(piece) // frame_size for piece in pieces])
-    whole = [p[: n * frame_size] for p, n in zip(pieces, lengths, strict=True)]
-    starts = np.cumsum([0, *map(len, whole)])[:-1]
-    rows = np.rint(np.clip(np.concatenate(whole), -1, 1 - 2**-15) * 32768).astype(np.int16)
-    return Split("some", ["a.wav"] * len(pieces), lengths, definition, rows, starts)
+    frame = AudioFrames(rate, frame_size, 2 * frame_size)
+    whole = [frame.encode(p[: len(p) // frame_size * frame_size]) for p in pieces]
+    return in_memory(frame, *whole)
 
 
 def frames_of(line):
@@ -173,7 +170,7 @@ def test_clipped_samples_are_those_of_the_loudest_level():
     frame = AudioFrames(8000, dtype="mu-law")
     loud = np.array([0.98, -1, 0.9, 0.5, 0, 0, 0, 0, 0, 1], np.float32)
     rows = frame.encode(loud)
-    train = Split("train", ["a.wav"], np.array([1]), frame, rows, np.array([0]))
+    train = in_memory(frame, rows)
     told = AudioComparison().compare([frame.decode(rows)], None, train)
     assert told["drawn"]["clipped_share"] == told["train"]["clipped_share"] == 3 / 10
     told = AudioComparison().compare([frames_of(loud)], None, split_of(8000, loud))

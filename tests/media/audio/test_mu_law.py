@@ -7,10 +7,9 @@ import pytest
 import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
-from noise import RATE
+from noise import RATE, in_memory
 from scipy import stats
 
-from seqmodel.data.dataset import Split
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
@@ -73,7 +72,7 @@ def test_a_primer_is_companded(tmp_path, kind):
 def split_of(levels):
     """One piece of mu-law levels, a sample a frame."""
     frame = AudioFrames(RATE, frame_size=1, dtype="mu-law")
-    return Split("some", ["a"], np.array([len(levels)]), frame, levels, np.zeros(1, np.int64))
+    return in_memory(frame, levels)
 
 
 def test_baselines_are_probabilities_of_the_256_levels():
