@@ -6,20 +6,16 @@ import math
 import os
 import shutil
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, LostError, Shard, open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.music.frames import PianoRollFrames, pack, unpack
+from seqmodel.media.music.frames import PianoRollFrames, pack
 from seqmodel.media.music.grid import Grid
-
-ROLLS = st.integers(1, 40).flatmap(lambda t: arrays(np.uint8, (t, 88), elements=st.integers(0, 1)))
 
 
 @pytest.fixture
@@ -32,20 +28,6 @@ def one_line(caught, *parts):
     message = str(caught.value)
     assert "\n" not in message
     assert all(part in message for part in parts), message
-
-
-@given(ROLLS)
-def test_packed_rolls_unpack(roll):
-    packed = pack(roll)
-    assert packed.shape == (len(roll), 11)
-    np.testing.assert_array_equal(unpack(packed), roll)
-
-
-def test_the_lowest_note_is_the_highest_bit():
-    """The published layout of a shard; another order would turn old datasets upside down."""
-    roll = np.zeros((1, 88), np.uint8)
-    roll[0, [0, 9, 87]] = 1
-    assert pack(roll).tolist() == [[128, 64, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
 
 
 def test_every_piece_is_read_back(dataset, rolls):
@@ -283,24 +265,7 @@ def test_another_version_is_refused_by_name(copy, change):
     one_line(caught, str(copy / "manifest.json"), str(*change.values()), "reads seqmodel-dataset")
 
 
-def test_a_damaged_manifest_is_reported(copy):
-    """Whatever is cut off or replaced, there is no traceback."""
-    file = copy / "manifest.json"
-    good = json.loads(file.read_text())
-    texts = ["", "[]", "3", "null", file.read_text()[:-20], "\x00", '"a"']
-    for key in ("format", "version", "frame", "splits"):
-        texts += [json.dumps(good | {key: wrong}) for wrong in (None, 7, "x", [], {})]
-        texts.append(json.dumps({k: v for k, v in good.items() if k != key}))
-    for grid in (None, 4, {}, {"steps_per_beat": -1}, {"steps_per_beat": "4"}, {"x": 1}):
-        texts.append(json.dumps(good | {"frame": good["frame"] | {"grid": grid}}))
-    for text in texts:
-        file.write_text(text)
-        with pytest.raises(SeqmodelError) as caught:
-            open_dataset(copy)["train"]
-        one_line(caught, str(copy))
-
-
-@pytest.mark.parametrize("keep", [0, 1, 60, 127, 128, 200, -1])
+@pytest.mark.parametrize("keep", [0, 60, 128, -1])
 def test_a_truncated_shard_is_an_error(copy, keep):
     shard = copy / "train.npy"
     shard.write_bytes(shard.read_bytes()[:keep])
@@ -314,13 +279,10 @@ def test_a_damaged_shard_header_is_an_error(copy):
     shard, good = copy / "test.npy", (copy / "test.npy").read_bytes()
     there = open_dataset(copy)["test"][0]
     for place in range(128):
-        for flip in (1, 32, 255):
-            shard.write_bytes(good[:place] + bytes([good[place] ^ flip]) + good[place + 1 :])
-            try:
-                split = open_dataset(copy)["test"]
-            except SeqmodelError:
-                continue
-            np.testing.assert_array_equal(split[0], there)
+        flip = (1, 32, 255)[place % 3]
+        shard.write_bytes(good[:place] + bytes([good[place] ^ flip]) + good[place + 1 :])
+        with suppress(SeqmodelError):
+            np.testing.assert_array_equal(open_dataset(copy)["test"][0], there)
 
 
 @pytest.mark.parametrize("media", ["music", "audio"])
@@ -333,31 +295,13 @@ def test_any_changed_byte_of_a_shard_is_found(dataset, audio_dataset, tmp_path, 
     shard, good = copy / "valid.npy", (copy / "valid.npy").read_bytes()
     ends = np.cumsum(original["valid"].lengths * original["valid"].frame.rows_per_frame)
     row = (len(good) - 128) // ends[-1]
-    for place in range(128, len(good), 1 if media == "music" else 97):
+    for place in range(128, len(good), 7 if media == "music" else 97):
         shard.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
         piece = int(np.searchsorted(ends, (place - 128) // row, side="right"))
         with pytest.raises(SeqmodelError) as caught:
             open_dataset(copy).check_content()
-        assert str(caught.value) == (
-            f"{copy} is damaged: {original['valid'].sources[piece]} in valid no longer matches "
-            "its hash; run `seqmodel prepare` again"
-        )
-
-
-@pytest.mark.parametrize("how", ["missing line", "wrong length", "not JSON", "other keys", "gone"])
-def test_a_damaged_index_is_an_error(copy, how):
-    index = copy / "train.jsonl"
-    lines = index.read_text().splitlines()
-    changed = {
-        "missing line": lines[1:],
-        "wrong length": [lines[0].replace('"frames": 9', '"frames": 8'), *lines[1:]],
-        "not JSON": [lines[0][:-1], *lines[1:]],
-        "other keys": ["{}", *lines[1:]],
-    }
-    index.unlink() if how == "gone" else index.write_text("\n".join(changed[how]) + "\n")
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(copy)["train"]
-    one_line(caught, str(copy))
+        damaged = f"{original['valid'].sources[piece]} in valid no longer matches its hash"
+        one_line(caught, f"{copy} is damaged: {damaged}")
 
 
 @pytest.mark.parametrize(
@@ -374,6 +318,9 @@ def test_a_damaged_index_is_an_error(copy, how):
         ("media", 3, "media must be text, not 3"),
         ("media", "smell", "holds frames of an unknown medium: 'smell'"),
         ("frame", {}, "holds frames that are not valid music frames: frame.restrike is missing"),
+        ("frame", None, "frame must be an object, not null"),
+        ("frame:grid", {"steps_per_beat": -1}, "holds an impossible grid: "),
+        ("splits", ..., "splits is missing"),
         ("frame:drums", "no", "frame.drums must be true or false, not 'no'"),
         ("frame:restrike", "open", "frame.restrike must be one of close, discard"),
     ],
@@ -397,9 +344,13 @@ def test_a_damaged_manifest_names_the_field(copy, path, value, says):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 3000, '{"version": ' + "1" * 5001 + "}", '{"a": NaN}', '{"a": 1e999}', "\xff"]
+    "text",
+    [
+        *("", "[]", "null", '{"format": "seqmodel-data', "\x00", "[" * 3000, "\xff"),
+        *('{"a": NaN}', '{"a": 1e999}', '{"version": ' + "1" * 5001 + "}", '{"format": null}'),
+    ],
 )
-def test_a_manifest_of_extreme_json_is_a_one_line_error(copy, text):
+def test_a_manifest_of_other_or_extreme_json_is_a_one_line_error(copy, text):
     (copy / "manifest.json").write_text(text, encoding="latin-1")
     with pytest.raises(SeqmodelError) as caught:
         open_dataset(copy)
@@ -408,30 +359,39 @@ def test_a_manifest_of_extreme_json_is_a_one_line_error(copy, text):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("old", "new", "says"),
     [
-        *(({"frames": wrong}, "frames must be a whole number from 1 to ") for wrong in ("x", 0)),
-        *(({"frames": wrong}, "frames must be a whole number from 1 to ") for wrong in (2**70, -9)),
-        ({"frames": 9.0}, "frames must be a whole number from 1 to "),
-        ({"sha256": 5}, "sha256 must be text, not 5"),
-        ({"sha256": "abc"}, "sha256 must be 64 hexadecimal digits"),
-        ({"source": None}, "source must be text, not null"),
+        ('"frames": 17', '"frames": "x"', "frames must be a whole number from 1 to "),
+        ('"frames": 17', '"frames": 0', "frames must be a whole number from 1 to "),
+        ('"frames": 17', f'"frames": {2**70}', "frames must be a whole number from 1 to "),
+        ('"frames": 17', '"frames": 17.0', "frames must be a whole number from 1 to "),
+        ('"frames": 17', '"frames": 1e400', "1e400 is out of range"),
+        ('"sha256": "', '"sha256": "0', "sha256 must be 64 hexadecimal digits"),
+        ('"source": "train/3.mid"', '"source": null', "source must be text, not null"),
+        (', "transposed": 0}', "", "Expecting ',' delimiter"),
+        ('"sha256"', '"other"', "sha256 is missing"),
     ],
 )
-def test_a_damaged_index_names_line_and_field(copy, change, says):
+def test_a_damaged_index_names_line_and_field(copy, old, new, says):
     index = copy / "train.jsonl"
-    lines = [json.loads(line) for line in index.read_text().splitlines()]
-    lines[3] |= change
-    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = index.read_text().splitlines()
+    assert old in lines[3]
+    index.write_text("\n".join([*lines[:3], lines[3].replace(old, new, 1), *lines[4:]]) + "\n")
     for use in (lambda data: data["train"], lambda data: data.fingerprint()):
         with pytest.raises(SeqmodelError) as caught:
             use(open_dataset(copy))
         one_line(caught, f"{copy} is damaged: train.jsonl, line 4: {says}", "seqmodel prepare")
 
 
-def test_an_index_with_a_number_out_of_range_is_a_one_line_error(copy):
+@pytest.mark.parametrize("how", ["missing line", "wrong length", "gone"])
+def test_an_index_that_is_not_the_shards_is_an_error(copy, how):
     index = copy / "train.jsonl"
-    index.write_text(index.read_text().replace('"frames": 9', '"frames": 1e400', 1))
+    text = index.read_text()
+    changed = {
+        "missing line": text.partition("\n")[2],
+        "wrong length": text.replace('"frames": 9', '"frames": 8', 1),
+    }
+    index.unlink() if how == "gone" else index.write_text(changed[how])
     with pytest.raises(SeqmodelError) as caught:
         open_dataset(copy)["train"]
-    one_line(caught, "train.jsonl, line 1: 1e400 is out of range")
+    one_line(caught, str(copy))

@@ -9,7 +9,7 @@ import mido
 import numpy as np
 import pytest
 import scipy.io
-from test_files import full_disk, tree
+from test_files import tree
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
@@ -138,36 +138,13 @@ def test_without_folders_the_content_decides(corpus, tmp_path):
     assert len(set(places(tmp_path / "out").values())) == 3
 
 
-def test_adding_files_never_moves_a_piece(corpus, tmp_path):
-    """Splits drawn by position or by a shuffled order would put old test pieces into train."""
-    prepare(find_sources([str(corpus)]), tmp_path / "small", FRAME)
-    for k in range(30):
-        tune(corpus / f"{k:02}-new.mid", 30 + k)
-    prepare(find_sources([str(corpus)]), tmp_path / "large", FRAME)
-    large = places(tmp_path / "large")
-    assert len(large) == 70
-    assert {s: large[s] for s in places(tmp_path / "small")} == places(tmp_path / "small")
-
-
-def test_identical_pieces_never_straddle_splits(corpus, tmp_path):
-    for k in range(40):
-        tune(corpus / "copies" / f"other name {k}.mid", 40 + k, 45 + k // 2, 62)
-    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
-    assert manifest["repeated_pieces"] == 40
-    assert manifest["also_in_another_split"] == []
-    splits = places(tmp_path / "out")
-    for k in range(40):
-        twin = str(corpus / "copies" / f"other name {k}.mid")
-        assert splits[twin] == splits[str(corpus / f"{k:02}.mid")]
-
-
 def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
     """Guards against training on a test piece because a copy of it lies outside the folder."""
     for k in range(20):
         tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
         tune(tmp_path / f"in/zz/{k}.mid", 40 + k, 60)
     manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
-    assert manifest["also_in_another_split"] == []
+    assert (manifest["repeated_pieces"], manifest["also_in_another_split"]) == (20, [])
     assert set(places(tmp_path / "out").values()) == {"test"}
 
 
@@ -220,43 +197,6 @@ def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_pat
     assert sources == sorted(sources)
 
 
-def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
-    """One bad file among thousands must neither abort the work nor vanish silently."""
-    (corpus / "text.mid").write_text("Dear Sir or Madam")
-    (corpus / "empty.mid").touch()
-    (corpus / "roll.npz").write_bytes(b"PK not quite")
-    (corpus / "gone.mid").symlink_to(corpus / "nowhere.mid")
-    (corpus / "folder.mid").mkdir()
-    calls = []
-    manifest = prepare(
-        find_sources([str(corpus)]), tmp_path / "out", FRAME, progress=lambda *a: calls.append(a)
-    )
-    bad = ("empty.mid", "folder.mid", "gone.mid", "roll.npz", "text.mid")
-    assert [entry["source"] for entry in manifest["skipped"]] == [str(corpus / x) for x in bad]
-    assert all(entry["reason"] and "\n" not in entry["reason"] for entry in manifest["skipped"])
-    assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 40
-    assert calls == [(k, 45) for k in range(1, 46)]
-
-
-def test_strict_makes_a_bad_file_an_error_that_names_it(corpus, tmp_path):
-    (corpus / "07.mid").write_bytes(b"MThd")
-    with pytest.raises(SeqmodelError, match=str(corpus / "07.mid")):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, strict=True)
-    assert sorted(tmp_path.iterdir()) == [corpus]
-
-
-@pytest.mark.parametrize("files", [1, 2])
-def test_when_nothing_can_be_used_the_error_names_a_file_and_nothing_is_left(tmp_path, files):
-    for k in range(files):
-        tmp_path.joinpath(f"{k}.mid").write_text("text")
-    names = [str(tmp_path / f"{k}.mid") for k in range(files)]
-    with pytest.raises(SeqmodelError, match=names[0]) as caught:
-        prepare(find_sources(names), tmp_path / "deep" / "er" / "out", FRAME)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("none of the 2 files" if files == 2 else f"{names[0]}: ")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{k}.mid" for k in range(files)]
-
-
 def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monkeypatch):
     def vanished(path):
         if path.name == "11.mid":
@@ -267,12 +207,6 @@ def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monke
     manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
     (skipped,) = manifest["skipped"]
     assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}
-
-
-def test_a_full_disk_leaves_nothing(corpus, tmp_path):
-    with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
-    assert sorted(tmp_path.iterdir()) == [corpus]
 
 
 def test_an_existing_target_needs_force_and_is_then_the_same_bytes(corpus, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 import soxr
 from noise import RATE, make_corpus, pieces, record, split_by_hash
-from test_files import full_disk, tree
+from test_files import full_disk
 
 from seqmodel.data.dataset import DatasetWriter, open_dataset
 from seqmodel.data.prepare import prepare
@@ -49,16 +49,6 @@ def test_16_bit_samples_are_stored_unchanged(tmp_path):
     (line,) = map(json.loads, (tmp_path / "out/train.jsonl").read_text().splitlines())
     digest = hashlib.sha256(samples[:1000].astype("<f4").tobytes()).hexdigest()
     assert line == {"source": str(path), "sha256": digest, "frames": 50}
-
-
-def test_a_shard_holds_the_samples_one_piece_after_another(tmp_path):
-    record(tmp_path / "train/a.wav", 500, seed=1)
-    samples = record(tmp_path / "train/b.wav", 700, seed=2)
-    prepare(find_sources([str(tmp_path / "train")]), tmp_path / "out", AudioSettings())
-    split = open_dataset(tmp_path / "out")["train"]
-    stored = split.stored(1)
-    assert (stored.dtype, stored.shape) == (np.int16, (700,))
-    np.testing.assert_array_equal(stored, samples[:, 0] * 32768)
 
 
 @pytest.mark.parametrize(
@@ -190,27 +180,6 @@ def test_equal_samples_can_still_be_divided_by_their_deviation(tmp_path, folder,
     assert (frame.mean, frame.deviation) == (level / 32768 * (folder == "train"), 1.0)
 
 
-def test_identical_recordings_never_straddle_splits(tmp_path):
-    """A loose copy joins its twin in a folder, whatever its own hash, format and remainder."""
-    for k in range(20):
-        samples = record(tmp_path / f"in/test/{k}.wav", 400, seed=k)
-        (tmp_path / "in/zz").mkdir(exist_ok=True)
-        longer = np.concatenate([samples[:, 0], [0.25] * (k % 10)])
-        soundfile.write(tmp_path / f"in/zz/{k}.flac", longer, RATE)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", AudioSettings())
-    assert manifest["repeated_pieces"] == 20
-    assert manifest["also_in_another_split"] == []
-    assert manifest["split_by"] == {"folder": 20, "content_hash": 20}
-    assert {split for split, _ in pieces(tmp_path / "out").values()} == {"test"}
-
-
-def test_pieces_that_folders_put_into_two_splits_are_reported(tmp_path):
-    for folder in ("train", "valid"):
-        record(tmp_path / "in" / folder / "a.wav")
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", AudioSettings())
-    assert manifest["also_in_another_split"] == [str(tmp_path / "in/valid/a.wav")]
-
-
 def test_the_rate_is_the_sources_own_where_they_agree(tmp_path):
     record(tmp_path / "in/a.wav", rate=16000)
     manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", AudioSettings())
@@ -225,17 +194,6 @@ def test_the_rate_is_the_sources_own_where_they_agree(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_rerunning_gives_the_same_bytes(corpus, tmp_path):
-    record(corpus / "r.wav", 9000, rate=11025, channels=2)
-    settings = AudioSettings(rate=RATE, clip_seconds=0.1)
-    prepare(find_sources([str(corpus)]), tmp_path / "out", settings)
-    first = tree(tmp_path / "out")
-    with pytest.raises(SeqmodelError, match="add --force"):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", settings)
-    prepare(find_sources([str(corpus)]), tmp_path / "out", settings, force=True)
-    assert tree(tmp_path / "out") == first
-
-
 def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     """One bad file among thousands must neither abort the work nor vanish silently."""
     (corpus / "text.wav").write_text("Dear Sir or Madam")
@@ -246,7 +204,14 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     infinite = np.zeros(500)
     infinite[123] = np.inf
     soundfile.write(corpus / "inf.wav", infinite, RATE, subtype="DOUBLE")
-    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", AudioSettings())
+    calls = []
+    manifest = prepare(
+        find_sources([str(corpus)]),
+        tmp_path / "out",
+        AudioSettings(),
+        progress=lambda *done: calls.append(done),
+    )
+    assert calls == [(k, 46) for k in range(1, 47)]
     bad = ("empty.flac", "folder.mp3", "gone.ogg", "inf.wav", "text.wav", "tiny.wav")
     assert [entry["source"] for entry in manifest["skipped"]] == [str(corpus / x) for x in bad]
     reasons = {Path(entry["source"]).name: entry["reason"] for entry in manifest["skipped"]}
@@ -277,14 +242,13 @@ def test_repairs_are_in_the_manifest(corpus, tmp_path):
 
 def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
     """Guards against an error about rates when no file states one."""
-    for name in "ab":
-        (tmp_path / f"{name}.wav").write_text("text")
     names = [str(tmp_path / f"{name}.wav") for name in "ab"]
-    with pytest.raises(
-        SeqmodelError, match=f"none of the 2 files .* the first, {names[0]}: cannot"
-    ):
-        prepare(find_sources(names), tmp_path / "out", AudioSettings())
-    assert not (tmp_path / "out").exists()
+    for name in names:
+        Path(name).write_text("text")
+    says = f"none of the 2 files .* the first, {names[0]}: cannot"
+    with pytest.raises(SeqmodelError, match=says):
+        prepare(find_sources(names), tmp_path / "deep/er/out", AudioSettings())
+    assert sorted(map(str, tmp_path.iterdir())) == names
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
@@ -350,18 +314,6 @@ def test_a_stray_array_among_recordings_is_skipped(tmp_path):
         np.save(tmp_path / "in" / f"{k}.npy", np.eye(4, 88))
     with pytest.raises(SeqmodelError, match="not both"):
         prepare(find_sources([str(tmp_path / "in")]), tmp_path / "both", AudioSettings())
-
-
-def test_real_speech_is_stored_sample_for_sample(shared_data, tmp_path):
-    folder = shared_data / "speech/fsdd/valid"
-    manifest = prepare(find_sources([str(folder)]), tmp_path / "out", AudioSettings())
-    assert (manifest["frame"]["rate"], manifest["frame"]["dtype"]) == (RATE, "int16")
-    assert manifest["skipped"] == manifest["repaired"] == []
-    split = open_dataset(tmp_path / "out")["valid"]
-    assert len(split) == 300
-    for source, frames in zip(split.sources, split, strict=True):
-        samples, _ = soundfile.read(source, dtype="float32")
-        np.testing.assert_array_equal(frames.ravel(), samples[: len(samples) // 10 * 10])
 
 
 def test_all_awkward_audio_goes_through_without_a_traceback(shared_data, tmp_path, capfd):

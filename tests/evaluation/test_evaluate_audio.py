@@ -155,21 +155,6 @@ def test_run_nll_is_each_frames_score(recomputed, audio_dataset):
         np.testing.assert_allclose(run.nll(piece), expected, atol=1e-3, rtol=1e-5)
 
 
-def test_progress_ends_at_every_frame_once(recomputed, audio_dataset, monkeypatch):
-    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
-    calls = []
-    likelihood(
-        recomputed[0].model,
-        audio_dataset["valid"],
-        batch_size=2,
-        progress=lambda *a: calls.append(a),
-    )
-    done = [call[0] for call in calls]
-    assert len(calls) > 5
-    assert done == sorted(done)
-    assert calls[-1] == (95, 95)
-
-
 def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monkeypatch):
     """Guards against holding whole long recordings in memory, 32 of them at once."""
     monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)

@@ -87,13 +87,6 @@ def test_encodings_listed_as_16_bits_fit_into_16_bits(tmp_path, subtype):
     assert checked or subtype in ("DWVW_12", "VOX_ADPCM")  # only in headerless files, not read
 
 
-@pytest.mark.parametrize("channels", [1, 2, 5])
-def test_mono_is_the_mean_of_all_channels(tmp_path, channels):
-    stereo = voice(500, channels).astype(np.float32)
-    samples, _ = read(write(tmp_path / "a.wav", stereo, subtype="FLOAT"))
-    np.testing.assert_allclose(samples, stereo.astype(np.float64).mean(axis=1), atol=1e-7)
-
-
 @pytest.mark.parametrize("rates", [(44100, 8000), (8000, 44100), (768_000, 8000), (48000, 16000)])
 def test_resampling_keeps_a_tone_and_does_not_depend_on_blocks(tmp_path, rates):
     """Guards against a filter restarted at each block, a delay left in, or the tail cut off."""

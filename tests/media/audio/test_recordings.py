@@ -77,15 +77,6 @@ def test_a_clip_shorter_than_a_frame_is_a_usage_error(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_cutting_into_clips_never_moves_a_recording(corpus, tmp_path):
-    """Guards against splits that change with --clip-seconds: the test set would leak."""
-    prepare(find_sources([str(corpus)]), tmp_path / "whole", AudioSettings())
-    prepare(find_sources([str(corpus)]), tmp_path / "clips", AudioSettings(clip_seconds=0.02))
-    whole = {source: split for source, (split, _) in pieces(tmp_path / "whole").items()}
-    for source, (split, _) in pieces(tmp_path / "clips").items():
-        assert split == whole[source.split("#")[0]]
-
-
 def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatch):
     """Guards the code path of long recordings; those of the other tests are too short for it."""
     prepare(find_sources([str(corpus)]), tmp_path / "memory", AudioSettings(clip_seconds=0.02))
