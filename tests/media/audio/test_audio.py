@@ -177,20 +177,6 @@ def test_a_file_that_changes_its_format_ends_there(tmp_path, change):
     assert remark.startswith(f"breaks off after {len(samples) / RATE:.3f} s (")
 
 
-@pytest.mark.parametrize("claim", [2**36 - 1, 0])
-def test_a_header_that_claims_an_absurd_length_is_not_believed(tmp_path, claim):
-    """2^36 samples as floats are 256 GB, which must never be allocated."""
-    path = write(tmp_path / "a.flac", voice(2 * BLOCK), subtype="PCM_16")
-    whole, _ = read(path)
-    data = bytearray(path.read_bytes())
-    fields = int.from_bytes(data[18:26], "big") >> 36 << 36  # rate, channels, bits; then 36 bits
-    data[18:26] = (fields | claim).to_bytes(8, "big")
-    path.write_bytes(data)
-    samples, remarks = read(path)
-    np.testing.assert_array_equal(samples, whole)
-    assert len(remarks) <= 1
-
-
 def wav(data=b"\0" * 2000, rate=RATE, channels=1, bits=16, claimed=None):
     """A WAV file's bytes, whatever they claim."""
     align = channels * bits // 8
@@ -254,40 +240,24 @@ def test_no_file_is_left_open(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_junk_named_mp3_prints_nothing(tmp_path, capfd):
-    """libmpg123 writes its complaints to stderr, bypassing Python."""
-    random = np.random.default_rng(0)
-    path = tmp_path / "a.mp3"
-    write(path, voice(4 * BLOCK))
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "aiff", "au", "caf", "mp3"])
+def test_damaged_files_are_read_or_refused_and_print_nothing(tmp_path, suffix, capfd):
+    """Whatever bytes are wrong: finite samples, or an error with a reason. libmpg123 writes its
+    complaints to stderr, bypassing Python."""
+    random = np.random.default_rng(1)
+    path = tmp_path / f"a.{suffix}"
+    write(path, voice(6000, 2))
     good = path.read_bytes()
     for k in range(40):
-        junk = bytearray(random.bytes(3000))
-        if k % 2:
-            junk[:4] = b"\xff\xfb\x90\x64"
-        if k % 4 > 1:
-            start = 400 * k % (len(good) - 900)
-            junk = bytearray(good[:start]) + junk[:600] + good[start + 600 :]
-        path.write_bytes(junk)
+        data = bytearray(good)
+        places = random.integers(0, 200 if k % 2 else len(data), 1 + k % 5)
+        data[places[0]] ^= 1 << k % 8
+        for place in places[1:]:
+            data[place] = random.integers(256)
+        if k % 4 == 3:
+            data[places[0] :] = random.bytes(600) + data[places[0] + 600 :] * (k % 8 == 3)
+        path.write_bytes(data)
         with suppress(SourceError):
             samples, _ = read(path, 8000)
             assert np.isfinite(samples).all()
     assert capfd.readouterr() == ("", "")
-
-
-def test_damaged_files_of_all_kinds_are_read_or_refused(tmp_path):
-    """Whatever bytes are wrong: finite samples, or an error with a reason."""
-    random = np.random.default_rng(1)
-    for suffix in ("wav", "flac", "ogg", "aiff", "au", "caf"):
-        path = tmp_path / f"a.{suffix}"
-        write(path, voice(6000, 2))
-        good = path.read_bytes()
-        for k in range(60):
-            data = bytearray(good)
-            places = random.integers(0, 200 if k % 2 else len(data), 1 + k % 5)
-            data[places[0]] ^= 1 << k % 8
-            for place in places[1:]:
-                data[place] = random.integers(256)
-            path.write_bytes(data)
-            with suppress(SourceError):
-                samples, _ = read(path, 8000)
-                assert np.isfinite(samples).all()

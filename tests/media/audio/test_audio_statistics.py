@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from noise import in_memory
 
-from seqmodel.media.audio.evaluation import AudioComparison, measure, periodicity, stretches
+from seqmodel.media.audio.evaluation import AudioComparison, measure, periodicity
 from seqmodel.media.audio.frames import AudioFrames
 
 
@@ -121,13 +121,6 @@ def test_the_pitch_of_two_clicks(lag, pitch):
     peaks, pitches = periodicity(clicks, 8000)
     np.testing.assert_allclose(pitches, pitch)
     np.testing.assert_allclose(peaks, 0.5, atol=0.01)
-
-
-def test_stretches_by_hand():
-    mask = np.array([1, 1, 0, 1, 0, 0, 1, 1, 1], bool)
-    np.testing.assert_allclose(stretches(mask), [0.04, 0.02, 0.06])
-    np.testing.assert_allclose(stretches(~mask), [0.02, 0.04])
-    assert stretches(mask[:0]).tolist() == []
 
 
 def split_of(rate, *pieces, frame_size=10):
