@@ -6,6 +6,8 @@ import numpy as np
 import soundfile
 
 from seqmodel.data.dataset import Split, open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
 from seqmodel.media.definitions import Piece
 
 RATE = 8000
@@ -18,6 +20,12 @@ def record(path, samples=1000, *, seed=0, rate=RATE, channels=1, subtype="PCM_16
     noise = random.uniform(-0.9, 0.9, (samples, channels)) + 0.05
     soundfile.write(path, noise, rate, subtype=subtype, format=container)
     return soundfile.read(path, dtype="float32", always_2d=True)[0]
+
+
+def prepared(sources, out, settings, **options):
+    """`prepare` of a file or folder, or of several, by their names."""
+    names = map(str, sources if isinstance(sources, list) else [sources])
+    return prepare(find_sources(names), out, settings, **options)
 
 
 def pieces(out):

@@ -7,10 +7,10 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
+from noise import prepared
 from test_files import tree
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import open_input
@@ -75,9 +75,7 @@ def corpus(tmp_path):
 
 def test_a_piece_holds_the_notes_of_its_file(tmp_path):
     tune(tmp_path / "a.mid", 21, 60, 64, 108)
-    manifest = prepare(
-        find_sources([str(tmp_path / "a.mid")]), tmp_path / "out", FRAME, split_by="piece"
-    )
+    manifest = prepared(tmp_path / "a.mid", tmp_path / "out", FRAME, split_by="piece")
     expected = roll_of(21, 60, 64, 108)
     split = open_dataset(tmp_path / "out")[split_by_hash(content_of_tune(21, 60, 64, 108))]
     np.testing.assert_array_equal(split[0], expected)
@@ -97,7 +95,7 @@ def test_folders_decide_the_split_the_nearest_first(tmp_path):
     }
     for k, name in enumerate(files):
         tune(top / "corpus" / name, 50 + k)
-    prepare(find_sources([str(top / "corpus")]), tmp_path / "out", FRAME)
+    prepared(top / "corpus", tmp_path / "out", FRAME)
     expected = {
         str(top / "corpus" / name): split or split_by_hash(content_of_tune(50 + k))
         for k, (name, split) in enumerate(files.items())
@@ -129,7 +127,7 @@ def test_files_that_are_named_are_placed_only_by_folders_that_differ(tmp_path, m
 
 
 def test_without_folders_the_content_decides(corpus, tmp_path):
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
+    prepared(corpus, tmp_path / "out", FRAME)
     for source, split in places(tmp_path / "out").items():
         k = int(Path(source).stem)
         assert split == split_by_hash(content_of_tune(40 + k, 45 + k // 2, 62)), source
@@ -141,7 +139,7 @@ def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
     for k in range(20):
         tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
         tune(tmp_path / f"in/zz/{k}.mid", 40 + k, 60)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert (manifest["repeated_pieces"], manifest["also_in_another_split"]) == (20, [])
     assert set(places(tmp_path / "out").values()) == {"test"}
 
@@ -150,7 +148,7 @@ def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path)
     tune(tmp_path / "in/train/a.mid", 60, 62)
     copy = tune(tmp_path / "in/valid/b.mid", 60, 62)
     tune(tmp_path / "in/valid/c.mid", 61)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert manifest["also_in_another_split"] == [str(copy)]
     assert places(tmp_path / "out")[str(copy)] == "valid"
 
@@ -176,7 +174,7 @@ def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "notes.txt").write_text("no music")
     with pytest.raises(SeqmodelError, match=name.replace("*", "[*]")) as caught:
-        prepare(find_sources([str(tmp_path / name)]), tmp_path / "out", FRAME)
+        prepared(tmp_path / name, tmp_path / "out", FRAME)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -184,10 +182,10 @@ def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
 def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_path, monkeypatch):
     """Two machines must make the same bytes from the same files."""
     monkeypatch.chdir(corpus.parent)
-    prepare(find_sources(["corpus"]), tmp_path / "a", FRAME)
+    prepared(["corpus"], tmp_path / "a", FRAME)
     iterdir = Path.iterdir
     monkeypatch.setattr(Path, "iterdir", lambda path: reversed(list(iterdir(path))))
-    prepare(find_sources(["corpus"]), tmp_path / "b", FRAME)
+    prepared(["corpus"], tmp_path / "b", FRAME)
     monkeypatch.undo()
     a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
     assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
@@ -202,20 +200,20 @@ def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monke
         return open_input(path)
 
     monkeypatch.setattr("seqmodel.media.input.open_input", vanished)
-    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
+    manifest = prepared(corpus, tmp_path / "out", FRAME)
     (skipped,) = manifest["skipped"]
     assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}
 
 
 def test_an_existing_target_needs_force_and_is_then_the_same_bytes(corpus, tmp_path):
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
+    prepared(corpus, tmp_path / "out", FRAME)
     first = tree(tmp_path / "out")
     with pytest.raises(SeqmodelError, match="add --force"):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, force=True)
+        prepared(corpus, tmp_path / "out", FRAME)
+    prepared(corpus, tmp_path / "out", FRAME, force=True)
     assert tree(tmp_path / "out") == first
     (corpus / "00.mid").unlink()
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, force=True)
+    prepared(corpus, tmp_path / "out", FRAME, force=True)
     assert str(corpus / "00.mid") not in places(tmp_path / "out")
 
 
@@ -223,7 +221,7 @@ def test_the_existing_target_is_refused_before_any_file_is_read(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "a.mid").touch()
     with pytest.raises(SeqmodelError, match="out exists already"):
-        prepare(find_sources([str(tmp_path / "a.mid")]), tmp_path / "out", FRAME)
+        prepared(tmp_path / "a.mid", tmp_path / "out", FRAME)
 
 
 def test_published_rolls_keep_their_splits(tmp_path):
@@ -234,7 +232,7 @@ def test_published_rolls_keep_their_splits(tmp_path):
     }
     file = tmp_path / "rolls.npz"
     np.savez(file, **{f"{name}_{k}": r for name, some in rolls.items() for k, r in enumerate(some)})
-    prepare(find_sources([str(file)]), tmp_path / "out", FRAME)
+    prepared(file, tmp_path / "out", FRAME)
     found = open_dataset(tmp_path / "out")
     for name, pieces in rolls.items():
         assert found[name].sources == [f"{file}#{name}/{k}" for k in range(len(pieces))]
@@ -246,7 +244,7 @@ def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
     for name in ("loose.npy", "valid/one.npy"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "in" / name, roll_of(60, 61, 62))
-    prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
+    prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert places(tmp_path / "out") == {
         f"{tmp_path}/in/loose.npy#piece/0": split_by_hash(roll_of(60, 61, 62)),
         f"{tmp_path}/in/valid/one.npy#piece/0": "valid",
@@ -259,7 +257,7 @@ def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
     tune(tmp_path / "in/train/g.mid", *scale, transposed_by=-5)
     np.save(tmp_path / "in/roll.npy", roll_of(60))
     frame = PianoRollFrames(Grid.of_beats(2), transpose_to_c=True)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", frame)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", frame)
     assert [entry["source"] for entry in manifest["skipped"]] == [str(tmp_path / "in/roll.npy")]
     (line,) = (tmp_path / "out/train.jsonl").read_text().splitlines()
     assert json.loads(line)["transposed"] == 5
@@ -268,11 +266,11 @@ def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
 
 def test_all_awkward_midi_goes_through_without_a_traceback(shared_data, tmp_path):
     folder = shared_data / "awkward/midi"
-    manifest = prepare(find_sources([str(folder)]), tmp_path / "out", FRAME)
+    manifest = prepared(folder, tmp_path / "out", FRAME)
     files = [f for f in folder.rglob("*") if f.suffix.lower() in (".mid", ".midi", ".kar", ".rmi")]
     used = sum(counts["pieces"] for counts in manifest["splits"].values())
     assert used + len(manifest["skipped"]) == len(files)
     for entry in manifest["skipped"]:
         with pytest.raises(SeqmodelError) as caught:
-            prepare(find_sources([entry["source"]]), tmp_path / "alone", FRAME)
+            prepared([entry["source"]], tmp_path / "alone", FRAME)
         assert str(caught.value) == f"{entry['source']}: {entry['reason']}"

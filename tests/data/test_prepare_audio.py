@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from noise import RATE, make_corpus, pieces, record, split_by_hash
+from noise import RATE, make_corpus, pieces, prepared, record, split_by_hash
 from test_files import full_disk
 
 from seqmodel.data.dataset import DatasetWriter, open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.audio import corpus as recordings
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
@@ -32,9 +30,7 @@ def test_16_bit_samples_are_stored_unchanged(tmp_path):
     """Guards against shifting or scaling samples, keeping a remainder, or dropping too much."""
     path = tmp_path / "train/a.wav"
     samples = record(path, 1009)
-    manifest = prepare(
-        find_sources([str(path.parent)]), tmp_path / "out", AudioSettings(frame_size=20, context=50)
-    )
+    manifest = prepared(path.parent, tmp_path / "out", AudioSettings(frame_size=20, context=50))
     assert manifest == json.loads((tmp_path / "out/manifest.json").read_text())
     dataset = open_dataset(tmp_path / "out")
     split = dataset["train"]
@@ -70,9 +66,7 @@ def test_all_samples_become_16_bit_levels(tmp_path, how, rounded):
     record(tmp_path / "in/plain.wav", 300)
     samples = record(tmp_path / "in/other.wav", 800, seed=1, **how)
     settings = AudioSettings(rate=RATE)
-    manifest = prepare(
-        find_sources([str(tmp_path / "in")]), tmp_path / "out", settings, split_by="piece"
-    )
+    manifest = prepared(tmp_path / "in", tmp_path / "out", settings, split_by="piece")
     assert manifest["frame"]["dtype"] == "int16"
     assert manifest["rounded_to_16_bits"] == rounded
     expected = samples.mean(axis=1)
@@ -98,7 +92,7 @@ def test_samples_beyond_full_scale_are_clipped_and_counted(tmp_path):
     sound[[3, 50, 399]] = (1.5, -2.25, 1.0)
     (tmp_path / "train").mkdir()
     soundfile.write(tmp_path / "train/a.wav", sound, RATE, subtype="FLOAT")
-    manifest = prepare(find_sources([str(tmp_path / "train")]), tmp_path / "out", AudioSettings())
+    manifest = prepared(tmp_path / "train", tmp_path / "out", AudioSettings())
     assert manifest["repaired"] == [
         {
             "source": str(tmp_path / "train/a.wav"),
@@ -116,7 +110,7 @@ def test_floats_of_another_scale_are_refused(tmp_path, scale):
     record(tmp_path / "in/train/good.wav")
     sound = scale * np.sin(np.arange(1000))
     soundfile.write(tmp_path / "in/train/loud.wav", sound, RATE, subtype="FLOAT")
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", AudioSettings())
+    manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
     (skipped,) = manifest["skipped"]
     assert skipped["source"] == str(tmp_path / "in/train/loud.wav")
     assert skipped["reason"].startswith("holds samples up to ")
@@ -142,7 +136,7 @@ def test_an_older_dataset_of_floats_is_still_read(tmp_path, recordings):
 
 def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_path):
     """A FLAC copy of a WAV is the same recording, and adding a 24-bit file moves no other."""
-    prepare(find_sources([str(corpus)]), tmp_path / "wav", AudioSettings())
+    prepared(corpus, tmp_path / "wav", AudioSettings())
     before = pieces(tmp_path / "wav")
     assert len({split for split, _ in before.values()}) == 3
     for file in sorted(corpus.iterdir()):
@@ -151,7 +145,7 @@ def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_pa
         assert before[str(file)][0] == split_by_hash(samples)
         file.unlink()
     record(corpus / "fine.wav", 500, seed=99, subtype="PCM_24")
-    prepare(find_sources([str(corpus)]), tmp_path / "flac", AudioSettings())
+    prepared(corpus, tmp_path / "flac", AudioSettings())
     after = pieces(tmp_path / "flac")
     assert len(after) == 41
     for source, (split, samples) in before.items():
@@ -163,7 +157,7 @@ def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_pa
 def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):
     """Figures on valid must not depend on valid itself, nor on the order or size of blocks."""
     record(corpus / "long.wav", 5 * BLOCK + 123, seed=77)
-    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", AudioSettings())
+    manifest = prepared(corpus, tmp_path / "out", AudioSettings())
     train = open_dataset(tmp_path / "out")["train"]
     samples = np.concatenate([frames.ravel() for frames in train]).astype(np.float64)
     assert manifest["frame"]["mean"] == pytest.approx(samples.mean(), rel=1e-9)
@@ -175,18 +169,18 @@ def test_equal_samples_can_still_be_divided_by_their_deviation(tmp_path, folder,
     """A deviation of 0 would make every standardised sample nan, one of 1e-17 blow up all else."""
     (tmp_path / folder).mkdir()
     soundfile.write(tmp_path / folder / "a.wav", np.full(1340, level, np.int16), RATE)
-    prepare(find_sources([str(tmp_path / folder)]), tmp_path / "out", AudioSettings())
+    prepared(tmp_path / folder, tmp_path / "out", AudioSettings())
     frame = open_dataset(tmp_path / "out").frame
     assert (frame.mean, frame.deviation) == (level / 32768 * (folder == "train"), 1.0)
 
 
 def test_the_rate_is_the_sources_own_where_they_agree(tmp_path):
     record(tmp_path / "in/a.wav", rate=16000)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", AudioSettings())
+    manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
     assert manifest["frame"]["rate"] == 16000
     record(tmp_path / "in/b.wav", rate=8000)
     with pytest.raises(SeqmodelError) as caught:
-        prepare(find_sources([str(tmp_path / "in")]), tmp_path / "other", AudioSettings())
+        prepared(tmp_path / "in", tmp_path / "other", AudioSettings())
     said = str(caught.value)
     assert f"{tmp_path}/in/a.wav has 16,000" in said
     assert f"{tmp_path}/in/b.wav has 8,000" in said
@@ -205,8 +199,8 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     infinite[123] = np.inf
     soundfile.write(corpus / "inf.wav", infinite, RATE, subtype="DOUBLE")
     calls = []
-    manifest = prepare(
-        find_sources([str(corpus)]),
+    manifest = prepared(
+        corpus,
         tmp_path / "out",
         AudioSettings(),
         progress=lambda *done: calls.append(done),
@@ -220,10 +214,10 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 40
     for name in sorted(set(bad) - {"folder.mp3"}):  # given alone, it is a folder to search
         with pytest.raises(SeqmodelError) as caught:
-            prepare(find_sources([str(corpus / name)]), tmp_path / "alone", AudioSettings())
+            prepared(corpus / name, tmp_path / "alone", AudioSettings())
         assert str(caught.value) == f"{corpus / name}: {reasons[name]}"
     with pytest.raises(SeqmodelError, match=str(corpus / "empty.flac")):
-        prepare(find_sources([str(corpus)]), tmp_path / "alone", AudioSettings(), strict=True)
+        prepared(corpus, tmp_path / "alone", AudioSettings(), strict=True)
     assert not (tmp_path / "alone").exists()
 
 
@@ -231,7 +225,7 @@ def test_repairs_are_in_the_manifest(corpus, tmp_path):
     cut = corpus / "cut.wav"
     samples = record(cut, 1000, seed=50)
     cut.write_bytes(cut.read_bytes()[: 44 + 2 * 405])
-    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", AudioSettings())
+    manifest = prepared(corpus, tmp_path / "out", AudioSettings())
     (entry,) = manifest["repaired"]
     assert entry["source"] == str(cut)
     assert entry["repairs"] == [
@@ -247,7 +241,7 @@ def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
         Path(name).write_text("text")
     says = f"none of the 2 files .* the first, {names[0]}: cannot"
     with pytest.raises(SeqmodelError, match=says):
-        prepare(find_sources(names), tmp_path / "deep/er/out", AudioSettings())
+        prepared(names, tmp_path / "deep/er/out", AudioSettings())
     assert sorted(map(str, tmp_path.iterdir())) == names
 
 
@@ -257,7 +251,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     for kept in (100, 2**22):
         monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", kept)
         with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
-            prepare(find_sources([str(tmp_path / "a.wav")]), tmp_path / "out", AudioSettings())
+            prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.wav"]
 
 
@@ -266,11 +260,11 @@ def test_music_and_audio_do_not_mix(tmp_path):
     (tmp_path / "in/a.mid").touch()
     for frame in (AudioSettings(), PianoRollFrames(Grid.of_beats(4))):
         with pytest.raises(SeqmodelError) as caught:
-            prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", frame)
+            prepared(tmp_path / "in", tmp_path / "out", frame)
         assert f"{tmp_path}/in/b.wav is audio, {tmp_path}/in/a.mid is music" in str(caught.value)
     with pytest.raises(SeqmodelError, match=r"b\.wav is audio, not music"):
-        prepare(
-            find_sources([str(tmp_path / "in/b.wav")]),
+        prepared(
+            tmp_path / "in/b.wav",
             tmp_path / "out",
             PianoRollFrames(Grid.of_beats(4)),
         )
@@ -279,7 +273,7 @@ def test_music_and_audio_do_not_mix(tmp_path):
 def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
     """Whatever the values, there is no division by 0 and no traceback."""
     record(tmp_path / "train/a.wav")
-    prepare(find_sources([str(tmp_path / "train")]), tmp_path / "out", AudioSettings())
+    prepared(tmp_path / "train", tmp_path / "out", AudioSettings())
     file = tmp_path / "out/manifest.json"
     good = json.loads(file.read_text())
     wrong = [{name: value} for name in good["frame"] for value in (None, "x", 0, -1, [], True)]
@@ -300,25 +294,23 @@ def test_a_stray_array_among_recordings_is_skipped(tmp_path):
     for k in range(3):
         record(tmp_path / "in" / f"{k}.wav", 500, seed=k)
     np.save(tmp_path / "in/labels.npy", np.arange(3))
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", AudioSettings())
+    manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
     assert sum(counts["pieces"] for counts in manifest["splits"].values()) >= 3
     labels = str(tmp_path / "in/labels.npy")
     assert manifest["skipped"] == [
         {"source": labels, "reason": "is not audio, unlike the other files"}
     ]
     with pytest.raises(SeqmodelError, match=r"labels.npy: is not audio"):
-        prepare(
-            find_sources([str(tmp_path / "in")]), tmp_path / "strict", AudioSettings(), strict=True
-        )
+        prepared(tmp_path / "in", tmp_path / "strict", AudioSettings(), strict=True)
     for k in range(3):  # now the recordings are in the minority
         np.save(tmp_path / "in" / f"{k}.npy", np.eye(4, 88))
     with pytest.raises(SeqmodelError, match="not both"):
-        prepare(find_sources([str(tmp_path / "in")]), tmp_path / "both", AudioSettings())
+        prepared(tmp_path / "in", tmp_path / "both", AudioSettings())
 
 
 def test_all_awkward_audio_goes_through_without_a_traceback(shared_data, tmp_path, capfd):
     folder = shared_data / "awkward/audio"
-    manifest = prepare(find_sources([str(folder)]), tmp_path / "out", AudioSettings(rate=RATE))
+    manifest = prepared(folder, tmp_path / "out", AudioSettings(rate=RATE))
     files = [file for file in folder.rglob("*") if file.is_file()]
     used = sum(counts["pieces"] for counts in manifest["splits"].values())
     assert used + len(manifest["skipped"]) == len(files)
@@ -326,11 +318,9 @@ def test_all_awkward_audio_goes_through_without_a_traceback(shared_data, tmp_pat
     for entry in manifest["skipped"]:
         assert "\n" not in entry["reason"]
         with pytest.raises(SeqmodelError) as caught:
-            prepare(find_sources([entry["source"]]), tmp_path / "alone", AudioSettings(rate=RATE))
+            prepared([entry["source"]], tmp_path / "alone", AudioSettings(rate=RATE))
         assert str(caught.value) == f"{entry['source']}: {entry['reason']}"
     for file in files:  # at its own rate
         with suppress(SeqmodelError):
-            prepare(
-                find_sources([str(file)]), tmp_path / "own", AudioSettings(frame_size=1), force=True
-            )
+            prepared(file, tmp_path / "own", AudioSettings(frame_size=1), force=True)
     assert capfd.readouterr() == ("", "")

@@ -5,11 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from noise import RATE, record
+from noise import RATE, prepared, record
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.media.audio import corpus as recordings
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.music.frames import PianoRollFrames, possible, states
@@ -40,7 +38,7 @@ def test_one_recording_is_cut_by_time(tmp_path, monkeypatch, clip):
     monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 77)
     levels = np.rint(record(tmp_path / "a.wav", 20_007)[:, 0].astype(float) * 32768)
     settings = AudioSettings(clip_seconds=clip)
-    manifest = prepare(find_sources([str(tmp_path / "a.wav")]), tmp_path / "out", settings)
+    manifest = prepared(tmp_path / "a.wav", tmp_path / "out", settings)
     assert manifest["split_by"]["time"] == sum(c["pieces"] for c in manifest["splits"].values())
     assert manifest["split_rule"].startswith("time")
     dataset = open_dataset(tmp_path / "out")
@@ -71,7 +69,7 @@ def test_a_few_tunes_are_cut_by_time(tmp_path, onsets):
         held[k, 60 + k] = 1
         (tmp_path / "in").mkdir(exist_ok=True)
         np.save(tmp_path / f"in/{k}.npy", held)
-    prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", frame)
+    prepared(tmp_path / "in", tmp_path / "out", frame)
     dataset = open_dataset(tmp_path / "out")
     for name, (begin, end) in spans(200, 1).items():
         assert dataset[name].lengths.tolist() == [end - begin] * 3
@@ -80,7 +78,7 @@ def test_a_few_tunes_are_cut_by_time(tmp_path, onsets):
             if onsets:
                 assert possible(frames)
                 assert states(frames)[:3, 40].tolist() == [1, 2, 2]
-    again = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "again", frame)
+    again = prepared(tmp_path / "in", tmp_path / "again", frame)
     assert again == dataset.manifest
 
 
@@ -105,9 +103,7 @@ def test_whole_tunes_move_where_there_are_enough(tmp_path, count, split_by):
     """Guards against moving pieces needlessly: only the two with hashes nearest the border."""
     hashes = tunes(tmp_path / "in", count)
     frame = PianoRollFrames(Grid.of_beats(2))
-    manifest = prepare(
-        find_sources([str(tmp_path / "in")]), tmp_path / "out", frame, split_by=split_by
-    )
+    manifest = prepared(tmp_path / "in", tmp_path / "out", frame, split_by=split_by)
     *_, second, first = sorted(hashes, key=hashes.get)
     assert [open_dataset(tmp_path / "out")[name].sources for name in SPLITS[1:]] == [
         [first],
@@ -128,23 +124,21 @@ def test_no_split_changes_where_none_is_empty(tmp_path):
     for name in SPLITS:
         tunes(tmp_path / "folders" / name, 1)
     frame = PianoRollFrames(Grid.of_beats(2))
-    manifest = prepare(
-        find_sources([str(tmp_path / "folders")]), tmp_path / "out", frame, split_by="time"
-    )
+    manifest = prepared(tmp_path / "folders", tmp_path / "out", frame, split_by="time")
     assert {name: c["pieces"] for name, c in manifest["splits"].items()} == dict.fromkeys(SPLITS, 1)
     for k in range(60):
         roll = np.zeros((30, 88), np.uint8)
         roll[: k % 29 + 1, k] = 1
         np.save(tmp_path / f"in/more-{k}.npy", roll)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "whole", frame)
+    manifest = prepared(tmp_path / "in", tmp_path / "whole", frame)
     assert manifest["split_by"] == {"folder": 0, "content_hash": 63}
     assert manifest["split_rule"] == "source content"
     assert "moved" not in manifest
-    cut = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "cut", frame, split_by="time")
+    cut = prepared(tmp_path / "in", tmp_path / "cut", frame, split_by="time")
     assert {name: c["pieces"] for name, c in cut["splits"].items()} == dict.fromkeys(SPLITS, 63)
 
 
 def test_a_recording_too_short_to_cut_goes_to_train(tmp_path):
     record(tmp_path / "a.wav", 150, rate=RATE)
-    manifest = prepare(find_sources([str(tmp_path / "a.wav")]), tmp_path / "out", AudioSettings())
+    manifest = prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())
     assert [manifest["splits"][name]["pieces"] for name in SPLITS] == [1, 0, 0]

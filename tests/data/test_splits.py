@@ -8,11 +8,10 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noise import RATE, make_corpus, record
+from noise import RATE, make_corpus, prepared, record
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import Tally, hash_split, prepare
-from seqmodel.data.sources import find_sources
+from seqmodel.data.prepare import Tally, hash_split
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.definitions import Work
 from seqmodel.media.music.corpus import content_of
@@ -81,7 +80,7 @@ def test_music_keeps_its_split_on_every_grid_and_by_every_rule(corpus, tmp_path)
     """A piece tested on one grid and trained on another would leak through --init-from."""
     found = {}
     for name, frame in WAYS.items():
-        manifest = prepare(find_sources([str(corpus)]), tmp_path / name, frame)
+        manifest = prepared(corpus, tmp_path / name, frame)
         assert manifest["split_rule"] == "source content"
         found[name] = places(tmp_path / name)
     first = found.pop(str(GRIDS[0]))
@@ -104,7 +103,7 @@ def test_audio_keeps_its_split_at_every_rate_and_frame(tmp_path):
     ]
     found = []
     for k, way in enumerate(ways):
-        prepare(find_sources([str(corpus)]), tmp_path / str(k), way)
+        prepared(corpus, tmp_path / str(k), way)
         found.append(places(tmp_path / str(k)))
     assert len(found[0]) == 41
     assert set(found[0].values()) == {"train", "valid", "test"}
@@ -167,9 +166,7 @@ def test_pieces_that_a_coarse_grid_makes_equal_share_a_split(tmp_path):
         file.tracks[0][1].time += 3  # begins late, by far less than a step
         file.tracks[0][2].time -= 3
         file.save(tmp_path / f"{k:02}-b.mid")
-    manifest = prepare(
-        find_sources([str(tmp_path)]), tmp_path / "out", PianoRollFrames(Grid.of_beats(2))
-    )
+    manifest = prepared(tmp_path, tmp_path / "out", PianoRollFrames(Grid.of_beats(2)))
     found = places(tmp_path / "out")
     assert manifest["repeated_pieces"] == 20
     assert manifest["also_in_another_split"] == []
@@ -181,5 +178,5 @@ def test_a_recording_copied_into_both_channels_stays_with_the_original(tmp_path)
     for k in range(12):
         samples = record(tmp_path / f"in/{k:02}-a.wav", 400, seed=k)
         soundfile.write(tmp_path / f"in/{k:02}-b.wav", samples.repeat(2, axis=1), RATE)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", AudioSettings())
+    manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
     assert (manifest["repeated_pieces"], manifest["also_in_another_split"]) == (12, [])

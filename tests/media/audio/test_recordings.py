@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from noise import make_corpus, pieces, record, split_by_hash
+from noise import make_corpus, pieces, prepared, record, split_by_hash
 from test_files import tree
 
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import UsageError
 from seqmodel.media.audio import corpus as recordings
 from seqmodel.media.audio.frames import AudioSettings, Windows
@@ -45,7 +43,7 @@ def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
         path = tmp_path / "in" / f"{k:02}.wav"
         whole[str(path)] = record(path, 3000 + 1111 * k, seed=k)[:, 0]
     settings = AudioSettings(frame_size=12, clip_seconds=0.5)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", settings)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", settings)
     assert manifest["clip_seconds"] == 0.5
     assert manifest["also_in_another_split"] == []
     found = pieces(tmp_path / "out")
@@ -73,16 +71,16 @@ def test_a_clip_shorter_than_a_frame_is_a_usage_error(tmp_path):
     record(tmp_path / "a.wav")
     settings = AudioSettings(clip_seconds=0.001)
     with pytest.raises(UsageError, match=r"--clip-seconds .* is shorter than a frame of 10"):
-        prepare(find_sources([str(tmp_path / "a.wav")]), tmp_path / "out", settings)
+        prepared(tmp_path / "a.wav", tmp_path / "out", settings)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatch):
     """Guards the code path of long recordings; those of the other tests are too short for it."""
-    prepare(find_sources([str(corpus)]), tmp_path / "memory", AudioSettings(clip_seconds=0.02))
+    prepared(corpus, tmp_path / "memory", AudioSettings(clip_seconds=0.02))
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100)
     monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 64)
-    prepare(find_sources([str(corpus)]), tmp_path / "disk", AudioSettings(clip_seconds=0.02))
+    prepared(corpus, tmp_path / "disk", AudioSettings(clip_seconds=0.02))
     memory, disk = tree(tmp_path / "memory"), tree(tmp_path / "disk")
     assert {p.name: data for p, data in memory.items()} == {p.name: d for p, d in disk.items()}
 
@@ -92,7 +90,7 @@ def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):
     record(tmp_path / "a.wav", 40 * 44100, rate=44100, channels=2)  # 7 MB as mono floats
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100_000)
     tracemalloc.start()
-    prepare(find_sources([str(tmp_path / "a.wav")]), tmp_path / "out", AudioSettings())
+    prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4e6
