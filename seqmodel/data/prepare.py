@@ -1,7 +1,7 @@
 """Preparing a dataset from sources, one piece at a time, each assigned to a split."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -242,12 +242,8 @@ def _add(
                 if begin >= end:
                     continue
                 excerpt = "" if whole else f"#frames/{begin - start}-{end - start}"
-                blocks = work.rows(begin, end)
-                if begin > start:
-                    blocks = _cut(blocks, frame)
-                if part.split == "train":
-                    blocks = _noted(blocks, work.in_train)
-                piece = writer.add(part.split, name + excerpt, blocks, work.facts)
+                rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
+                piece = writer.add(part.split, name + excerpt, rows, work.facts)
                 tally.count(
                     piece, part.split, "folder" if folder else "content_hash" if whole else "time"
                 )
@@ -256,16 +252,12 @@ def _add(
             tally.repaired.append({"source": work.source, "repairs": list(work.repairs)})
 
 
-def _cut(blocks: Iterable[NDArray[Any]], frame: FrameDefinition) -> Iterator[NDArray[Any]]:
-    """The rows of an excerpt that does not begin where its piece does."""
+def _rows(work: Work, part: Part, frame: FrameDefinition, *, cut: bool) -> Iterator[NDArray[Any]]:
+    """The stored rows of a part of a piece, in blocks; `cut`: a part that begins within it."""
     size = frame.rows_per_frame
-    for k, rows in enumerate(blocks):
-        yield rows if k else np.concatenate([frame.cut(rows[:size]), rows[size:]])
-
-
-def _noted(
-    blocks: Iterable[NDArray[Any]], note: Callable[[NDArray[Any]], None]
-) -> Iterator[NDArray[Any]]:
-    for rows in blocks:
-        note(rows)
-        yield rows
+    for k, rows in enumerate(work.rows(part.begin, part.end)):
+        first = cut and k == 0
+        taken = np.concatenate([frame.cut(rows[:size]), rows[size:]]) if first else rows
+        if part.split == "train":
+            work.in_train(taken)
+        yield taken
