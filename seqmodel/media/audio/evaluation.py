@@ -55,9 +55,9 @@ def audio_nats_per_frame(
     scale, deviation = max(size, LEVEL_WIDTH), math.sqrt(max(square - mean**2, LEVEL_WIDTH**2))
     nats = {"silence": 0.0, "gaussian": 0.0}
     for samples in _samples(split):
-        step = _steps(samples, frame) if discrete else None
-        nats["silence"] += _nats(samples, scale, _log_laplace, _log_laplace_cdf, step)
-        nats["gaussian"] += _nats(samples - mean, deviation, _log_normal, log_normal_cdf, step)
+        ends = _level_ends(samples, frame) if discrete else None
+        nats["silence"] += _nats(samples, ends, 0.0, scale, _log_laplace, _log_laplace_cdf)
+        nats["gaussian"] += _nats(samples, ends, mean, deviation, _log_normal, log_normal_cdf)
     if discrete and frame.values == "samples":
         nats["flac"] = 8 * math.log(2) * flac_bytes(_samples(split))
     if not discrete:
@@ -73,44 +73,40 @@ def _samples(pieces: Pieces) -> Iterator[Floats]:
             yield samples.astype(np.float64)
 
 
-Step = tuple[Floats, Floats]
-"""How far below and above each sample its level ends; infinite for the outermost levels."""
+Ends = tuple[Floats, Floats]
+"""Where the level of each sample begins and ends; the outermost levels take the tails."""
+FAR = 1e9
+"""Where the tails end."""
 
 
-def _steps(samples: Floats, frame: FrameDefinition) -> Step:
+def _level_ends(samples: Floats, frame: FrameDefinition) -> Ends:
     if frame.values == "levels":
-        ends = np.concatenate([[-np.inf], mu_law.BOUNDARIES, [np.inf]])
+        ends = np.concatenate([[-FAR], mu_law.BOUNDARIES, [FAR]])
         level = np.searchsorted(mu_law.BOUNDARIES, samples, side="right")
-        return samples - ends[level], ends[level + 1] - samples
-    below, above = (np.full(len(samples), LEVEL_WIDTH / 2) for _ in range(2))
-    below[samples <= -1.0], above[samples >= 1 - LEVEL_WIDTH] = np.inf, np.inf
-    return below, above
+        return ends[level], ends[level + 1]
+    low = np.where(samples <= -1.0, -FAR, samples - LEVEL_WIDTH / 2)
+    return low, np.where(samples >= 1 - LEVEL_WIDTH, FAR, samples + LEVEL_WIDTH / 2)
 
 
 Function = Callable[[Floats], Floats]
 
 
 def _nats(
-    errors: Floats,
+    samples: Floats,
+    ends: Ends | None,
+    centre: float,
     scale: float,
     log_pdf: Function,
     log_cdf: Function,
-    step: Step | None,
 ) -> float:
-    """The nats of `errors`, or of the levels around them, for a symmetric distribution.
-
-    The lowest level also takes the whole tail below it, the highest the tail above it.
-    """
-    if step is None:
-        return -float((log_pdf(errors / scale) - np.log(scale)).sum())
-    lowest, highest = map(np.isinf, step)
-    below, above = (np.where(np.isinf(side), LEVEL_WIDTH, side) for side in step)
-    lower, upper = (errors - below) / scale, (errors + above) / scale
+    """The nats of samples, or of their levels, for a distribution symmetric about its centre."""
+    if ends is None:
+        return -float((log_pdf((samples - centre) / scale) - np.log(scale)).sum())
+    lower, upper = ((end - centre) / scale for end in ends)
     # Above the centre use the mirror image, where the two probabilities do not cancel.
     mirrored = lower > 0
     below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
-    inside = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))
-    log_p = np.where(lowest, log_cdf(upper), np.where(highest, log_cdf(-lower), inside))
+    log_p = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))
     return -float(log_p.sum())
 
 
