@@ -54,6 +54,7 @@ def test_16_bit_samples_are_stored_unchanged(tmp_path):
         ({"subtype": "ULAW"}, 0),
         ({"subtype": "ALAW", "container": "AU"}, 0),
         ({"subtype": "PCM_16", "container": "FLAC"}, 0),
+        ({"subtype": "IMA_ADPCM"}, 0),
         ({"subtype": "PCM_16", "channels": 2}, 1),
         ({"subtype": "PCM_16", "rate": 11025}, 1),
         ({"subtype": "PCM_24"}, 1),

@@ -64,7 +64,7 @@ class AudioCorpus:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How recordings were cut, and how many had over 16 bits or were mixed or resampled."""
+        """How recordings were cut, and how many have samples finer than 16 bits, as when mixed."""
         return {
             "clip_seconds": self._clip_seconds,
             "recordings_cut": self._cut,
@@ -83,14 +83,15 @@ class AudioCorpus:
             SpooledTemporaryFile(KEPT_IN_MEMORY, dir=str(self._folder)) as waiting,
         ):
             whole_frames, prepared = Windows(size, size), hashlib.sha256()
-            frames = clipped = 0
+            frames, clipped, exact = 0, 0, True
             for block in recording.mono(layout.rate):
                 samples = whole_frames.of(block)
                 frames += len(samples)
                 clipped += int((np.abs(samples) > 1).sum())
-                rows = layout.encode(samples).tobytes()
-                prepared.update(rows)
-                waiting.write(rows)
+                rows = layout.encode(samples)
+                exact = exact and np.array_equal(layout.decode(rows.ravel()), samples)
+                prepared.update(rows.tobytes())
+                waiting.write(rows.tobytes())
             if not frames:
                 raise SourceError(
                     f"is shorter than a frame of {size} samples at {layout.rate:,} Hz"
@@ -99,7 +100,7 @@ class AudioCorpus:
             repairs = list(recording.remarks)
             if clipped:
                 repairs.append(f"clipped {plural(clipped, 'sample')} beyond full scale")
-            self._rounded += layout.dtype == "int16" and not recording.is_exact(layout.rate)
+            self._rounded += layout.dtype == "int16" and not exact
             clip = self._clip or frames
             lengths = [min(clip, frames - start) for start in range(0, frames, clip)]
             self._cut += len(lengths) > 1

@@ -18,7 +18,6 @@ from seqmodel.errors import SourceError, reason
 from seqmodel.media.audio.frames import MAX_RATE
 from seqmodel.media.audio.layout import View
 from seqmodel.media.input import opened
-from seqmodel.media.sound import FULL_SCALE
 
 if TYPE_CHECKING:
     from soundfile import LibsndfileError
@@ -36,12 +35,6 @@ that is slightly too hot; larger ones mean that the file's full scale is not 1."
 MAX_SAMPLES = 2**31
 """Per recording, 13 hours at 44.1 kHz; a longer one is a broken file or a mistaken rate."""
 
-# Encodings that libsndfile decodes to at most 16 bits.
-SIXTEEN_BITS = (
-    {"PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW", "ALAC_16", "DWVW_12", "DWVW_16"}
-    | {"IMA_ADPCM", "MS_ADPCM", "VOX_ADPCM", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32"}
-    | {"GSM610", "G721_32", "G723_24", "G723_40", "DPCM_8", "DPCM_16"}
-)
 UNKNOWN_LENGTH = 2**63 - 1
 
 
@@ -100,15 +93,6 @@ class Recording:
             raise SourceError(reason(error)) from error
 
     @property
-    def sixteen_bits(self) -> bool:
-        """Whether every sample is a multiple of 1/32768."""
-        return self.subtype in SIXTEEN_BITS and self.container != "SDS"  # it scales by 32767
-
-    def is_exact(self, rate: int) -> bool:
-        """Whether `mono(rate)` yields the file's own samples, all of 16 bits."""
-        return self.sixteen_bits and self.channels == 1 and self.rate == rate
-
-    @property
     def content(self) -> str:
         """SHA-256 of all samples read so far, before mixing and resampling."""
         return self._content.hexdigest()
@@ -158,10 +142,6 @@ class Recording:
                     break
                 block = self._last(done)
             if not len(block):
-                break
-            levels = block * FULL_SCALE
-            if self.sixteen_bits and (levels != np.rint(levels)).any():
-                broken = f"samples have more bits than the {self.subtype} of its header"
                 break
             self._check(block, before + done)
             done += len(block)

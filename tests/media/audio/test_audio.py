@@ -12,7 +12,7 @@ import soxr
 
 from seqmodel.errors import SourceError
 from seqmodel.media.audio import reader as audio
-from seqmodel.media.audio.reader import BLOCK, SIXTEEN_BITS, Recording
+from seqmodel.media.audio.reader import BLOCK, Recording
 
 RATE = 8000
 
@@ -64,27 +64,6 @@ def test_samples_of_every_format_match_soundfile(tmp_path, name, container, subt
     # soundfile.read seeks first, after which the MP3 decoder rounds differently.
     np.testing.assert_allclose(samples, expected, rtol=0, atol=2e-7 if container == "MP3" else 0)
     assert remarks == []
-
-
-@pytest.mark.parametrize("subtype", sorted(SIXTEEN_BITS & set(soundfile.available_subtypes())))
-def test_encodings_listed_as_16_bits_fit_into_16_bits(tmp_path, subtype):
-    """Guards against int16 for an encoding that holds more: the rest would be lost silently."""
-    checked = 0
-    for container in soundfile.available_formats():
-        if container in ("RAW", "SD2") or not soundfile.check_format(container, subtype):
-            continue
-        path = tmp_path / container
-        try:
-            write(path, voice(4000), format=container, subtype=subtype)
-            recording = Recording(path)
-        except (soundfile.LibsndfileError, SourceError):
-            continue
-        with recording:
-            samples = np.concatenate(list(recording.mono(recording.rate)))
-            whole = (samples * 32768 % 1 == 0).all()
-            assert whole or not recording.sixteen_bits, container
-            checked += recording.sixteen_bits
-    assert checked or subtype in ("DWVW_12", "VOX_ADPCM")  # only in headerless files, not read
 
 
 @pytest.mark.parametrize("rates", [(44100, 8000), (8000, 44100), (768_000, 8000), (48000, 16000)])
@@ -156,24 +135,19 @@ def flac_parts(path):
     return data[:place], data[place:]
 
 
-@pytest.mark.parametrize("change", ["bits", "channels"])
-def test_a_file_that_changes_its_format_ends_there(tmp_path, change):
-    """soundfile.read fails on it; 24-bit samples in a 16-bit file would lose the rest."""
+def test_a_file_that_changes_its_format_ends_there(tmp_path):
+    """soundfile.read fails on it."""
     path, other = tmp_path / "a.flac", tmp_path / "b.flac"
     whole = voice(4 * BLOCK)
     write(path, whole, subtype="PCM_16")
-    if change == "bits":
-        write(other, voice(4 * BLOCK), subtype="PCM_24")
-    else:
-        write(other, voice(4 * BLOCK, 2), subtype="PCM_16")
+    write(other, voice(4 * BLOCK, 2), subtype="PCM_16")
     head, frames = flac_parts(path)
     head = bytearray(head)
     head[21:26] = (head[21] & 0xF0, 0, 0, 0, 0)  # number of samples: unknown
     path.write_bytes(head + frames + flac_parts(other)[1])
-    samples, remarks = read(path)
+    samples, (remark,) = read(path)
     assert 3 * BLOCK <= len(samples) <= 4 * BLOCK
     np.testing.assert_allclose(samples, whole[: len(samples), 0], atol=1 / 32768)
-    (remark,) = remarks
     assert remark.startswith(f"breaks off after {len(samples) / RATE:.3f} s (")
 
 
