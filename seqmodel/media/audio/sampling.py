@@ -20,7 +20,6 @@ from seqmodel.media.input import named, opened
 from seqmodel.media.npy import read_header
 from seqmodel.media.sound import (
     FULL_SCALE,
-    MAX_FLAC_RATE,
     MAX_SAMPLES,
     check_encoder,
     write_sound,
@@ -45,12 +44,7 @@ class AudioSampling(Sampling):
     def __init__(self, frame: FrameDefinition, request: SampleRequest) -> None:
         assert isinstance(frame, AudioFrames)
         self._frame, self._request = frame, request
-        check_encoder(request.kind)
-        if request.kind == "flac" and frame.rate > MAX_FLAC_RATE:
-            raise UsageError(
-                f"a FLAC has at most {MAX_FLAC_RATE:,} samples per second, the run {frame.rate:,}: "
-                "use a .wav"
-            )
+        check_encoder(request.kind, frame.rate)
         most = MAX_SAMPLES // frame.frame_size
         per_second = frame.rate / frame.frame_size
         default = max(1, round(SAMPLE_SECONDS * per_second))
