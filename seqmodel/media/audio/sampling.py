@@ -17,7 +17,6 @@ from seqmodel.media.audio.medium import SAMPLE_SECONDS
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Picture, SampleRequest, Sampling, Written
 from seqmodel.media.input import named, opened
-from seqmodel.media.npy import read_header
 from seqmodel.media.sound import (
     FULL_SCALE,
     MAX_SAMPLES,
@@ -31,8 +30,6 @@ MAX_PRIMER_SAMPLES = 2**24
 
 INAUDIBLE = 0.01
 """A piece whose deviation is at most this share of the training samples', 40 dB down, is silent."""
-
-NO_NUMBERS = "is damaged or not a .npy file of numbers"
 
 OVERDRIVEN = 0.1
 """A piece with a larger share of its samples at full scale does not sound as it should."""
@@ -131,26 +128,25 @@ class AudioSampling(Sampling):
     def _load_frames(self, path: Path) -> NDArray[np.float32]:
         """The frames of a .npy that `write_audio` wrote, assumed to be at the run's rate."""
         size = self._frame.frame_size
-        with opened(path) as file:
+        with opened(path):  # an error for a pipe, which would block
             try:
-                shape, fortran_order, dtype, *_ = header = read_header(file)
-            except ValueError as error:
-                raise SourceError(NO_NUMBERS) from error
-            if dtype.hasobject:
-                raise SourceError(NO_NUMBERS)
-            if dtype.kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
-                raise SourceError(
-                    f"holds {dtype} of shape {shape}, not samples of shape (T, {size}), the "
-                    "frames of the run"
-                )
-            self._check_length(shape[0] * size)
-            data = file.read(header.nbytes)
-        if len(data) < header.nbytes:
-            raise SourceError(NO_NUMBERS)
-        samples = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
-        if not (np.abs(samples) <= 1).all():  # also false for nan
-            raise SourceError("holds values that are not samples in [-1, 1]")
+                samples = np.lib.format.open_memmap(path, mode="r")
+            except Exception as error:  # its header is parsed as Python, which can raise anything
+                raise SourceError("is damaged or not a .npy file of numbers") from error
+        if (
+            samples.dtype.kind != "f"
+            or samples.ndim != 2
+            or samples.shape[1] != size
+            or not len(samples)
+        ):
+            raise SourceError(
+                f"holds {samples.dtype} of shape {samples.shape}, not samples of shape "
+                f"(T, {size}), the frames of the run"
+            )
+        self._check_length(samples.size)
         taken = np.array(samples[: self._asked], np.float32)
+        if not (np.abs(taken) <= 1).all():  # also false for nan
+            raise SourceError("holds values that are not samples in [-1, 1]")
         return self._frame.decode(self._frame.encode(taken.ravel()))
 
     def _check_length(self, samples: int) -> None:
