@@ -7,7 +7,6 @@ before anything is allocated.
 """
 
 import os
-import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,10 +81,6 @@ def _objections(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
             yield f"it holds {name!r:.60}"
         if names.count(name) > 1:
             yield f"it holds {name} twice"
-        if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
-            yield f"{name} is no regular file"
-        if member.flag_bits & 1:
-            yield f"{name} is encrypted"
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             yield f"{name} is packed in another way"
     if BEST not in names:

