@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 
 from seqmodel.data.bundled import FRAMES
-from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_model, model_tensors
@@ -22,14 +22,6 @@ from seqmodel.runs.folder import (
     newest_run,
     read_metrics,
 )
-
-
-def refused(call, *parts):
-    with pytest.raises(SeqmodelError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    assert all(part in message for part in parts), message
 
 
 def test_a_run_is_ready_to_predict(run, run_folder, dataset):
