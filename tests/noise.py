@@ -38,10 +38,18 @@ def pieces(out):
     }
 
 
-def split_by_hash(samples):
-    """The rule: the first 32 bits of the SHA-256 of the 32-bit floats, 80:10:10."""
-    digest = hashlib.sha256(np.asarray(samples, "<f4").tobytes()).hexdigest()
-    share = int(digest[:8], 16) / 2**32
+def places(out):
+    """File -> split, of every piece of a dataset."""
+    found = open_dataset(out)
+    return {source.split("#")[0]: name for name in found.splits for source in found[name].sources}
+
+
+def split_by_hash(content):
+    """The rule: the first 32 bits of the SHA-256 of a source's content, 80:10:10.
+
+    The content of a recording are its samples as 32-bit floats, of a roll its packed frames.
+    """
+    share = int(hashlib.sha256(content).hexdigest()[:8], 16) / 2**32
     return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
 
 

@@ -1,13 +1,12 @@
 """From files to a dataset: which split a piece goes to, what is skipped and how it is reported."""
 
-import hashlib
 import json
 from pathlib import Path
 
 import mido
 import numpy as np
 import pytest
-from noise import prepared
+from noise import places, prepared, split_by_hash
 from test_files import tree
 
 from seqmodel.data.dataset import open_dataset
@@ -39,17 +38,6 @@ def roll_of(*pitches):
     return roll
 
 
-def split_by_hash(content):
-    """The published rule: the first 32 bits of the SHA-256 of the content, 80:10:10.
-
-    The content of a roll is its packed frames; for MIDI see `content_of_tune`.
-    """
-    if isinstance(content, np.ndarray):
-        content = np.packbits(content, axis=1).tobytes()
-    share = int(hashlib.sha256(content).hexdigest()[:8], 16) / 2**32
-    return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
-
-
 def content_of_tune(*pitches):
     """What is hashed of `tune`, whatever the grid: ticks per beat, SMPTE or not, then the notes.
 
@@ -57,12 +45,6 @@ def content_of_tune(*pitches):
     """
     notes = sorted((k, k + 1, pitch) for k, pitch in enumerate(pitches))
     return b"1 False" + np.array(notes, "<i8").T.tobytes()
-
-
-def places(out):
-    """Source -> split, of every piece of a dataset."""
-    found = open_dataset(out)
-    return {source: name for name in found.splits for source in found[name].sources}
 
 
 @pytest.fixture
@@ -246,8 +228,10 @@ def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
         np.save(tmp_path / "in" / name, roll_of(60, 61, 62))
     prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert places(tmp_path / "out") == {
-        f"{tmp_path}/in/loose.npy#piece/0": split_by_hash(roll_of(60, 61, 62)),
-        f"{tmp_path}/in/valid/one.npy#piece/0": "valid",
+        f"{tmp_path}/in/loose.npy": split_by_hash(
+            np.packbits(roll_of(60, 61, 62), axis=1).tobytes()
+        ),
+        f"{tmp_path}/in/valid/one.npy": "valid",
     }
 
 

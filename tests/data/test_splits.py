@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noise import RATE, make_corpus, prepared, record
+from noise import RATE, make_corpus, places, prepared, record
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import Tally, hash_split
@@ -57,12 +57,6 @@ def midi(notes, division=96, *, tracks=1, tempo=500_000, start=0):
             now = tick
         file.tracks.append(track)
     return file
-
-
-def places(out):
-    """Source -> split."""
-    found = open_dataset(out)
-    return {source.split("#")[0]: name for name in found.splits for source in found[name].sources}
 
 
 @pytest.fixture(scope="module")
