@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -64,37 +63,47 @@ class AudioSampling(Sampling):
         progress: Callable[[int, int], None],
     ) -> Written:
         """`Sampling.write`."""
-        frame, request = self._frame, self._request
-        total = self._included + self.length
-        samples = total * frame.frame_size
-        todo = self.length * frame.frame_size
-        piece = _Measured(chunks, frame.loudest, lambda done: progress(done, todo))
-        blocks = chain([self.primer[: self._included].reshape(-1)], piece)
+        frame, request, included = self._frame, self._request, self._included
+        total, size = included + self.length, frame.frame_size
+        drawn = np.zeros(4)  # samples: how many, how many at full scale, their sum, that of squares
+
+        def measured() -> Iterator[NDArray[np.float32]]:
+            yield self.primer[:included].reshape(-1)
+            for chunk in chunks:
+                block = chunk.reshape(-1)
+                check_finite([block])
+                wide = block.astype(np.float64)
+                loud = (np.abs(wide) > frame.loudest - 0.5 / FULL_SCALE).sum()
+                drawn[:] += len(wide), loud, wide.sum(), (wide**2).sum()
+                yield block
+                progress(int(drawn[0]), self.length * size)
+
         if request.kind == "png":
-            primer = self._included * frame.frame_size
-            title, rate = request.title, frame.rate
-            file.write(recording_png(blocks, samples, rate, title=title, primer=primer))
+            title, primer = request.title, included * size
+            picture = recording_png(
+                measured(), total * size, frame.rate, title=title, primer=primer
+            )
+            file.write(picture)
         else:
-            write_audio(request.kind, file, blocks, frame, total)
-        # Fewer if the chunks end before.
-        samples = self._included * frame.frame_size + piece.count
+            write_audio(request.kind, file, measured(), frame, total)
+        samples = included * size + int(drawn[0])  # fewer if the chunks end before
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
-            self._hint(piece),
+            self._hint(*drawn.tolist()),
         )
 
     def picture(self, frames: NDArray[np.float32]) -> Picture:
         """`Sampling.picture`."""
         return spectrogram_picture(frames, self._frame)
 
-    def _hint(self, piece: "_Measured") -> str:
-        loudest_share = piece.loudest / piece.count
-        if loudest_share > OVERDRIVEN:
+    def _hint(self, count: float, loud: float, total: float, squares: float) -> str:
+        if loud / count > OVERDRIVEN:
             return (
-                f"{loudest_share:.0%} of the samples at full scale: train longer, or, if the "
+                f"{loud / count:.0%} of the samples at full scale: train longer, or, if the "
                 "recordings clip too, make them quieter and prepare them again"
             )
-        audible = piece.deviation > INAUDIBLE * self._frame.deviation
+        deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
+        audible = deviation > INAUDIBLE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
 
     @property
@@ -178,34 +187,3 @@ def write_audio(
     for block in blocks:
         file.write(block.astype("<f4").tobytes())
         file.flush()
-
-
-class _Measured:
-    """The samples of a piece in blocks (n,), and their statistics once all have been drawn."""
-
-    def __init__(
-        self,
-        chunks: Iterable[NDArray[np.float32]],
-        full_scale: float,
-        report: Callable[[int], None],
-    ) -> None:
-        self._chunks, self._full_scale, self._report = chunks, full_scale, report
-        self.count = self.loudest = 0
-        """`loudest` counts the samples that are at full scale or beyond it."""
-        self._sum = self._squares = 0.0
-
-    def __iter__(self) -> Iterator[NDArray[np.float32]]:
-        for chunk in self._chunks:
-            block = chunk.reshape(-1)
-            check_finite([block])
-            self.count += len(block)
-            self.loudest += int((np.abs(block) > self._full_scale - 0.5 / FULL_SCALE).sum())
-            self._sum += float(block.sum(dtype=np.float64))
-            self._squares += float(np.square(block, dtype=np.float64).sum())
-            yield block
-            self._report(self.count)
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of all samples."""
-        return math.sqrt(max(0.0, self._squares / self.count - (self._sum / self.count) ** 2))
