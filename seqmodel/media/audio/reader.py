@@ -9,18 +9,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
+import soundfile
+import soxr
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, reason
 from seqmodel.media.audio.frames import MAX_RATE
 from seqmodel.media.audio.layout import View
 from seqmodel.media.input import opened
-
-if TYPE_CHECKING:
-    from soundfile import LibsndfileError
 
 BLOCK = 8192
 """Samples per channel read at a time; whole blocks of a damaged file are kept."""
@@ -36,6 +35,13 @@ MAX_SAMPLES = 2**31
 """Per recording, 13 hours at 44.1 kHz; a longer one is a broken file or a mistaken rate."""
 
 UNKNOWN_LENGTH = 2**63 - 1
+
+
+class _Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
+    """A file that soundfile does not seek in after every block, which fails in damaged files."""
+
+    def seekable(self) -> bool:
+        return False
 
 
 class _BreakError(Exception):
@@ -73,18 +79,11 @@ class Recording:
 
     def _begin(self, start: int) -> None:
         """Open the file that begins at `start` in ours; SourceError if that is impossible."""
-        import soundfile
-
-        class Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
-            # Otherwise soundfile seeks after every block, which fails in damaged files.
-            def seekable(self) -> bool:
-                return False
-
         try:
             self._view = View(self._bytes, start)
             try:
                 with _no_noise():
-                    self._file = Stream(self._view)
+                    self._file = _Stream(self._view)
             finally:
                 self._view.check()
         except soundfile.LibsndfileError as error:
@@ -169,8 +168,6 @@ class Recording:
         return np.concatenate(samples)
 
     def _read(self, count: int) -> NDArray[np.float32]:
-        import soundfile
-
         try:
             with _no_noise() if self.subtype.startswith("MPEG") else nullcontext():
                 block: NDArray[np.float32] = self._file.read(count, dtype="float32", always_2d=True)
@@ -221,8 +218,6 @@ class Recording:
         if rate == self.rate:
             yield from blocks
             return
-        import soxr
-
         stream = soxr.ResampleStream(self.rate, rate, 1, dtype="float32", quality="HQ")
         for block in blocks:
             yield stream.resample_chunk(block)
@@ -236,7 +231,7 @@ class Recording:
         self._bytes.close()
 
 
-def _reason(error: "LibsndfileError") -> str:
+def _reason(error: soundfile.LibsndfileError) -> str:
     """libsndfile's message without its prefixes."""
     text: str = error.error_string.strip().removeprefix("Error : ").rstrip(".").lower()
     if text.startswith("file does not exist"):  # its message for an MP3 without a frame

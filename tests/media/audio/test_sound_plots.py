@@ -6,8 +6,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 import scipy.signal
+from noise import in_memory
 
-from seqmodel.media.audio.inspection import columns, plot_sample_values, recording_png
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.inspection import columns, inspect_splits, recording_png
 
 RATE = 8000
 
@@ -83,7 +85,6 @@ def test_sounds_of_any_length_and_silence_are_drawn_reproducibly(tmp_path, sampl
 
 
 def test_sample_values_are_drawn(tmp_path):
-    share = np.zeros(21)
-    share[10] = 1
-    plot_sample_values(tmp_path / "a.png", {"train": share, "valid": share[::-1]}, title="t")
+    split = in_memory(AudioFrames(RATE), (32767 * tone(1000, 8000)).astype(np.int16))
+    inspect_splits({"train": split}, tmp_path / "a.png", "t")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
