@@ -8,7 +8,6 @@ from calling import Call
 from test_sample_audio_command import record
 
 from seqmodel.media.audio import sampling
-from seqmodel.sampling.sampler import Sampler
 
 TRAINED = "{audio} was trained on audio (8,000 Hz, frames of 10 samples, context 20)"
 MUSIC = "{run} was trained on music (88 notes, 4 steps per beat)"
@@ -129,16 +128,4 @@ def test_a_primer_too_long_for_memory_is_refused(
     assert (result.status, result.err) == (
         1,
         "seqmodel: --prime p.wav: is longer than 0:02; add --prime-seconds\n",
-    )
-
-
-def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_sampling(
-    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(sampling, "MAX_FLAC_RATE", 7999)
-    monkeypatch.setattr(Sampler, "draw", None)
-    result = call("sample", "o.flac", "--run", audio_run_folder)
-    assert (result.status, result.err) == (
-        2,
-        "seqmodel: a FLAC has at most 7,999 samples per second, the run 8,000: use a .wav\n",
     )

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from guards import guarded
+from noise import in_memory
 from plain_sound import heard_plainly
 from scipy import stats
 from sounds import forgetting, mean_size, voice
 
-from seqmodel.data.dataset import Split
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.sound import survey as surveys
 from seqmodel.model.sound.encoder import SoundEncoder
@@ -34,9 +34,8 @@ def test_training_says_how_usual_grids_are():
     assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
     assert grids_of(np.zeros(2)) == grids_of() == (0.5, 1)
     assert grids_of(np.array([-32768])) == (0.75, 32768)
-    encoder, lengths = SoundEncoder(8000, 1), np.array([3, 2])
-    levels = np.int16([*coarse, *fine])
-    encoder.start_at(Split("train", ["a", "b"], lengths, AudioFrames(8000, 1), levels, [0, 3]))
+    encoder = SoundEncoder(8000, 1)
+    encoder.start_at(in_memory(AudioFrames(8000, 1), np.int16(coarse), np.int16(fine)))
     assert encoder.state_dict()["known"].tolist()[:2] == [0.5, 256]
     told = encoder.inputs(encoder.start(torch.zeros(1), 2)).x
     assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.media.definitions import Piece, Work
+from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
 from seqmodel.media.music.contents import Contents, Timing, left_out, semitones_to_c
 from seqmodel.media.music.frames import (
@@ -137,9 +137,11 @@ class MusicCorpus:
     def _work(self, source: str, piece: LoadedPiece, split: str | None = None) -> Work:
         packed = pack(piece.frames)
         digest = _sha256(packed)
-        line = Piece(source, digest, len(packed), {"transposed": piece.transposed})
-        pieces = [(line, [packed])]
-        return Work(source, piece.content, digest, split, pieces, len(packed), piece.repairs)
+        pieces, facts = [(source, len(packed))], {"transposed": piece.transposed}
+        return Work(
+            source, piece.content, digest, split, pieces,
+            lambda begin, end: [packed[begin:end]], facts, piece.repairs,
+        )  # fmt: skip
 
 
 def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None) -> LoadedPiece:
