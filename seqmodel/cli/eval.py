@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -35,55 +35,45 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[
-        Path | None,
-        typer.Argument(metavar="RUN", help="The run: its folder or zip; the newest if none."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="A prepared dataset, or media files: a file, folder or glob, all of it scored.  "
-            "[default: the run's dataset]",
-        ),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a dataset: train, valid or test.  [default: valid]",
-            autocompletion=one_of(SPLITS),
-        ),
-    ] = None,
-    per_piece: Annotated[
-        bool, typer.Option("--per-piece", help="A line of CSV for each piece instead.")
-    ] = False,
-    per_frame: Annotated[
-        bool, typer.Option("--per-frame", help="A line of CSV for each frame instead.")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.png", help="Draw the one piece of --data above its nats."),
-    ] = None,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
-    ] = 32,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Also draw N pieces and compare their statistics with the data's.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            help="The samples' length in seconds.  [default: the lengths of pieces of the split]",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
-    temperature: Annotated[float, typer.Option(min=0.0, help="The samples' temperature.")] = 1.0,
+    run: Path | None = typer.Argument(
+        None, metavar="RUN", help="The run: its folder or zip; the newest if none."
+    ),
+    data: Path | None = typer.Option(
+        None,
+        metavar="PATH",
+        help="A prepared dataset, or media files: a file, folder or glob, all of it scored.  "
+        "[default: the run's dataset]",
+    ),
+    split: str | None = typer.Option(
+        None,
+        help="Of a dataset: train, valid or test.  [default: valid]",
+        autocompletion=one_of(SPLITS),
+    ),
+    per_piece: bool = typer.Option(
+        False, "--per-piece", help="A line of CSV for each piece instead."
+    ),
+    per_frame: bool = typer.Option(
+        False, "--per-frame", help="A line of CSV for each frame instead."
+    ),
+    plot: Path | None = typer.Option(
+        None, metavar="FILE.png", help="Draw the one piece of --data above its nats."
+    ),
+    batch_size: int = typer.Option(
+        32, min=1, help="Pieces at a time; changes the speed, not the figures."
+    ),
+    samples: int | None = typer.Option(
+        None,
+        min=1,
+        metavar="N",
+        help="Also draw N pieces and compare their statistics with the data's.",
+    ),
+    seconds: float | None = typer.Option(
+        None,
+        min=0.001,
+        help="The samples' length in seconds.  [default: the lengths of pieces of the split]",
+    ),
+    seed: int = typer.Option(1, min=0, help="The samples' seed."),
+    temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,

@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -71,9 +71,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

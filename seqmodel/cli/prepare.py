@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
@@ -23,33 +23,25 @@ LISTED_FILES = 5
 
 @with_media_options(attrgetter("prepare_options"))
 def prepare(
-    sources: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE", help=f"{FILES}; folders, globs, or - for paths on stdin."),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="The dataset's folder.")
-    ],
+    sources: list[str] = typer.Argument(
+        ..., metavar="SOURCE", help=f"{FILES}; folders, globs, or - for paths on stdin."
+    ),
+    out: Path = typer.Option(..., "--out", "-o", metavar="FOLDER", help="The dataset's folder."),
     *,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail at the first file that cannot be used.")
-    ] = False,
-    null: Annotated[
-        bool,
-        typer.Option(
-            "-0", "--null", help="Paths on stdin end with zero bytes, as from find -print0."
-        ),
-    ] = False,
-    split_by: Annotated[
-        Literal["piece", "time"] | None,
-        typer.Option(
-            "--split-by",
-            help="Pieces that no folder places: whole to one split each, or each cut in time, 80% "
-            "to train, then 10% to valid and to test.  [default: whole; in time where fewer than "
-            "10 would leave a split empty]",
-            show_default=False,
-        ),
-    ] = None,
+    strict: bool = typer.Option(
+        False, "--strict", help="Fail at the first file that cannot be used."
+    ),
+    null: bool = typer.Option(
+        False, "-0", "--null", help="Paths on stdin end with zero bytes, as from find -print0."
+    ),
+    split_by: Literal["piece", "time"] | None = typer.Option(
+        None,
+        "--split-by",
+        help="Pieces that no folder places: whole to one split each, or each cut in time, 80% "
+        "to train, then 10% to valid and to test.  [default: whole; in time where fewer than "
+        "10 would leave a split empty]",
+        show_default=False,
+    ),
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -3,7 +3,7 @@
 import difflib
 import re
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -18,26 +18,18 @@ SIGNS = {r"\(\.\)": "⊙", r"\bs\(": "σ(", r"\bphi\(": "φ(", "'": "′"}  # no
 
 
 def units(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="UNIT",
-            help="Units to show, or files NAME.unit to check.  [default: all]",
-            autocompletion=one_of(UNITS),
-        ),
-    ] = None,
-    inputs: Annotated[int, typer.Option(min=1, help="Size of a frame.")] = 88,
-    hidden: Annotated[
-        int | None, typer.Option(min=1, help="Hidden size to count at.  [default: 100]")
-    ] = None,
-    params: Annotated[
-        int | None,
-        typer.Option(min=1, help="Choose the hidden size nearest to this number of parameters."),
-    ] = None,
-    diff: Annotated[
-        str | None,
-        typer.Option(metavar="UNIT", help="Show what differs from this unit."),
-    ] = None,
+    names: list[str] | None = typer.Argument(
+        None,
+        metavar="UNIT",
+        help="Units to show, or files NAME.unit to check.  [default: all]",
+        autocompletion=one_of(UNITS),
+    ),
+    inputs: int = typer.Option(88, min=1, help="Size of a frame."),
+    hidden: int | None = typer.Option(None, min=1, help="Hidden size to count at.  [default: 100]"),
+    params: int | None = typer.Option(
+        None, min=1, help="Choose the hidden size nearest to this number of parameters."
+    ),
+    diff: str | None = typer.Option(None, metavar="UNIT", help="Show what differs from this unit."),
     as_json: Json = False,
 ) -> None:
     """Show the units: their equations and parameter counts.

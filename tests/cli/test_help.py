@@ -61,7 +61,7 @@ def test_every_option_has_a_help_text(command: str, call: Call):
     assert all(found.values()), found
     names = {name for entry in found for name in re.findall(r"--[a-z-]+|^[A-Z]+", entry)}
     for name, parameter in inspect.signature(FUNCTIONS[command]).parameters.items():
-        option = parameter.annotation.__metadata__[0]
+        (option,) = getattr(parameter.annotation, "__metadata__", [parameter.default])
         said = [str(d) for d in (option.default, *(option.param_decls or ()))]
         said = [d for d in said if d.startswith("--")]
         if type(option).__name__ == "ArgumentInfo":

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -27,60 +27,47 @@ run_option = partial(typer.Option, rich_help_panel=RUN)
 
 @with_settings
 def train(
-    data: Annotated[
-        Path | None,
-        typer.Argument(metavar="DATA", help="A prepared dataset; the bundled sample if none."),
-    ] = None,
-    run: Annotated[
-        Path | None,
-        usual_option(metavar="FOLDER", help="The run folder.  [default: a new one in runs/]"),
-    ] = None,
+    data: Path | None = typer.Argument(
+        None, metavar="DATA", help="A prepared dataset; the bundled sample if none."
+    ),
+    run: Path | None = usual_option(
+        None, metavar="FOLDER", help="The run folder.  [default: a new one in runs/]"
+    ),
     *,
-    resume: Annotated[
-        bool,
-        usual_option(
-            "--resume", help="Continue a stopped run: --run, or the newest, of DATA if given."
-        ),
-    ] = False,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
-            "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03, and after a first look "
-            f"only the best third go on.  [default: {TRIALS}]",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        run_option(metavar="FILE", help="Settings from a YAML file; options override the file."),
-    ] = None,
-    print_config: Annotated[
-        bool, run_option("--print-config", help="Print all settings as YAML and stop.")
-    ] = False,
-    init_from: Annotated[
-        Path | None,
-        run_option(metavar="RUN", help="Start from the weights of another run, folder or zip."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        run_option(
-            metavar="N",
-            min=1,
-            help="Processes on this machine that share each update: the same bits for any number "
-            "that divides --parts, which is as many unless given.",
-        ),
-    ] = None,
-    track: Annotated[
-        list[str] | None,
-        run_option(
-            metavar="NAME",
-            help="Tell a tracker of each epoch: tensorboard, or one that a package brings along; "
-            "repeatable. Give it again on --resume.",
-            autocompletion=one_of(["tensorboard"]),
-        ),
-    ] = None,
+    resume: bool = usual_option(
+        False, "--resume", help="Continue a stopped run: --run, or the newest, of DATA if given."
+    ),
+    trials: int | None = typer.Option(
+        None,
+        min=1,
+        help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
+        "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03, and after a first look "
+        f"only the best third go on.  [default: {TRIALS}]",
+        rich_help_panel=TRAINING,
+    ),
+    config: Path | None = run_option(
+        None, metavar="FILE", help="Settings from a YAML file; options override the file."
+    ),
+    print_config: bool = run_option(
+        False, "--print-config", help="Print all settings as YAML and stop."
+    ),
+    init_from: Path | None = run_option(
+        None, metavar="RUN", help="Start from the weights of another run, folder or zip."
+    ),
+    processes: int | None = run_option(
+        None,
+        metavar="N",
+        min=1,
+        help="Processes on this machine that share each update: the same bits for any number "
+        "that divides --parts, which is as many unless given.",
+    ),
+    track: list[str] | None = run_option(
+        None,
+        metavar="NAME",
+        help="Tell a tracker of each epoch: tensorboard, or one that a package brings along; "
+        "repeatable. Give it again on --resume.",
+        autocompletion=one_of(["tensorboard"]),
+    ),
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
