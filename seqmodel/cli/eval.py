@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqmodel.cli.common import from_here, message, plural, print_json, show
+from seqmodel.cli.common import from_here, message, print_json, show
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Device,
@@ -27,6 +27,7 @@ from seqmodel.config import Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.registry import medium_of
+from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:

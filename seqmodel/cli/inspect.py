@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from seqmodel.cli.common import message, plural, print_json, show, split_lines
+from seqmodel.cli.common import message, print_json, show, split_lines
 from seqmodel.cli.options import (
     Force,
     Json,
@@ -19,6 +19,7 @@ from seqmodel.cli.options import (
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
+from seqmodel.media.words import plural
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.unit_setting import unit_name
 

@@ -15,12 +15,12 @@ import typer
 import seqmodel
 from seqmodel.cli import bench, inspect, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
-from seqmodel.cli.common import printable
 from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.kernels.run.machine import keep_freed_memory
+from seqmodel.media.words import printable
 
 app = typer.Typer(
     name="seqmodel",

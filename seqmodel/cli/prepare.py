@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import typer
 
-from seqmodel.cli.common import message, plural, print_json, show, split_lines
+from seqmodel.cli.common import message, print_json, show, split_lines
 from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium
 from seqmodel.media.input import unread
 from seqmodel.media.registry import MEDIA, definition_from_json
+from seqmodel.media.words import plural
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 # How many skipped or repaired files are listed; the manifest has them all.

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from seqmodel.cli.common import message, plural
+from seqmodel.cli.common import message
 from seqmodel.cli.options import (
     Force,
     Quiet,
@@ -20,6 +20,7 @@ from seqmodel.cli.options import (
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.registry import medium_of
+from seqmodel.media.words import plural
 
 
 @with_media_options(attrgetter("page_options"))

@@ -1,8 +1,6 @@
 """`seqmodel units`: the equations, gates and sizes of every unit."""
 
 import difflib
-import re
-import sys
 from typing import Any
 
 import typer
@@ -13,8 +11,6 @@ from seqmodel.cli.options import Json
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import is_text, read_unit
 from seqmodel.units import UNITS, hidden_size_for, unit_spec, zoo
-
-SIGNS = {r"\(\.\)": "⊙", r"\bs\(": "σ(", r"\bphi\(": "φ(", "'": "′"}  # noqa: RUF001
 
 
 def units(
@@ -60,7 +56,7 @@ def units(
         lines = difflib.ndiff(other, spec.statements) if diff else spec.statements
         for line in lines:
             if not line.startswith("?"):  # ndiff's hints of where two lines differ
-                typer.echo(_readable(line))
+                typer.echo(line)
         size = f"{inputs} inputs, {row['hidden']} hidden"
         typer.echo(f"# {size}: {row['parameters']:,} parameters\n")
     if not names:
@@ -83,12 +79,3 @@ def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict
         "hidden": size,
         "parameters": spec.parameter_count(inputs, size),
     }
-
-
-def _readable(line: str) -> str:
-    """With the signs of the papers where a terminal has them; pipes get what can be read back."""
-    if not sys.stdout.isatty() or "utf" not in (sys.stdout.encoding or "").lower():
-        return line
-    for plain, sign in SIGNS.items():
-        line = re.sub(plain, sign, line)
-    return line

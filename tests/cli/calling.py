@@ -78,3 +78,9 @@ def write_piece(path: Path, seed: int, frames: int = 32) -> None:
     roll[np.arange(frames), walk - 12] = 1
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(midi_bytes(roll, Grid.of_beats(4), flat=True))
+
+
+def listing(*folders: Path) -> list[tuple[str, int]]:
+    """Everything below the folders, with sizes."""
+    found = [path for folder in folders for path in sorted(folder.rglob("*"))]
+    return [(str(path), path.lstat().st_size) for path in found]

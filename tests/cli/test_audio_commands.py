@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from calling import Call, call_ok
+from calling import PNG, Call, call_ok
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.runs.folder import load_run, read_metrics
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +22,13 @@ def audio(audio_dataset: Dataset) -> Path:
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
-    """A folder of the same recordings, prepared with another frame, context or rate."""
+    """The same recordings as files, in in/, and prepared at another rate."""
     odd = tmp_path_factory.mktemp("odd")
     for split, pieces in recordings.items():
         (odd / "in" / split).mkdir(parents=True)
         for k, samples in enumerate(pieces):
             soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
-    for name, option in {
-        "frame": ("--frame", 20),
-        "context": ("--context", 30),
-        "rate": ("--rate", 4000),
-    }.items():
-        call_ok("prepare", odd / "in", "--out", odd / name, *option)
+    call_ok("prepare", odd / "in", "--out", odd / "rate", "--rate", 4000)
     return odd
 
 
@@ -301,151 +294,6 @@ def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_
     assert call("eval", audio_run_folder, "--data", odd / "rate", "-q").err == ""
 
 
-# ---- mistakes -----------------------------------------------------------------------------------
-
-TEN = "prepare the audio with --frame 10 --context 20"
-LIKE = "--unit lstm --hidden 6 --components 3"
-MISTAKES = {
-    "train {audio} --model frame-wise --end": (
-        2,
-        "--end for audio is for --model sample-wise, not frame-wise",
-    ),
-    "train {audio} --model tied": (
-        2,
-        "--model tied does not fit 16-bit audio, which has frame-wise and sample-wise",
-    ),
-    "train {data} --model sample-wise": (
-        2,
-        "--model sample-wise does not fit music, which has tied and frame-wise",
-    ),
-    "train {audio} --model sample-wise --output gaussian": (
-        2,
-        "--output gaussian does not fit --model sample-wise, which has logistic",
-    ),
-    "train {audio} --model frame-wise --input-noise 0.1": (
-        2,
-        "--input-noise is for --model sample-wise",
-    ),
-    "train {data} --input-noise 0.1": (2, "--input-noise is for --model sample-wise"),
-    "train {data} --steering 1": (2, "--steering is for --model sample-wise"),
-    "train {audio} --steering 5": (2, "--steering must be 4 or less, not 5.0"),
-    "train {data} --carry-over 0.1": (2, "--carry-over is for --model sample-wise"),
-    "train {audio} --augment-keys": (2, "--augment-keys is for music, not for audio"),
-    "train {audio} --model frame-wise --end --print-config": (
-        2,
-        "--end for audio is for --model sample-wise, not frame-wise",
-    ),
-    "train {audio} --output nade": (
-        2,
-        "--output nade does not fit 16-bit audio, which has gaussian and logistic",
-    ),
-    "train {audio} --output bernoulli": (
-        2,
-        "--output bernoulli does not fit 16-bit audio, which has gaussian and logistic",
-    ),
-    "train {audio} --output pcm": (
-        2,
-        "--output must be one of auto, note-unit, bernoulli, nade, gaussian, logistic, "
-        "categorical, not 'pcm'",
-    ),
-    "train {audio} --components 0": (2, "--components must be 1 or more, not 0"),
-    "train {audio} --components 10001": (2, "--components must be 10000 or less, not 10001"),
-    "train {audio} --params 5": (
-        2,
-        "--params 5 is too small for lstm: one unit over 85 inputs already has 351",
-    ),
-    "train {data} --output logistic": (
-        2,
-        "--output logistic does not fit music, which has note-unit, bernoulli and nade",
-    ),
-    "train {data} --output gaussian": (
-        2,
-        "--output gaussian does not fit music, which has note-unit, bernoulli and nade",
-    ),
-    "train --output gaussian": (
-        2,
-        "--output gaussian does not fit music, which has note-unit, bernoulli and nade",
-    ),
-    "train --run {audio_run} --resume --output logistic": (
-        2,
-        "--output cannot change on --resume; start a new run with --init-from",
-    ),
-    "train --run {audio_run} --resume --components 5": (
-        2,
-        "--components cannot change on --resume; start a new run with --init-from",
-    ),
-    "train {data} --init-from {audio_run}": (
-        1,
-        "--init-from {audio_run}: {data} holds music, but {audio_run} was trained on audio: name "
-        "another run or dataset",
-    ),
-    "train {audio} --init-from {run}": (
-        1,
-        "--init-from {run}: {audio} holds audio, but {run} was trained on music: name another run "
-        "or dataset",
-    ),
-    f"train {{odd}}/frame --init-from {{audio_run}} {LIKE}": (
-        1,
-        "--init-from {audio_run}: {odd}/frame has frames of 20 samples, context 20; {audio_run} "
-        f"reads 10, context 20: {TEN}",
-    ),
-    f"train {{odd}}/context --init-from {{audio_run}} {LIKE}": (
-        1,
-        "--init-from {audio_run}: {odd}/context has frames of 10 samples, context 30; {audio_run} "
-        f"reads 10, context 20: {TEN}",
-    ),
-    f"train {{audio}} --init-from {{audio_run}} {LIKE} --model frame-wise --output logistic": (
-        1,
-        "--init-from {audio_run}: the checkpoint's weights do not fit the model: output.correction "
-        "is None there and (20,) here; use the unit, size and options that it was trained with",
-    ),
-    "eval {run} --data {audio}": (
-        1,
-        "{audio} holds audio, but {run} was trained on music: name another run or dataset",
-    ),
-    "eval {audio_run} --data {data}": (
-        1,
-        "{data} holds music, but {audio_run} was trained on audio: name another run or dataset",
-    ),
-    "eval {audio_run} --data {odd}/frame": (
-        1,
-        "{odd}/frame has frames of 20 samples, context 20; {audio_run} reads 10, context 20: "
-        f"{TEN}",
-    ),
-    "eval {audio_run} --data {odd}/context": (
-        1,
-        "{odd}/context has frames of 10 samples, context 30; {audio_run} reads 10, context 20: "
-        f"{TEN}",
-    ),
-    "eval {audio_run} --seconds 2": (2, "--seconds needs --samples N"),
-    "eval {audio_run} --samples 1 --seconds 1e9": (
-        2,
-        "--seconds asks for more than the 2,147,483,629 samples of the longest WAV (74:33:55 at "
-        "8,000 Hz)",
-    ),
-}
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_a_one_line_error(
-    command: str,
-    call: Call,
-    audio: Path,
-    data: Path,
-    run: Path,
-    odd: Path,
-    audio_run_folder: Path,
-    here: Path,
-):
-    """Guards against tracebacks, torch's own messages, and starting runs that cannot work."""
-    paths = {"audio": audio, "data": data, "run": run, "odd": odd, "audio_run": audio_run_folder}
-    status, line = MISTAKES[command]
-    result = call(*(word.format(**paths) for word in command.split()))
-    assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
-    assert result.out == ""
-    assert list(here.iterdir()) == []
-
-
 def test_resume_rejects_the_same_samples_with_another_context(call: Call, odd: Path):
     """Guards against a shape error, which would send the user looking for an option."""
     call_ok("prepare", odd / "in", "--out", "d")
@@ -458,14 +306,6 @@ def test_resume_rejects_the_same_samples_with_another_context(call: Call, odd: P
         f"seqmodel: {Path.cwd()}/d is not the dataset that r was trained on: prepare it again as "
         "it was, or start a new run with --init-from r\n"
     )
-
-
-def test_a_lone_file_that_is_no_audio_is_an_error_that_names_it(call: Call):
-    """Guards the default clips, which seemed shorter than a frame at a rate nobody gave."""
-    Path("text.wav").write_text("hello")
-    result = call("prepare", "text.wav", "--out", "d")
-    assert (result.status, result.out) == (1, "")
-    assert result.err == "seqmodel: text.wav: cannot be read as audio (format not recognised)\n"
 
 
 def test_silent_training_data_is_reported(call: Call):

@@ -163,46 +163,6 @@ def test_what_was_given_sounds_hollow(call: Call, song: Path, run: Path):
         assert bass > twelfth > 30 * octave
 
 
-MISTAKES = {
-    "--below": (2, "--below needs --fill FILE"),
-    "--sweeps 0": (2, "--sweeps needs --fill FILE"),
-    "--fill {song}": (
-        2,
-        "--fill {song}: say which part to draw, by --bars, --frames, --time, --notes, --below, "
-        "--above",
-    ),
-    "--fill nope.flac --below": (
-        2,
-        "{run} was trained on music (88 notes, 4 steps per beat) and cannot fill nope.flac: --fill "
-        "must be music too",
-    ),
-    "--fill nope.mid --below": (1, "--fill nope.mid: no such file or directory"),
-    "--fill {song} --bars 3:3": (2, "--bars 3:3 holds none of {song}'s bars, 1 to 2"),
-    "--fill {song} --below --length 9": (2, "--fill and --length exclude each other"),
-    "--fill {song} --below --seconds 9": (2, "--fill and --seconds exclude each other"),
-    "--fill {song} --below --prime {song}": (2, "--fill and --prime exclude each other"),
-    "--fill {song} --below --temperature 0": (2, "--fill and --temperature 0 exclude each other"),
-    "--key 5": (2, "--key must be a note such as C, F# or Eb, not '5'"),
-    "--fill {song} --below --device cuda": (2, "--fill and --device cuda exclude each other"),
-    "--key H": (2, "--key must be a note such as C, F# or Eb, not 'H'"),
-    "--key C --transpose 2": (2, "--key and --transpose exclude each other"),
-    "--fill {song} --below --particles 0": (
-        2,
-        "--particles must be at least 1 (see seqmodel sample --help)",
-    ),
-}
-
-
-@pytest.mark.parametrize("options", MISTAKES)
-def test_mistakes(call: Call, song: Path, run: Path, options: str):
-    """One line, the exit status, and nothing written."""
-    status, said = MISTAKES[options]
-    result = call("sample", "o.mid", "--run", run, *options.format(song=song).split())
-    assert (result.status, result.out) == (status, "")
-    assert result.err == f"seqmodel: {said.format(song=song, run=run)}\n"
-    assert not Path("o.mid").exists()
-
-
 def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Path, monkeypatch):
     monkeypatch.setattr("seqmodel.sampling.filling.available_memory", lambda: 10**6)
     options = ("--fill", song, "--below", "--particles", 10**5)
@@ -212,12 +172,6 @@ def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Pat
         "seqmodel: 100,000 particles of 32 frames do not fit in memory: take at most "
     )
     assert not Path("o.mid").exists()
-
-
-def test_sound_is_not_filled(call: Call, audio_run_folder: Path, song: Path):
-    result = call("sample", "o.wav", "--run", audio_run_folder, "--fill", song, "--below")
-    assert result.status == 2
-    assert result.err.startswith("seqmodel: --fill is for music, and ")
 
 
 @pytest.mark.parametrize(("key", "semitones"), [("A", 0), ("b", 2), ("Eb", 6), ("e", -5)])

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -81,24 +80,3 @@ def test_inspect_shows_the_output(call: Call, bundled_run: Path):
         f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
         f"accuracy {best['valid_accuracy']:.4f}\n"
     )
-
-
-def test_inspect_omits_the_nade_size_of_other_outputs(call: Call, run: Path):
-    assert "nade" not in call("inspect", run).out
-
-
-@pytest.mark.parametrize(
-    ("size", "said"), [(0, "1 or more, not 0"), (10001, "10000 or less, not 10001")]
-)
-def test_a_size_out_of_range_is_refused(call: Call, data: Path, size: int, said: str):
-    result = call("train", data, "--output", "nade", "--nade-hidden", size)
-    assert (result.status, result.err) == (2, f"seqmodel: --nade-hidden must be {said}\n")
-
-
-def test_weights_of_another_size_are_refused(call: Call, bundled_run: Path):
-    """Guards against a traceback from --init-from."""
-    shutil.copytree(bundled_run, "r")
-    result = call(*TRAIN[:3], "--hidden", 6, "--end", "--nade-hidden", 5, "--init-from", "r")
-    assert result.status == 1
-    assert result.err.startswith("seqmodel: --init-from r: ")
-    assert result.err.count("\n") == 1

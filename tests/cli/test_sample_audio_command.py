@@ -19,6 +19,7 @@ from calling import Call, call_ok, start
 from test_process import on_terminal
 
 import seqmodel
+from seqmodel.media.audio import sampling
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
@@ -359,6 +360,31 @@ def test_a_truncated_primer_is_reported(call: Call, audio_run_folder: Path):
     options = ["--run", audio_run_folder, "--length", 5, "--prime", "p.wav"]
     first, _ = call("sample", "o.wav", *options).err.splitlines()
     assert first.startswith("p.wav: its header claims 1,000 bytes but 600 are there")
+
+
+def test_a_primer_too_long_for_memory_is_refused(
+    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards against reading a day of sound into memory."""
+    record("p.wav", 20_000)
+    monkeypatch.setattr(sampling, "MAX_PRIMER_SAMPLES", 16_000)
+    result = call("sample", "o.wav", "--prime", "p.wav", "--run", audio_run_folder)
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: --prime p.wav: is longer than 0:02; add --prime-seconds\n",
+    )
+
+
+def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_sampling(
+    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sampling, "MAX_FLAC_RATE", 7999)
+    monkeypatch.setattr(Sampler, "draw", None)
+    result = call("sample", "o.flac", "--run", audio_run_folder)
+    assert (result.status, result.err) == (
+        2,
+        "seqmodel: a FLAC has at most 7,999 samples per second, the run 8,000: use a .wav\n",
+    )
 
 
 # ---- inspect ------------------------------------------------------------------------------------

@@ -249,29 +249,6 @@ def test_a_host_with_the_wrong_data_is_named(data: Path, music: Path, wrong: str
     assert not Path("a/run").exists()  # so that the same line will do once the data is there
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--processes", 3), "the number of processes must be a power of two, not 3"),
-        (("--processes", 2, "--parts", 1), "2 processes cannot share 1 part: "),
-        (("--processes", 4, "--parts", 2), "4 processes cannot share 2 parts: "),
-        (("--processes", 2, "--lr", "search"), "a search for the learning rate, as of --lr search"),
-        (
-            ("--parts", 16),
-            "16 parts (by default one for each of --processes) need",
-        ),
-    ],
-)
-def test_mistakes_are_refused_before_anything_is_written(
-    call: Call, data: Path, options: tuple[object, ...], message: str
-):
-    result = call("train", data, *options, "--run", "run")
-    assert (result.status, result.out) == (2, "")
-    assert result.err.startswith(f"seqmodel: {message}")
-    assert len(result.err.splitlines()) == 1
-    assert not Path("run").exists()
-
-
 def test_a_full_disk_under_the_first_ends_all(data: Path):
     """The last save before it stays whole."""
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")

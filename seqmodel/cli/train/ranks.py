@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from seqmodel.cli.common import plural
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.words import plural
 
 if TYPE_CHECKING:
     import torch
