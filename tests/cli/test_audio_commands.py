@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -118,25 +117,14 @@ def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
     assert printed(call)["model"] == "tied"  # without data: music
 
 
-@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
-def test_audio_uses_the_paper_preset_for_speech(call: Call, audio: Path, unit: str, hidden: int):
-    told = printed(call, audio, "--preset", "paper", "--unit", unit)
+def test_audio_uses_the_paper_preset_for_speech(call: Call, audio: Path):
+    told = printed(call, audio, "--preset", "paper", "--unit", "gru")
     expected = {
-        **{"hidden": str(hidden), "optimizer": "rmsprop", "learning_rate_draws": "10"},
+        **{"hidden": "227", "optimizer": "rmsprop", "learning_rate_draws": "10"},
         **{"weight_noise": "0.075", "clip": "1.0", "batch_size": "16", "truncate": "200"},
         **{"output": "auto", "components": "20", "average": "0.0", "dropout": "0.0"},
     }
     assert expected.items() <= told.items()
-
-
-def test_a_printed_config_trains_the_same(call: Call, audio: Path):
-    """Guards against the medium's defaults overriding settings in the file."""
-    options = (audio, "--hidden", 3, "--components", 2, "--epochs", 1, "--dropout", 0.2)
-    Path("c.yaml").write_text(call_ok("train", *options, "--print-config").out)
-    call_ok("train", *options, "--run", "a")
-    call_ok("train", "--config", "c.yaml", "--run", "b")
-    assert Path("a/config.yaml").read_text() == Path("b/config.yaml").read_text()
-    assert Path("a/best.safetensors").read_bytes() == Path("b/best.safetensors").read_bytes()
 
 
 CONSTANT = ("--schedule", "constant")
@@ -220,66 +208,34 @@ def test_eval_of_levels_reports_bits(
     assert told["bits_per_sample"] == pytest.approx(told["nats_per_sample"] / np.log(2))
 
 
-ROWS = (
-    ("piece length, seconds", "length", ".2f"),
-    ("  shortest", "shortest", ".2f"),
-    ("  longest", "longest", ".2f"),
-    ("frames above -45 dB", "audible_share", ".4f"),
-    ("  level, dB", "level", ".2f"),
-    ("  autocorrelation peak", "periodicity", ".4f"),
-    ("  voiced: peak above 0.5", "voiced_share", ".4f"),
-    ("  pitch, Hz", "pitch", ".1f"),
-    ("longest pause, seconds", "longest_pause", ".2f"),
-    ("longest burst, seconds", "longest_burst", ".2f"),
-    ("samples clipped", "clipped_share", ".4f"),
-)
-DISTANCES = (
-    ("  level", "levels", ".4f"),
-    ("  autocorrelation peak", "periodicities", ".4f"),
-    ("  pitch", "pitches", ".4f"),
-    ("  pauses", "pauses", ".4f"),
-    ("  bursts", "bursts", ".4f"),
-    ("  spectrum, dB", "spectrum", ".2f"),
-)
-
-
-def column_row(label: str, cells: list[float | None], form: str) -> str:
-    texts = ("" if cell is None else format(cell, form) for cell in cells)
-    return f"{label:27}{''.join(f'{text:>10}' for text in texts)}".rstrip()
-
-
 def test_eval_compares_samples_with_the_data(
-    call: Call, audio: Path, logistic_run_folder: Path, recordings: dict[str, list[np.ndarray]]
+    call: Call, logistic_run_folder: Path, recordings: dict[str, list[np.ndarray]]
 ):
-    """Checks the table line by line against its JSON, and some of the data's figures directly."""
+    """Checks some lines of the table against its JSON, and figures of the data directly."""
     plain = call("eval", logistic_run_folder).out
-    options = (logistic_run_folder, "--samples", 3, "--seconds", 0.3, "--seed", 4)
-    told = json.loads(call_ok("eval", *options, "--json").out)["samples"]
-    header = {"pieces": 3, "frames": 720, "seed": 4, "temperature": 1.0, "lengths": "0.3 s each"}
-    assert told | header == told
-    assert list(told) == [*header, "drawn", "split", "train"]
+    options = (logistic_run_folder, "--samples", 2, "--seconds", 0.1, "--seed", 4)
+    values = json.loads(call_ok("eval", *options, "--json").out)["samples"]
+    header = {"pieces": 2, "frames": 160, "seed": 4, "temperature": 1.0, "lengths": "0.1 s each"}
+    assert values | header == values
     for name, key in (("train", "train"), ("split", "valid")):
         lengths = sorted(len(piece) / 8000 for piece in recordings[key])
-        shown = [told[name][at] for at in ("shortest", "length", "longest")]
+        shown = [values[name][at] for at in ("shortest", "length", "longest")]
         assert shown == [lengths[0], np.median(lengths), lengths[-1]]
-        assert told[name]["voiced_share"] == 1  # tones
-    columns = [told[name] for name in ("drawn", "split", "train")]
-    expected = [
-        "",
-        "3 samples, 720 frames, seed 4, 0.3 s each",
-        "",
-        f"{'':27}{'samples':>10}{'valid':>10}{'training':>10}",
-        *(column_row(label, [c[key] for c in columns], form) for label, key, form in ROWS),
-        "",
-        "distance from training",
-        *(
-            column_row(label, [c["distances"][key] for c in columns[:2]], form)
-            for label, key, form in DISTANCES
-        ),
-    ]
+        assert values[name]["voiced_share"] == 1  # tones
     result = call("eval", *options)
     assert (result.status, result.err) == (0, "")
-    assert result.out == plain + "\n".join(expected) + "\n"
+    assert result.out.startswith(f"{plain}\n2 samples, 160 frames, seed 4, 0.1 s each\n\n")
+    columns = [values[name] for name in ("drawn", "split", "train")]
+    for label, key, form in (
+        ("piece length, seconds", "length", ".2f"),
+        ("frames above -45 dB", "audible_share", ".4f"),
+        ("samples clipped", "clipped_share", ".4f"),
+    ):
+        cells = "".join(f"{column[key]:>10{form}}" for column in columns)
+        assert f"{label:27}{cells}\n" in result.out
+    spectrum = "".join(f"{column['distances']['spectrum']:>10.2f}" for column in columns[:2])
+    assert "distance from training\n  level" in result.out
+    assert f"{'  spectrum, dB':27}{spectrum}\n" in result.out
 
 
 def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_folder: Path):
@@ -292,20 +248,6 @@ def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_
     )
     assert "nats per sample" in result.out
     assert call("eval", audio_run_folder, "--data", odd / "rate", "-q").err == ""
-
-
-def test_resume_rejects_the_same_samples_with_another_context(call: Call, odd: Path):
-    """Guards against a shape error, which would send the user looking for an option."""
-    call_ok("prepare", odd / "in", "--out", "d")
-    call_ok("train", "d", "--hidden", 2, "--components", 2, "--epochs", 1, "--run", "r", *CONSTANT)
-    shutil.rmtree("d")
-    call_ok("prepare", odd / "in", "--out", "d", "--context", 30)
-    result = call("train", "--resume", "--run", "r", "--epochs", 2)
-    assert (result.status, result.out) == (1, "")
-    assert result.err == (
-        f"seqmodel: {Path.cwd()}/d is not the dataset that r was trained on: prepare it again as "
-        "it was, or start a new run with --init-from r\n"
-    )
 
 
 def test_silent_training_data_is_reported(call: Call):
