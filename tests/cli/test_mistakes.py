@@ -54,7 +54,7 @@ train {bad}/future -> 1 {bad}/future/manifest.json ... version 9 ... version 1
 train {bad}/cut-data -> 1 {bad}/cut-data is damaged: train cannot be read
 train {bad}/no-index -> 1 cannot read {bad}/no-index/valid.jsonl: no such file or directory
 train {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
-prepare {bad}/song.m4a -o d -> 1 {bad}/song.m4a: cannot be read; convert it first:
+prepare {bad}/song.m4a --frame 1 -o d -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 train {data} --hidden 3 --params 9 -> 2 --hidden and --params exclude each other:
 train {data} --hidden 0 -> 2 --hidden must be 1 or more, not 0
 train {data} --hidden 1000000 -> 1 out of memory; try a smaller --hidden
@@ -143,6 +143,7 @@ sample o.mid --run {bad}/file -> 1 {bad}/file is not a run: name a run folder,
 inspect -> 2 Missing argument 'PATH' (see seqmodel inspect --help)
 inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
 inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected nor a prepared
+inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 inspect {bad}/text.mid -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
 inspect {bad}/text.mid --plot new/p.png -> 1 new/p.png: there is no folder new; make it first
 inspect {bad}/one-data/train.npy -> 1 {bad}/one-data/train.npy: holds an array of shape (32, 11)

@@ -112,8 +112,7 @@ def closing(streams: str, *arguments: object) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     "command",
     [
-        "prepare {music} -o out", "train {data} --hidden 4 --epochs 1 --run out", "eval {run}",
-        "sample out.mid --run {run}", "inspect {run}", "report {run} --out out.html",
+        "prepare {music} -o out", "sample out.mid --run {run}",
         "train {data} --hidden 4 --epochs 1 --run out --processes 2",
         "compare {data} --units gru --set hidden=4 --set epochs=1 --quick --out out",
     ],
@@ -125,8 +124,8 @@ def test_without_stdin_and_stderr_a_command_does_its_work(
     words = command.format(music=music, data=data, run=run).split()
     status, out, err = closing("<&- 2>&-", *words)
     assert (status, err) == (0, "")
-    assert out or "sample" in words or "report" in words
-    assert list(Path().glob("out*")) or words[0] in ("eval", "inspect")
+    assert out or "sample" in words
+    assert list(Path().glob("out*"))
 
 
 def test_without_stdin_there_are_no_paths_on_it(here: Path):
@@ -144,7 +143,7 @@ def test_messages_that_cannot_be_written_stop_nothing(data: Path):
     assert out.startswith("r  best valid ")
 
 
-@pytest.mark.parametrize("command", ["units", "sample - --format mid", "inspect {run}"])
+@pytest.mark.parametrize("command", ["units", "sample - --format mid"])
 def test_a_closed_stdout_is_a_one_line_error(run: Path, command: str):
     """Guards against `seqmodel units >&-` exiting 0 although its result is lost."""
     words = command.format(run=run).split() + (["--run", str(run)] if "sample" in command else [])
@@ -204,19 +203,19 @@ def test_a_full_disk_leaves_the_old_file_and_no_new_one(
     assert [(path.name, path.read_text()) for path in Path().iterdir()] == [("o.mid", "old")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path, number: int):
+def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path):
     """Guards against a partial dataset, its temporary folder, or silence after kill."""
     for k in range(4000):  # enough to take a second
         os.link(music / "train" / "0.mid", f"{k}.mid")
     process = start("prepare", music, *here.glob("*.mid"), "-o", "d")
     while not list(here.glob(".d.*/train.npy")):
         assert process.poll() is None
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (128 + number, "")
-    said = f"seqmodel: ended by {signal.Signals(number).name}; nothing half-written is left\n"
-    assert err == said
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=60) == (
+        "",
+        "seqmodel: ended by SIGHUP; nothing half-written is left\n",
+    )
+    assert process.returncode == 128 + signal.SIGHUP
     assert {path.suffix for path in here.iterdir()} == {".mid"}
 
 
