@@ -174,7 +174,7 @@ def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Pat
     assert not Path("o.mid").exists()
 
 
-@pytest.mark.parametrize(("key", "semitones"), [("A", 0), ("b", 2), ("Eb", 6), ("e", -5)])
+@pytest.mark.parametrize(("key", "semitones"), [("A", 0), ("Eb", 6), ("e", -5)])
 def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, semitones: int):
     """The nearest way; what was given goes along."""
     options = ("--run", run, "--fill", song, "--time", "5:", "--notes", "C3:B3", "--flat")
@@ -187,24 +187,21 @@ def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, 
 
 
 def test_accents_are_those_of_the_files_metre(call: Call, song: Path, run: Path):
-    """In MIDI and in sound, which once had those of 4/4."""
+    """Which once were those of 4/4."""
     file = mido.MidiFile(song)
     file.tracks[0].insert(0, mido.MetaMessage("time_signature", numerator=3, denominator=4))
     file.save("waltz.mid")
-    options = ("--run", run, "--bars", "2:2", "--sweeps", 0, "--particles", 3)
-    written = {}
-    for name in ("song", "waltz"):
-        call_ok("sample", f"{name}-out.mid", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
-        call_ok("sample", f"{name}-out.wav", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
-        merged = mido.merge_tracks(mido.MidiFile(f"{name}-out.mid").tracks)
-        now, loud = 0, {}
+    options = ("--run", run, "--bars", "2:2", "--sweeps", 0, "--particles", 3, "--notes", "C2:C2")
+    loud: dict[str, dict[float, int]] = {}
+    for name, metre in (("song", []), ("waltz", [(3, 4)])):
+        call_ok("sample", "o.mid", *options, "--fill", f"{name}.mid", "--force")
+        now, loud[name] = 0, {}
+        merged = mido.merge_tracks(mido.MidiFile("o.mid").tracks)
         for message in merged:
             now += message.time
             if message.type == "note_on" and message.note > 60:
-                loud[now / 480] = message.velocity
+                loud[name][now / 480] = message.velocity
         signatures = [(m.numerator, m.denominator) for m in merged if m.type == "time_signature"]
-        written[name] = (signatures, loud, Path(f"{name}-out.wav").read_bytes())
-    assert (written["song"][0], written["waltz"][0]) == ([], [(3, 4)])
-    assert written["waltz"][1][3.0] > written["song"][1][3.0]  # a downbeat
-    assert written["waltz"][1][4.0] < written["song"][1][4.0]  # none
-    assert written["waltz"][2] != written["song"][2]
+        assert signatures == metre
+    assert loud["waltz"][3.0] > loud["song"][3.0]  # a downbeat
+    assert loud["waltz"][4.0] < loud["song"][4.0]  # none

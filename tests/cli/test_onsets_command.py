@@ -12,11 +12,6 @@ import seqmodel
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
-SAYS_NOT = (
-    "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
-    "1 (struck) and 2 (held)"
-)
-
 
 def only(folder: str) -> "np.ndarray":
     """The one piece of a dataset."""
@@ -91,16 +86,6 @@ def test_a_nade_supports_onsets_too(call: Call, struck_data: Path):
     call_ok("sample", "n.mid", "--run", "n", "--length", 50)
     call_ok("prepare", "n.mid", "--onsets", "-o", "again")
     assert np.array_equal(only("again"), as_frames(np.load("n.npy")))
-
-
-def test_rolls_cannot_have_onsets(call: Call, music: Path):
-    """Guards against made-up strikes, for rolls alone or among files that state them."""
-    np.save("r.npy", np.ones((3, 88), np.uint8))
-    result = call("prepare", "r.npy", "--onsets", "-o", "d")
-    assert (result.status, result.out, result.err) == (1, "", f"seqmodel: r.npy: {SAYS_NOT}\n")
-    result = call("prepare", music, "r.npy", "--onsets", "-o", "d")
-    assert result.status == 0
-    assert result.err.splitlines()[-2:] == ["skipped 1 file:", f"  r.npy: {SAYS_NOT}"]
 
 
 def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.ndarray", str]:
