@@ -164,7 +164,7 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path
         "from seqmodel.cli.main import main; main()"
     )
     program = ("--max-restarts", "1", "--no-python", "--", sys.executable, "-c", impatient)
-    options = (*SMALL, "--epochs", 60)
+    options = (*SMALL, "--epochs", 30)
     launched = torchrun_on_two_hosts(data, 29614, program, *options)
     until = time.monotonic() + PATIENCE
     while not (runs := list(Path().glob("*/run"))):
@@ -201,16 +201,16 @@ def test_torchrun_goes_on_after_a_process_was_killed(data: Path):
     """--max-restarts starts the same command again, which then resumes."""
     process = subprocess.Popen(
         [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "--",
-         "seqmodel", "train", str(data), *map(str, SMALL[:-2]), "--epochs", "60", "--run", "run"],
+         "seqmodel", "train", str(data), *map(str, SMALL[:-2]), "--epochs", "30", "--run", "run"],
         env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     begun("run", process, 3)
     os.kill(children(process)[-1], signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
-    assert "epoch 60/60" in err
+    assert "epoch 30/30" in err
     assert len(out.splitlines()) == 1
-    call_ok("train", data, *SMALL, "--epochs", 60, "--run", "one", "-q")
+    call_ok("train", data, *SMALL, "--epochs", 30, "--run", "one", "-q")
     assert same_weights("one", "run")
 
 
