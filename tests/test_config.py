@@ -114,7 +114,7 @@ def test_an_unknown_key_suggests_the_nearest_one(read, tmp_path):
         ("dropout: true", "dropout must be a number, not True"),
         ("dropout: half", "dropout must be a number, not 'half'"),
         ("unit: 3", "unit must be text, not 3"),
-        ("unit:", "unit must be text, not nothing"),
+        ("unit:", "unit must be text, not null"),
         ("hidden: [1]", "hidden must be a single value in line 1"),
         ("epochs: 3\nunit: {a: 1}", "unit must be a single value in line 2"),
         ("hidden: *x", "found undefined alias 'x' in line 1"),

@@ -118,7 +118,17 @@ def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> lis
             f"{plural(by['folder'], 'piece')} placed by folders named train, valid or test; the "
             f"other {by['content_hash']:,}, such as {apart[0]}, by a hash of their content"
         )
-    lines += _split_remarks(manifest)
+    if by.get("time"):
+        lines.append(
+            "split in time: the first 80% of each recording or piece to train, then 10% to valid "
+            "and 10% to test, with gaps; put files into folders named train, valid and test to "
+            "choose"
+        )
+    else:
+        lines += [
+            f"moved to {move['to']}, which would be empty: {move['source']}"
+            for move in manifest.get("moved", [])
+        ]
     splits = manifest["splits"]
     empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
     if empty:
@@ -147,21 +157,6 @@ def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
         ),
         *_listed("repaired", repaired),
         *medium.prepare_remarks(manifest),
-    ]
-
-
-def _split_remarks(manifest: Mapping[str, Any]) -> list[str]:
-    """Remarks on pieces that were cut in time or moved to another split."""
-    cut = manifest["split_by"].get("time")
-    if cut:
-        return [
-            "split in time: the first 80% of each recording or piece to train, then 10% to valid "
-            "and 10% to test, with gaps; put files into folders named train, valid and test to "
-            "choose"
-        ]
-    return [
-        f"moved to {move['to']}, which would be empty: {move['source']}"
-        for move in manifest.get("moved", [])
     ]
 
 

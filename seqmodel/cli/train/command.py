@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -13,9 +13,6 @@ from seqmodel.cli.train import ranks
 from seqmodel.config import RUN, TRAINING, TRIALS, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit
-
-if TYPE_CHECKING:
-    from seqmodel.training.trackers import Tracker
 
 EXAMPLES = """\
 seqmodel train music --unit gru --epochs 20 --run runs/mine
@@ -83,18 +80,21 @@ def train(
         ranks.follow(data)
         return
     from seqmodel.cli.train.job import Job, of_new_run, of_stopped_run  # loads torch
+    from seqmodel.runs.folder import LAST, newest_resumable_run
+    from seqmodel.training.trackers import find_trackers
 
-    size, trackers = ranks.processes_of(processes), _trackers(track or [])
+    size, trackers = ranks.processes_of(processes), find_trackers(track or [])
     given = {name: value for name, value in settings.items() if value is not None}
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}
     if data is not None:
         given["data"] = str(data)
-    if run is not None and ranks.was_restarted() and (run / "last.safetensors").is_file():
+    if run is not None and ranks.was_restarted() and (run / LAST).is_file():
         resume, init_from, config, force = True, None, None, False
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
-        folder = run or _newest(data, quiet=quiet or print_config)
+        folder = run or newest_resumable_run(data=data)
+        message(f"resuming {folder}, the newest run", quiet=bool(run) or quiet or print_config)
         resolved = of_stopped_run(folder, given, trials)
     else:
         if size > 1:
@@ -109,19 +109,3 @@ def train(
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
-
-
-def _trackers(names: list[str]) -> dict[str, "Tracker"]:
-    if not names:
-        return {}
-    from seqmodel.training.trackers import find_trackers
-
-    return find_trackers(names)
-
-
-def _newest(data: Path | None, *, quiet: bool) -> Path:
-    from seqmodel.runs.folder import newest_resumable_run
-
-    folder = newest_resumable_run(data=data)
-    message(f"resuming {folder}, the newest run", quiet=quiet)
-    return folder
