@@ -21,8 +21,6 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.words import plural
 
 if TYPE_CHECKING:
-    import torch
-
     from seqmodel.data.dataset import Dataset
     from seqmodel.training.processes import Processes
 
@@ -43,12 +41,6 @@ class ProcessRank:
     """Its number on this host."""
     launched: bool = False
     """Whether something else starts the other processes."""
-
-    def device(self, kind: str) -> "torch.device":
-        """Where it computes: on a GPU of its own, if on any."""
-        import torch
-
-        return torch.device(kind, self.local_rank) if kind == "cuda" else torch.device(kind)
 
 
 def process_rank(environment: Mapping[str, str] = os.environ) -> ProcessRank:
@@ -202,6 +194,8 @@ def follow(data: Path | None) -> None:
     Raises:
         SeqmodelError: where something fails; what concerns all is said once on each host.
     """
+    import torch
+
     from seqmodel.training.loop import Listener, Trainer
     from seqmodel.training.processes import (
         PeerError,
@@ -227,7 +221,8 @@ def follow(data: Path | None) -> None:
             checkpoint = group.broadcast(b"")
             config = Config.from_json(order["config"], Path(order["folder"]))
             dataset = check_all(group, lambda: _same_dataset(data or config.data, order["data"]))
-            device = here.device(order["device"])
+            kind = order["device"]  # each process has a GPU of its own, if they have any
+            device = torch.device(f"cuda:{here.local_rank}" if kind == "cuda" else kind)
             again = f"continue with `seqmodel train --resume --run {order['folder']}`"
             trainer = Trainer(config, dataset, None, device, again, group)
             with os.fdopen(os.memfd_create("last"), "wb") as file:
