@@ -7,7 +7,6 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-import soundfile
 from calling import Call, call_ok
 from PIL import Image
 
@@ -148,19 +147,6 @@ def test_pictures_have_another_colour_for_what_was_drawn(
     assert warm[:middle].sum() > 500
     assert cold[middle:].sum() > 500
     assert warm[middle + 50 :].sum() == cold[: middle - 50].sum() == 0
-
-
-def test_what_was_given_sounds_hollow(call: Call, song: Path, run: Path):
-    """It has no even partials, both as it is sampled and as its MIDI file is rendered."""
-    options = ("--run", run, "--fill", song, "--bars", "2:2", "--flat", "--temperature", 9)
-    call_ok("sample", "o.wav", *options)
-    call_ok("sample", "o.mid", *options)
-    call_ok("inspect", "o.mid", "--listen", "again.wav")
-    for name in ("o.wav", "again.wav"):
-        sound, rate = soundfile.read(name)
-        spectrum = np.abs(np.fft.rfft(sound[: round(0.7 * rate)] * np.hanning(round(0.7 * rate))))
-        bass, octave, twelfth = (spectrum[round(0.7 * 110 * k)] for k in (1, 2, 3))
-        assert bass > twelfth > 30 * octave
 
 
 def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Path, monkeypatch):

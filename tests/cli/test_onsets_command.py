@@ -39,7 +39,7 @@ def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data
 def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path):
     """Guards the round trip, bit for bit, including notes struck again without a gap."""
     whole = ("--split-by", "piece")  # a single file would be cut in time
-    for k, temperature in enumerate((1.0, 1.7)):
+    for k, temperature in enumerate((1.7,)):
         options = ("--run", struck_run, "--length", 300, "--temperature", temperature)
         for suffix in ("npy", "mid", "png"):
             call_ok("sample", f"{k}.{suffix}", *options)
@@ -75,17 +75,6 @@ def test_eval_reports_the_cost_of_strikes(call: Call, struck_data: Path, struck_
     impossible = np.zeros((2, 176), np.uint8)
     impossible[1, 3] = 1  # sounds, but was never struck
     assert run.nll(impossible).tolist()[1] == np.inf
-
-
-def test_a_nade_supports_onsets_too(call: Call, struck_data: Path):
-    """Its samples, written as MIDI and prepared again, are what was drawn."""
-    call_ok(
-        "train", struck_data, "--output", "nade", "--nade-hidden", 5, "--epochs", 1, "--run", "n"
-    )
-    call_ok("sample", "n.npy", "--run", "n", "--length", 50)
-    call_ok("sample", "n.mid", "--run", "n", "--length", 50)
-    call_ok("prepare", "n.mid", "--onsets", "-o", "again")
-    assert np.array_equal(only("again"), as_frames(np.load("n.npy")))
 
 
 def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.ndarray", str]:

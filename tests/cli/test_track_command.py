@@ -6,11 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, SEQMODEL, Call, call_ok, start
+from calling import ENVIRONMENT, SEQMODEL, Call, begun, call_ok, epochs_of, start
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqmodel.training import loop
@@ -52,15 +51,10 @@ def test_a_killed_and_resumed_run_has_one_curve(call: Call, data: Path):
     long = ("--epochs", 400, "--schedule", "constant", "--patience", 400)
     options = ("--hidden", 4, "--model", "frame-wise", "--no-end", "--track", "tensorboard")
     process = start("train", data, *options, *long, "--run", "run")
-    until = time.monotonic() + 120
-    metrics = Path("run/metrics.jsonl")
-    while not metrics.is_file() or len(metrics.read_text().splitlines()) < 3:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    begun("run", process, 3)
     process.kill()
     process.communicate()
-    before = len(metrics.read_text().splitlines())
+    before = epochs_of("run")
     shown = steps_of("run")
     assert shown == [*range(1, len(shown) + 1)]
     assert before - len(shown) in (0, 1)  # an epoch's line is on disk before its event

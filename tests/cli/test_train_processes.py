@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, Call, call_ok, start
+from calling import ENVIRONMENT, PATIENCE, Call, begun, call_ok, epochs_of, start
 from safetensors.numpy import load_file
 
 from seqmodel.runs.checkpoint import load_checkpoint
@@ -18,8 +18,6 @@ from seqmodel.runs.checkpoint import load_checkpoint
 SMALL = ("--hidden", 4, "--epochs", 3, "--dropout", 0.2, "--parts", 2)
 LONG = ("--hidden", 4, "--epochs", 400, "--patience", 400, "--dropout", 0.2)
 LONG += ("--schedule", "constant")
-PATIENCE = 300.0
-"""Seconds for what takes a few where nothing else runs."""
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
@@ -42,24 +40,6 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def epochs_of(run: str) -> int:
-    try:
-        return len(Path(run, "metrics.jsonl").read_text().splitlines())
-    except FileNotFoundError:
-        return 0
-
-
-def begun(run: str, process: subprocess.Popen[str], epochs: int = 1) -> None:
-    """Wait until a run has so many epochs."""
-    until = time.monotonic() + PATIENCE
-    while epochs_of(run) < epochs:
-        assert process.poll() is None, process.communicate()
-        if time.monotonic() > until:
-            process.kill()
-            pytest.fail(f"{run} has no {epochs} epochs: {process.communicate()}")
-        time.sleep(0.02)
 
 
 def test_two_processes_print_and_write_what_one_does(data: Path):

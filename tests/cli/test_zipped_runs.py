@@ -39,22 +39,13 @@ def test_a_zip_samples_and_scores_as_its_folder(call: Call, run: Path, data: Pat
     assert ours == {**theirs, "run": zipped}
 
 
-def test_a_zip_finds_its_data_by_name(call: Call, run: Path, data: Path, zipped: str):
-    """Guards against a traceback, and against the wrong data, where the run's own is not."""
+def test_a_zip_needs_its_data_to_be_scored(call: Call, zipped: str):
+    """Guards against a traceback where the run's own is not."""
     result = call("eval", zipped)
     assert (result.status, result.err) == (
         1,
         "seqmodel: r.zip was trained on a dataset data, which is not here: name one with --data\n",
     )
-    shutil.copytree(data, "data")
-    ours, theirs = (json.loads(call_ok("eval", each, "--json").out) for each in (zipped, run))
-    assert ours["nats_per_frame"] == theirs["nats_per_frame"]
-    samples = ("--samples", 2, "--json")
-    assert json.loads(call_ok("eval", zipped, *samples).out)["samples"]["pieces"] == 2
-    index = Path("data/valid.jsonl")
-    index.write_text(index.read_text().replace('"sha256": "', '"sha256": "0', 1))
-    result = call("eval", zipped)
-    assert (result.status, result.err.count("\n")) == (1, 1)
 
 
 def test_a_zip_is_inspected_and_reported(call: Call, run: Path, zipped: str):
