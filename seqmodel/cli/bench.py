@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import message, plural, print_json
+from seqmodel.cli.common import message, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
+from seqmodel.media.words import plural
 from seqmodel.unit_setting import read_unit
 from seqmodel.units import UNITS, unit_spec
 

@@ -423,7 +423,7 @@ def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
     result = call("compare", data, "--config", "c.yaml")
     assert (result.status, result.err) == (
         1,
-        "seqmodel: c.yaml: output: --output must be one of auto, note-unit, bernoulli, nade, "
+        "seqmodel: c.yaml: --output must be one of auto, note-unit, bernoulli, nade, "
         "gaussian, logistic, categorical, not 'step'\n",
     )
 

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
-from seqmodel.cli.common import clock, printable
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.experiment.progress import Counts, Event, Running, Status, seconds_left
+from seqmodel.media.words import clock, printable
 
 
 @contextmanager
