@@ -177,7 +177,7 @@ MISTAKES = {
         "must be music too",
     ),
     "--fill nope.mid --below": (1, "--fill nope.mid: no such file or directory"),
-    "--fill {song} --bars 3:3": (2, "--bars 3:3 holds none of {song}'s bars, 1 to 2"),
+    "--fill {song} --bars 3:3": (2, "--bars 3:3 must begin in {song}'s bars, 1 to 2"),
     "--fill {song} --below --length 9": (2, "--fill and --length exclude each other"),
     "--fill {song} --below --seconds 9": (2, "--fill and --seconds exclude each other"),
     "--fill {song} --below --prime {song}": (2, "--fill and --prime exclude each other"),

@@ -40,15 +40,14 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
-from seqmodel.media.input import named, read_whole
-from seqmodel.media.music.corpus import load_roll
+from seqmodel.media.input import named
+from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.frames import (
+    PianoRollFrames,
     Score,
     given_notes,
-    given_part,
     notes_of,
     outer_notes,
-    place,
     sounding,
 )
 from seqmodel.media.music.grid import (
@@ -63,7 +62,6 @@ from seqmodel.media.music.grid import (
     STEPS_PER_BEAT,
     Grid,
 )
-from seqmodel.media.music.midi import read_score
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
 
@@ -422,14 +420,15 @@ def _read(
     path: Path, options: Mapping[str, Any]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
     """The frames, with onsets where the file states them, their times, grid and given part."""
-    given, tempo = Grid.of_options(options), options.get("tempo")
-    default = Grid.of_beats(STEPS_PER_BEAT)
+    grid, tempo = Grid.of_options(options), options.get("tempo")
+    score = given = None
     if path.suffix.lower() == ".npy":
         frames, stated = load_roll(path)
-        grid = given or stated or default
-        return frames, frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE), grid, None
-    grid, score = given or default, read_score(read_whole(path))
-    frames = place(score, grid, drums=options.get("drums") == "keep").frames(onsets=True)
-    own = score if tempo is None else None
-    times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, own)
-    return frames, times, grid, given_part(score, grid)
+        grid = grid or stated or Grid.of_beats(STEPS_PER_BEAT)
+    else:
+        grid = grid or Grid.of_beats(STEPS_PER_BEAT)
+        shown = PianoRollFrames(grid, drums=options.get("drums") == "keep", onsets=True)
+        frames, _, _, score, placed = load_midi(path, shown)
+        given = placed.given(score)
+    times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
+    return frames, times, grid, given

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.filling import FilledPiece
 from seqmodel.media.music.frames import PianoRollFrames, note_name, pitch_of
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.sampling import FilledPiece
 
 BEATS = PianoRollFrames(Grid.of_beats(4))
 
@@ -132,8 +132,8 @@ def test_notes_that_end_early_are_on_the_grid(melody: Path, late: int, said: boo
     ("options", "said"),
     [
         ({}, "say which part to draw, by --bars, --frames, --time, --notes, --below, --above"),
-        ({"bars": "3:3"}, "--bars 3:3 holds none of {path}'s bars, 1 to 2"),
-        ({"bars": "0:1"}, "--bars 0:1: bars count from 1"),
+        ({"bars": "3:3"}, "--bars 3:3 must begin in {path}'s bars, 1 to 2"),
+        ({"bars": "0:1"}, "--bars 0:1 must begin in {path}'s bars, 1 to 2"),
         ({"bars": "2:1"}, "--bars 2:1 is the wrong way round"),
         ({"notes": "C7:C4"}, "--notes C7:C4 is the wrong way round"),
         ({"bars": "2"}, "--bars must be FROM:TO, not '2'"),

@@ -12,7 +12,7 @@ from midi_files import midi_file, note, piano_roll
 from onsets import as_frames, random_states
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.frames import given_part
+from seqmodel.media.music.frames import place
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.writing import midi_bytes
@@ -107,7 +107,7 @@ def test_what_was_given_reads_back(seed, length, density, grid):
     for t in range(length):
         goes_on = (frames[t, :88] > 0) & (frames[t, 88:] == 0)
         expected[t] = np.where(goes_on, expected[t - 1], part[t] & (frames[t, :88] > 0))
-    assert np.array_equal(given_part(score, grid), expected)
+    assert np.array_equal(place(score, grid, drums=False).given(score), expected)
 
 
 def test_what_was_given_has_a_track_and_a_channel_of_its_own():
