@@ -59,8 +59,6 @@ VALUES_AT_ONCE = 2**18
 
 STATED = "stated"
 
-INSTEAD = f"save one (T, {NOTES}) array per piece instead, named like train_0"
-
 REST = (0, -1)
 """What stands for a silent voice, besides NaN."""
 
@@ -139,22 +137,18 @@ def _read_mat(file: BufferedReader, claims: "_Claims") -> Rolls:
     rolls: Rolls = {}
     try:
         for name, cells in read_cells(read_all(file), MAT_VARIABLES):
-            places = [f"piece {k} of {name}" for k in range(len(cells))]
-            rolls[MAT_VARIABLES[name]] = [
-                _roll(cell, where, claims) for cell, where in zip(cells, places, strict=True)
-            ]
+            found = rolls[MAT_VARIABLES[name]] = []
+            for k, cell in enumerate(cells):
+                where = f"piece {k} of {name}"
+                if cell is None:
+                    raise SourceError(f"holds no numbers in {where}")
+                claims.frames(cell.shape, where)
+                found.append(np.ascontiguousarray(_digits(cell, where)))
     except (ValueError, zlib.error, struct.error) as error:
         raise SourceError("is damaged or not a .mat file of version 7 or before") from error
     if not rolls:
         raise SourceError(f"holds none of {', '.join(MAT_VARIABLES)}")
     return rolls
-
-
-def _roll(matrix: NDArray[Any] | None, where: str, claims: "_Claims") -> NDArray[np.uint8]:
-    if matrix is None:
-        raise SourceError(f"holds no numbers in {where}")
-    claims.frames(matrix.shape, where)
-    return np.ascontiguousarray(_digits(matrix, where))
 
 
 def _read_pickle(file: BufferedReader, claims: "_Claims") -> Rolls:
@@ -255,7 +249,15 @@ def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[NDArray
     header = _read_header(stream, name)
     if not header.dtype.hasobject:
         return [_read_array(stream, header, name, claims)]
-    return _rolls_of_pitches(load_plain(claims.pickle(stream)), name, claims)
+    data = stream.read(claims.pickled_left + 1)
+    claims.bytes_left = len(data)
+    claims.pickled_left -= len(data)
+    if claims.pickled_left < 0:
+        raise SourceError(
+            f"holds more than {MAX_PICKLED // 2**20} MiB of Python objects; save one (T, {NOTES}) "
+            "array per piece instead, named like train_0"
+        )
+    return _rolls_of_pitches(load_plain(data), name, claims)
 
 
 def _read_npy(file: BufferedReader, claims: "_Claims") -> Rolls:
@@ -292,10 +294,6 @@ def _read_array(
     stream: BinaryIO, header: Header, name: str, claims: "_Claims", *, most: int = STRUCK
 ) -> NDArray[np.uint8]:
     """Read the array of a .npy, (T, 88) integers up to `most`."""
-    if header.dtype.hasobject:
-        raise SourceError(
-            f"holds Python objects in {name}, readable only by running code; {INSTEAD}"
-        )
     if header.dtype.kind not in "biuf":
         raise SourceError(f"holds no numbers in {name}")
     claims.frames(header.shape, name)
@@ -327,22 +325,12 @@ class _Claims:
 
     def __init__(self) -> None:
         self._left = MAX_FILE_FRAMES
-        self._pickled_left = MAX_PICKLED
+        self.pickled_left = MAX_PICKLED
         self.bytes_left = 0
         """Of a pickle, not yet accounted for by its pieces."""
         self.grid: Grid | None = None
         """The grid that the file states."""
         self.assumed_steps = PUBLISHED_STEPS_PER_BEAT
-
-    def pickle(self, stream: BinaryIO) -> bytes:
-        """The rest of a stream, a pickle; SourceError if the file's pickles are too long."""
-        data = stream.read(self._pickled_left + 1)
-        self._pickled_left -= len(data)
-        if self._pickled_left < 0:
-            limit = f"{MAX_PICKLED // 2**20} MiB of Python objects"
-            raise SourceError(f"holds more than {limit}; {INSTEAD}")
-        self.bytes_left = len(data)
-        return data
 
     def bytes(self, count: int) -> None:
         """Account for a piece: a pickle may refer to one a million times.

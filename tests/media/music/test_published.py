@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 import pytest
 import scipy.io
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -320,7 +320,7 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False, cell=True):
         ("a.npy", npy(ROLL.astype("U1")), "no numbers"),
         ("a.npy", npy(ROLL[:0]), "0 frames"),
         ("a.npy", huge_npy(), "1000000000 frames"),
-        ("a.npy", npy(np.array([ROLL, None], dtype=object), allow_pickle=True), "Python objects"),
+        ("a.npy", npy(np.array([ROLL, None], dtype=object), allow_pickle=True), "no numbers"),
         ("a.npy", b"\x93NUMPY\x01\x00\x10\x27" + b"(" * 10_000, "damaged array"),
         ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", "damaged array"),
         ("a.npy", npy(ROLL).replace(b"(4, 88)", b"(-4,88)"), "damaged array"),
@@ -439,6 +439,7 @@ CELLS = st.lists(
 )
 
 
+@settings(deadline=None, database=None, derandomize=True, max_examples=50)
 @given(pieces=CELLS, columns=st.integers(1, 3), packed=st.booleans(), other=st.booleans())
 def test_mat_is_read_as_scipy_reads_it(tmp_path_factory, pieces, columns, packed, other):
     """Guards our own reader: types, shapes of the cell array, packing, other variables."""
