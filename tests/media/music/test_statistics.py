@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from onsets import as_frames, random_states
 
 from seqmodel.media.music.evaluation import (
     MusicComparison,
@@ -73,17 +74,6 @@ def test_silence_is_no_note_and_no_chord():
     assert of.dissonance == mean(of.note_lengths) == 0
 
 
-def frames_of(columns):
-    """Frames (T, 176) from each note's states: 0 off, 1 struck, 2 held if it can be."""
-    frames = np.zeros((len(columns), 176), np.uint8)
-    for t, row in enumerate(columns):
-        for note, state in enumerate(row):
-            before = t > 0 and frames[t - 1, note]
-            frames[t, note] = state > 0
-            frames[t, 88 + note] = state == 1 or (state == 2 and not before)
-    return frames
-
-
 def notes_one_by_one(frames):
     found = []
     for note in range(88):
@@ -108,12 +98,12 @@ def chords_one_by_one(frames):
     return [length for sounds, length in found if sounds]
 
 
-@given(arrays(np.uint8, st.tuples(st.integers(1, 12), st.just(4)), elements=st.integers(0, 2)))
-def test_notes_and_chords_match_a_loop_over_the_frames(states):
-    """Guards the first and last frames, the lowest and the highest key."""
-    wide = np.zeros((len(states), 88), np.uint8)
-    wide[:, [0, 1, 40, 87]] = states
-    frames = frames_of(wide)
+@given(st.integers(1, 12), st.integers(0, 2**32), st.sampled_from([0.3, 0.8]))
+def test_notes_and_chords_match_a_loop_over_the_frames(length, seed, density):
+    """Guards the first and last frames, the lowest and the highest key, and restruck chords."""
+    wide = np.zeros((length, 88), np.uint8)
+    wide[:, [0, 1, 40, 87]] = random_states(seed, length, 4, density=density)
+    frames = as_frames(wide)
     assert sorted(note_lengths(frames)) == sorted(notes_one_by_one(frames))
     assert chord_lengths(frames).tolist() == chords_one_by_one(frames)
 
