@@ -279,8 +279,8 @@ def render(
     The same notes give the same samples.
 
     Args:
-        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, sorted by first
-            frame; notes do not interact, they only add up.
+        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch; notes do not
+            interact, they only add up.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
         hollow: (N,), which have a hollow tone; none without it.
@@ -291,14 +291,10 @@ def render(
     # The time after which a note, however long it is held, rounds to zero.
     audible = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
     last = np.minimum(end + RELEASE, begin + np.ceil(RATE * audible).astype(int))
-    sounding, seen = np.arange(0), 0
     for start in range(0, samples, BLOCK):
         block = np.zeros(min(BLOCK, samples - start))
         stop = start + len(block)
-        begun = int(np.searchsorted(begin, stop))
-        sounding = np.append(sounding, np.arange(seen, begun))
-        sounding, seen = sounding[last[sounding] > start], begun
-        for note in sounding:
+        for note in np.flatnonzero((begin < stop) & (last > start)):
             first = int(begin[note])
             low, high = max(start, first), min(stop, int(last[note]))
             held = int(end[note]) - first

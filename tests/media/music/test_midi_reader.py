@@ -105,9 +105,9 @@ OTHERS_WRITE = {
     **{
         name: (data, [(0, 5, 60, 0, 0)])
         for name, data in {
-            "an SMPTE offset out of range, in 374 MuseData files, and empty meta events": midi_file(
+            "an SMPTE offset out of range, in 374 MuseData files, and short meta events": midi_file(
                 b"\x00\xff\x54\x05\xff\xff\xff\xff\xff"
-                + b"\x00\xff\x51\x00\x00\xff\x59\x01\x7f"
+                + b"\x00\xff\x51\x01\x7f\x00\xff\x59\x01\x7f"
                 + note(0, 5)
             ),
             "a long header": chunk(b"MThd", struct.pack(">HHH", 1, 1, 480) + b"more") + TRACK,
@@ -126,7 +126,9 @@ OTHERS_WRITE = {
 @pytest.mark.parametrize(("data", "notes"), OTHERS_WRITE.values(), ids=OTHERS_WRITE.keys())
 def test_what_other_programs_write(data, notes):
     """Guards notes that a stricter reader would lose or make up."""
-    assert notes_of(read_score(data)) == notes
+    score = read_score(data)
+    assert notes_of(score) == notes
+    assert score.tempo.tolist() == [500_000]
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, 9, 200, 2**32 - 1])

@@ -317,6 +317,7 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False, cell=True):
         ("a.npy", npy(ROLL[:, 1:]), r"\(4, 87\)"),
         ("a.npy", npy(ROLL * 2 + np.eye(4, 88)), "other than 0 and 1"),
         ("a.npy", npy(ROLL * 2), r"a 2 \(held\) in the array where the note is off"),
+        ("a.npy", npy(ROLL * np.nan), "other than 0 and 1"),
         ("a.npy", npy(ROLL.astype("U1")), "no numbers"),
         ("a.npy", npy(ROLL[:0]), "0 frames"),
         ("a.npy", huge_npy(), "1000000000 frames"),
