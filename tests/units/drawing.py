@@ -90,11 +90,11 @@ def results(unit, x, state=None, lengths=None, *, of_x=True):
 def assert_agree(ours, theirs, bound):
     """Results alike, relative to each tensor's largest number, or to 0.1 if that is smaller."""
     assert ours.keys() == theirs.keys()
-    for what, right in theirs.items():
-        found = ours[what].detach().to("cpu", torch.float64)
+    for what in theirs:
+        found, right = (t[what].detach().to("cpu", torch.float64) for t in (ours, theirs))
         assert found.shape == right.shape, what
         if right.numel():
-            error = float((found - right.detach().double()).abs().max())
+            error = float((found - right).abs().max())
             assert error <= bound * max(0.1, float(right.abs().max())), f"{what}: {error:.1e}"
 
 
