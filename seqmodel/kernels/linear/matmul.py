@@ -17,9 +17,9 @@ from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, target
-from seqmodel.kernels.code.jit import call_compiled, compiled_once, function
+from seqmodel.kernels.code.jit import call_compiled, function
 from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature, packed
-from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel, parallel_for
+from seqmodel.kernels.run.threads import Job, compile_kernel, parallel_for
 
 _CHAINS = 8  # independent sums needed to hide multiply-add latency; small tiles unroll over k
 _ROW_WIDTH = 12  # vectors in the tile of a single row: enough independent sums without unrolling
@@ -196,7 +196,8 @@ def packing(matrix: Tensor, *, transposed: bool = False) -> Job:
     """
     K, N = reversed(matrix.shape) if transposed else matrix.shape
     fields: KernelFields = {"K": K, "N": N, "matrix": matrix.contiguous(), "panels": NEW}
-    return _kernel(matrix.element_size(), transposed).job(fields)
+    kernel = compile_kernel(_PACK[transposed], matrix.element_size(), _write_pack, transposed)
+    return kernel.job(fields)
 
 
 def panels_of(packings: Mapping[str, Job]) -> KernelFields:
@@ -211,22 +212,21 @@ def pack(weight: Tensor) -> Tensor:
     return job.made["panels"]
 
 
-@compiled_once
-def _kernel(itemsize: int, transposed: bool) -> Kernel:
-    shape = ("N", "K") if transposed else ("K", "N")
-    signature = Signature("pack", ("K", "N"), (Array("matrix", shape), packed("panels", "K", "N")))
+_PACK = {
+    transposed: Signature("pack", ("K", "N"), (Array("matrix", shape), packed("panels", "K", "N")))
+    for transposed, shape in ((False, ("K", "N")), (True, ("N", "K")))
+}
 
-    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-        width, K, N = PANEL * e.lanes, f["K"], f["N"]
-        with e.loop(*e.share(e.parts(N, width), thread, threads)) as panel:
-            j = e.mul(panel, width)
-            to, left = e.offset(f["panels"], e.mul(j, K)), e.builder.sub(N, j)
-            if transposed:
-                _copy_columns(e, e.offset(f["matrix"], e.mul(j, K)), left, K, to)
-            else:
-                copy_panel(e, e.offset(f["matrix"], j), N, left, K, to, PANEL)
 
-    return compile_kernel(signature, itemsize, write)
+def _write_pack(e: Emitter, f: dict[str, Any], thread: Any, threads: Any, transposed: bool) -> None:
+    width, K, N = PANEL * e.lanes, f["K"], f["N"]
+    with e.loop(*e.share(e.parts(N, width), thread, threads)) as panel:
+        j = e.mul(panel, width)
+        to, left = e.offset(f["panels"], e.mul(j, K)), e.builder.sub(N, j)
+        if transposed:
+            _copy_columns(e, e.offset(f["matrix"], e.mul(j, K)), left, K, to)
+        else:
+            copy_panel(e, e.offset(f["matrix"], j), N, left, K, to, PANEL)
 
 
 def copy_panel(

@@ -7,7 +7,7 @@ from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter
-from seqmodel.kernels.code.jit import call_compiled, compiled_once
+from seqmodel.kernels.code.jit import call_compiled
 from seqmodel.kernels.linear.matmul import copy_panel, most_rows, write_tile
 from seqmodel.kernels.run.signature import (
     NEW,
@@ -18,7 +18,7 @@ from seqmodel.kernels.run.signature import (
     Signature,
     per_thread,
 )
-from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel
+from seqmodel.kernels.run.threads import Job, compile_kernel
 
 _SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
 _FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it gains
@@ -58,7 +58,8 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
 def _job(a: Tensor, b: Tensor, threads: int, **into: Field) -> Job:
     (K, M), N = a.shape, b.shape[1]
     sizes: KernelFields = {"K": K, "M": M, "N": N, "threads": threads}
-    return _kernel(b.element_size()).job({**sizes, "a": a, "b": b, "scratch": NEW, **into})
+    kernel = compile_kernel(_OUTER, b.element_size(), _write)
+    return kernel.job({**sizes, "a": a, "b": b, "scratch": NEW, **into})
 
 
 def write_outer(
@@ -77,11 +78,6 @@ def write_outer(
         of_a, of_b = (e.offset(x, e.mul(k0, by)) for x, by in ((a, a_stride), (b, b_stride)))
         arguments = [block, of_a, a_stride, of_b, b_stride, *others, again]
         call_compiled(e, outer_block, arguments)
-
-
-@compiled_once
-def _kernel(itemsize: int) -> Kernel:
-    return compile_kernel(_OUTER, itemsize, _write)
 
 
 def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
@@ -161,14 +157,9 @@ def folding(tables: Tensor, total: Tensor) -> Job:
     """The job that sums tables (I, N), one per thread, and transposes the sum: total (N, I)."""
     N, I = total.shape  # noqa: E741
     threads = tables.shape[0]
-    return _fold(tables.element_size()).job(
+    return compile_kernel(_FOLD, tables.element_size(), _write_fold).job(
         {"count": threads, "I": I, "N": N, "threads": threads, "tables": tables, "total": total}
     )
-
-
-@compiled_once
-def _fold(itemsize: int) -> Kernel:
-    return compile_kernel(_FOLD, itemsize, _write_fold)
 
 
 def _write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:

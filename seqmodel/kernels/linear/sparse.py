@@ -13,10 +13,10 @@ from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, Emitter
-from seqmodel.kernels.code.jit import call_compiled, compiled_once
+from seqmodel.kernels.code.jit import call_compiled
 from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel
+from seqmodel.kernels.run.threads import Job, compile_kernel
 
 DENSITY = 0.2
 """The share of ones up to which summing columns is much faster than the dense product."""
@@ -49,7 +49,7 @@ def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int, total: Tensor
     Each thread takes the batch rows it had in the loops over time, which are in its cache.
     """
     (frames, N), I = d.shape, x.indices.shape[1]  # noqa: E741
-    adding = _adding(d.element_size()).job(
+    adding = compile_kernel(_ADD_ROWS, d.element_size(), _write_add).job(
         {
             "T": frames // batch, "B": batch, "I": I, "N": N, "threads": threads,
             "d": d, "tables": NEW, "indices": x.indices, "counts": x.counts,
@@ -69,11 +69,6 @@ def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
     Arguments: indices, counts, rows, W, I, N, target, and the distance between the target's rows.
     """
     call_compiled(e, write_sum, arguments, stored)
-
-
-@compiled_once
-def _adding(itemsize: int) -> Kernel:
-    return compile_kernel(_ADD_ROWS, itemsize, _write_add)
 
 
 def index_at(e: Emitter, indices: Any, n: Any) -> Any:
