@@ -231,7 +231,7 @@ def test_auto_runs_compiled_code(monkeypatch):
     parallel_for = recurrence.parallel_for
 
     def watched(jobs, threads):
-        ran.extend(job.kernel.name for job in jobs)
+        ran.extend(job.kernel.signature.name for job in jobs)
         parallel_for(jobs, threads)
 
     monkeypatch.setattr(recurrence, "parallel_for", watched)

@@ -133,7 +133,9 @@ class Library:
         self.source = source = str(module)
         self.called = [_libraries[name] for name in module.globals if name in _libraries]
         self.names = dict[str, str]()
-        _dump(module.name, source)
+        if folder := os.environ.get(_DUMP):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder, f"{module.name}-{next(_numbers)}.ll").write_text(source)
         target = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
             *target, opt=3, jit=True
@@ -166,10 +168,3 @@ def optimised(parsed: Any, machine: Any) -> bytes:
     builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)
     return bytes(machine.emit_object(parsed))
-
-
-def _dump(name: str, source: str) -> None:
-    folder = os.environ.get(_DUMP)
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, f"{name}-{next(_numbers)}.ll").write_text(source)

@@ -42,11 +42,6 @@ class Kernel:
     library: Library
     """The code, kept alive."""
 
-    @property
-    def name(self) -> str:
-        """The signature's name."""
-        return self.signature.name
-
     def job(self, fields: Mapping[str, Field]) -> "Job":
         """A job over fields given by name; ValueError if they are not as declared."""
         try:
@@ -113,9 +108,8 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     for job in jobs:
         made_for = job.fields.get(THREADS, threads)
         if made_for != threads:
-            raise ValueError(
-                f"kernel {job.kernel.name} has buffers for {made_for} threads, not {threads}"
-            )
+            name = job.kernel.signature.name
+            raise ValueError(f"kernel {name} has buffers for {made_for} threads, not {threads}")
         head += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
         numbers += job.numbers
     fields = array("q", head + numbers)
