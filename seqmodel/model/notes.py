@@ -105,7 +105,7 @@ class NoteEncoder(nn.Module, Encoder):
             "work": arena.take(1, 2 * D + 6 * OCTAVE),
         }
         kernel = self._kernel(ITEMSIZE)
-        step = kernel.library.address(f"{kernel.name}_alone")
+        step = kernel.library.address(f"{kernel.signature.name}_alone")
         return CompiledInputs(past, x, [Call(step, kernel.signature, ITEMSIZE, fields)], memory)
 
     def _read(self, frames: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
