@@ -221,7 +221,7 @@ sample o.mid --run {run} --below -> 2 --below needs --fill FILE
 sample o.mid --run {run} --fill {bad}/p.mid -> 2 --fill {bad}/p.mid: say which part to draw, by
 sample o.mid --run {run} --fill nope.flac --below -> 2 ... cannot fill nope.flac: --fill must be
 sample o.mid --run {run} --fill nope.mid --below -> 1 --fill nope.mid: no such file or directory
-sample o.mid --run {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in {bad}/p.mid's bars
+sample o.mid --run {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in
 sample o.mid --run {run} --fill {bad}/p.mid --below --length 9 -> 2 --fill and --length exclude
 sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
