@@ -213,6 +213,6 @@ def _sample(sample: Sample, axes: Picture, marks: Marks) -> Markup:
         "figure",
         tag("figcaption", marks.key(sample.series), tag("span", name), download),
         scrolled(tag("div", image, time, class_="picture"), f"Picture of {name}"),
-        tag("audio", controls=True, preload="none", src=source, aria_label=name),
+        tag("audio", controls=True, preload="metadata", src=source, aria_label=name),
         class_="sample",
     )
