@@ -25,7 +25,6 @@ from seqmodel.report.page.parts import (
     Dot,
     Facts,
     Page,
-    Point,
     Row,
     Sample,
     Samples,
@@ -45,8 +44,16 @@ def sound(kind: str) -> bytes:
 
 
 def curve(name: str, pace: float) -> Curve:
-    points = [Point(10 * k, pace * k, 2 + 1 / k, 2.2 + 1 / k) for k in range(1, 11)]
-    return Curve(name, tuple(points), 10)
+    lines = [
+        {
+            "updates": 10 * k,
+            "seconds": pace,
+            "train_nats_per_frame": 2 + 1 / k,
+            "valid_nats_per_frame": 2.2 + 1 / k,
+        }
+        for k in range(1, 11)
+    ]
+    return Curve(name, lines, 10)
 
 
 def sample(name: str, kind: str) -> Sample:

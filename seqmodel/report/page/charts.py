@@ -11,7 +11,7 @@ import numpy as np
 
 from seqmodel.evaluation.evaluate import draw_picture
 from seqmodel.media.definitions import Picture
-from seqmodel.plots import caption, svg_text, wide_figure
+from seqmodel.plots import svg_text, wide_figure
 from seqmodel.report.page.markup import Markup, tag
 from seqmodel.report.page.parts import Curves, Scatter, Trace
 
@@ -77,9 +77,9 @@ class Marks:
 def curves_image(part: Curves, marks: Marks) -> tuple[Markup, list[str]]:
     """Curves over updates and over time, and a remark if their first epochs lie above the chart."""
     kinds = ("valid", "train") if part.train else ("valid",)
-    shown = [[getattr(p, kind) for p in curve.points] for kind in kinds for curve in part.curves]
+    shown = [curve.figures(kind) for curve in part.curves for kind in kinds]
     (low, high), top = _settled(shown), max(map(max, shown))
-    unit, time = _time_unit(max(curve.points[-1].seconds for curve in part.curves))
+    unit, time = _time_unit(max(curve.seconds()[-1] for curve in part.curves))
     figure, charts = wide_figure(4, 1, 2, sharey=True)
     for axes, name in zip(charts, ("updates", f"{time} of training"), strict=True):
         axes.set_xlabel(name)
@@ -88,17 +88,16 @@ def curves_image(part: Curves, marks: Marks) -> tuple[Markup, list[str]]:
     for curve in part.curves:
         style = marks.style(curve.family or curve.name)
         best = [] if curve.best is None else [curve.best - 1]
-        updates = [point.update for point in curve.points]
-        times = [point.seconds / unit for point in curve.points]
+        updates = [line["updates"] for line in curve.metrics]
+        times = [seconds / unit for seconds in curve.seconds()]
         for axes, x in zip(charts, (updates, times), strict=True):
             if part.train:
-                train = [point.train for point in curve.points]
-                axes.plot(x, train, "--", color=style["color"], linewidth=1)
-            axes.plot(x, [point.valid for point in curve.points], **style, markevery=best)
-    kinds_text = ": valid, and train dashed" if part.train else " on valid"
-    charts[0].set_title(caption(part.unit) + kinds_text, loc="left", fontsize="medium")
+                axes.plot(x, curve.figures("train"), "--", color=style["color"], linewidth=1)
+            axes.plot(x, curve.figures("valid"), **style, markevery=best)
+    what = ": valid, and train dashed" if part.train else " on valid"
+    charts[0].set_title(f"nats per frame{what}", loc="left", fontsize="medium")
     off = [f"The first epochs are off the chart, up to {top:.4f}."] if top > high else []
-    return _image(figure, f"{part.heading}: {part.unit} over updates and over time"), off
+    return _image(figure, "Nats per frame over updates and over time, as in the table below"), off
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:
@@ -127,13 +126,13 @@ def scatter_image(part: Scatter, marks: Marks) -> Markup:
     """Points over a log scale."""
     figure, axes = wide_figure(4)
     for cloud in part.clouds:
-        x, y = [dot.x for dot in cloud.points], [dot.y for dot in cloud.points]
-        axes.plot(x, y, **marks.style(cloud.family or cloud.name), linestyle="none")
+        rates, nats = [dot.rate for dot in cloud.points], [dot.nats for dot in cloud.points]
+        axes.plot(rates, nats, **marks.style(cloud.name), linestyle="none")
     axes.set_xscale("log")
-    axes.set_xlabel(caption(part.x_name))
-    axes.set_title(caption(part.y_name), loc="left", fontsize="medium")
+    axes.set_xlabel("learning rate")
+    axes.set_title("best valid, nats per frame", loc="left", fontsize="medium")
     axes.grid(linewidth=0.5, color="0.85")
-    return _image(figure, f"{part.heading}: {part.y_name} over {part.x_name}")
+    return _image(figure, "Best figures on valid over learning rates, as in the table below")
 
 
 def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:

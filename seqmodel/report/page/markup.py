@@ -58,11 +58,6 @@ def _attribute(name: str, value: str | float | bool | None) -> str:
     return f" {name}" if value is True else f' {name}="{escaped(str(value))}"'
 
 
-def heading(text: str) -> Markup:
-    """The heading of a part, if it has one."""
-    return tag("h3", text) if text else Markup()
-
-
 def notes(texts: Iterable[str]) -> Markup:
     """A paragraph for each text."""
     return joined(*(tag("p", text, class_="note") for text in texts))

@@ -18,7 +18,6 @@ from seqmodel.report.page.markup import (
     document,
     embedded,
     escaped,
-    heading,
     joined,
     notes,
     resource,
@@ -74,7 +73,7 @@ def _part(part: Part, marks: Marks) -> Markup:
 def _facts(part: Facts) -> Markup:
     items = (joined(tag("dt", name), tag("dd", value)) for name, value in part.items)
     details = (collapsed(heading, tag("pre", _lines(text))) for heading, text in part.details)
-    return joined(heading(part.heading), tag("dl", *items), *details)
+    return joined(tag("dl", *items), *details)
 
 
 def _lines(text: str) -> Markup:
@@ -104,7 +103,7 @@ def _table(part: Table, marks: Marks) -> Markup:
     content = joined(scrolled(whole, part.heading), notes(part.notes))
     if part.collapsed:
         return collapsed(part.heading, content)
-    return joined(heading(part.heading), content)
+    return joined(tag("h3", part.heading) if part.heading else "", content)
 
 
 def _with_deviation(text: str) -> Markup:
@@ -119,65 +118,57 @@ def _with_deviation(text: str) -> Markup:
 
 
 def _curves(part: Curves, marks: Marks) -> Markup:
-    curves = tuple(curve for curve in part.curves if curve.points)
-    if all(len(curve.points) == 1 for curve in curves):
+    curves = tuple(curve for curve in part.curves if curve.metrics)
+    title, names = "Learning curves", ("run", "epoch", "updates", "seconds", "train", "valid")
+    if all(len(curve.metrics) == 1 for curve in curves):
         only = "One epoch makes no curve." if curves else "No complete epoch yet."
-        return joined(heading(part.heading), notes((only, *part.notes)))
+        return joined(tag("h3", title), notes([only]))
     rows = [
         Row(
             (
                 curve.name,
                 f"{epoch} (best)" if epoch == curve.best else f"{epoch}",
-                f"{point.update:,}",
-                f"{point.seconds:,.1f}",
-                f"{point.train:.4f}",
-                f"{point.valid:.4f}",
+                f"{line['updates']:,}",
+                f"{seconds:,.1f}",
+                f"{line['train_nats_per_frame']:.4f}",
+                f"{line['valid_nats_per_frame']:.4f}",
             ),
             series=curve.family or curve.name,
         )
         for curve in curves
-        for epoch, point in enumerate(curve.points, 1)
+        for epoch, (line, seconds) in enumerate(zip(curve.metrics, curve.seconds(), strict=True), 1)
     ]
     image, remarks = curves_image(replace(part, curves=curves), marks)
-    names = ("run", "epoch", "updates", "seconds", "train", "valid")
-    return _chart(part.heading, image, names, rows, (*remarks, *part.notes), marks)
+    return joined(_chart(title, image, names, rows, marks), notes(remarks))
 
 
 def _scatter(part: Scatter, marks: Marks) -> Markup:
+    title, names = "Learning rates", ("run", "learning rate", "best valid, nats per frame")
     rows = [
-        Row(
-            (
-                f"{cloud.name}, {dot.label}" if dot.label else cloud.name,
-                f"{dot.x:.4g}",
-                f"{dot.y:.4f}",
-            ),
-            series=cloud.family or cloud.name,
-        )
+        Row((f"{cloud.name}, {dot.label}", f"{dot.rate:.4g}", f"{dot.nats:.4f}"), series=cloud.name)
         for cloud in part.clouds
         for dot in cloud.points
     ]
     if not rows:
-        return joined(heading(part.heading), notes(("No points to show.", *part.notes)))
-    names = ("run", part.x_name, part.y_name)
-    return _chart(part.heading, scatter_image(part, marks), names, rows, part.notes, marks)
+        return joined(tag("h3", title), notes(["No points to show."]))
+    return _chart(title, scatter_image(part, marks), names, rows, marks)
 
 
 def _chart(
-    title: str,
-    image: Markup,
-    names: Iterable[str],
-    rows: Sequence[Row],
-    remarks: Iterable[str],
-    marks: Marks,
+    title: str, image: Markup, names: Iterable[str], rows: Sequence[Row], marks: Marks
 ) -> Markup:
-    """A chart with its legend, and a table of its points, which names the columns."""
+    """A chart with its legend, and a table of its points, whose columns have these names."""
     series = dict.fromkeys(row.series for row in rows)
     legend = (tag("span", marks.key(name), name, class_="entry") for name in series)
+    figure = tag(
+        "figure",
+        tag("div", *legend, class_="legend"),
+        scrolled(image, title),
+        class_="chart",
+    )
     columns = tuple(map(Column, names))
     table = Table(columns, tuple(rows), "The chart as a table", collapsed=True)
-    drawn = scrolled(image, title)
-    figure = tag("figure", tag("div", *legend, class_="legend"), drawn, class_="chart")
-    return joined(heading(title), figure, _table(table, marks), notes(remarks))
+    return joined(tag("h3", title), figure, _table(table, marks))
 
 
 # ---- samples -------------------------------------------------------------------------------------
@@ -196,7 +187,7 @@ def _samples(part: Samples, marks: Marks) -> Markup:
         levels=tuple(sorted({level for picture in pictures for level in picture.levels})),
     )
     figures = (_sample(sample, axes, marks) for sample in part.samples)
-    return joined(heading(part.heading), notes(part.notes), *figures)
+    return joined(tag("h3", "Samples"), notes(part.notes), *figures)
 
 
 def _sample(sample: Sample, axes: Picture, marks: Marks) -> Markup:
