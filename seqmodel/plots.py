@@ -1,8 +1,6 @@
-"""Plots: learning curves, and what all plots share: colours, captions, conversion to PNG."""
+"""Plots: learning curves, and what all plots share: colours, captions, conversion to files."""
 
 import io
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,26 +47,14 @@ def png_bytes(figure: "Figure") -> bytes:
     return buffer.getvalue()
 
 
-def shades_png(columns: int, rows: int, values: bytes) -> bytes:
-    """Ink on a transparent ground, from `values`: one per cell, from 0, nothing, to 255, opaque.
+def svg_text(figure: "Figure") -> str:
+    """The figure as SVG on a transparent ground; it depends on nothing but the data."""
+    from matplotlib import rc_context
 
-    In 32 shades, which halves the size. (PNG, W3C 2003: a palette whose colours are all black.)
-    """
-    dull = bytes(value >> 3 for value in range(256))
-    alpha = bytes(round(255 * shade / 31) for shade in range(32))
-    cells = values.translate(dull)
-    lines = b"".join(b"\0" + cells[k : k + columns] for k in range(0, len(cells), columns))
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)),
-        (b"PLTE", bytes(3 * 32)),
-        (b"tRNS", alpha),
-        (b"IDAT", zlib.compress(lines, 9)),
-        (b"IEND", b""),
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in chunks
-    )
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "seqmodel"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:

@@ -4,8 +4,9 @@ import base64
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
-VOID = {"meta", "link", "input"}
+VOID = {"meta", "link", "input", "img"}
 
 
 @dataclass
@@ -16,7 +17,9 @@ class Element:
 
     @property
     def text(self) -> str:
-        return "".join(part if isinstance(part, str) else part.text for part in self.content)
+        """What can be read: not what is drawn."""
+        texts = (p if isinstance(p, str) else p.text for p in self.content if not _is_drawn(p))
+        return "".join(texts)
 
     @property
     def classes(self) -> set[str]:
@@ -35,6 +38,10 @@ class Element:
     def one(self, name: str = "", kind: str = "") -> "Element":
         (found,) = self.all(name, kind)
         return found
+
+
+def _is_drawn(part: Element | str) -> bool:
+    return isinstance(part, Element) and part.name == "svg"
 
 
 class _Parser(HTMLParser):
@@ -91,33 +98,36 @@ def embedded(source: str | None) -> bytes:
     return base64.b64decode((source or "").partition(",")[2])
 
 
-def number(text: str) -> float:
-    return float(text.replace(",", "").rstrip("%"))
+def drawing(image: Element) -> Element:
+    """The SVG that an image holds."""
+    head, _, content = image.attributes["src"].partition(",")
+    assert head == "data:image/svg+xml"
+    return read(unquote(content)).one("svg")
 
 
-def power(text: str) -> float:
-    """A tick such as 2·10⁻³."""
-    factor, _, ten = text.rpartition("·")
-    exponent = ten.removeprefix("10").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
-    return float(factor or 1) * 10.0 ** int(exponent)
+def group(svg: Element, name: str) -> Element:
+    """The group of a name: `axes_1` is the first chart of a drawing, `patch_2` its frame."""
+    (found,) = [each for each in svg.all("g") if each.attributes.get("id") == name]
+    return found
 
 
-def ticks(plot: Element, axis: str, value=number) -> tuple[list[float], list[float]]:
-    """The positions of an axis's ticks, in percent, and their values."""
-    found = plot.all("text", f"{axis}-tick")
-    return [number(t.attributes[axis]) for t in found], [value(t.text) for t in found]
-
-
-def path(drawn: Element) -> list[tuple[float, float]]:
-    """The points of a line."""
-    pairs = re.findall(r"[ML]([-\d.]+) ([-\d.]+)", drawn.attributes["d"])
+def places(path: Element) -> list[tuple[float, float]]:
+    """The points of a line, y downwards."""
+    pairs = re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", path.attributes["d"])
     return [(float(x), float(y)) for x, y in pairs]
 
 
-def boxes(drawn: Element) -> list[tuple[float, float, float, float]]:
-    """The boxes of a picture: left, top, width, height."""
-    d = drawn.attributes["d"]
-    found = re.findall(r"M([-\d.e]+) ([-\d.e]+)h([-\d.e]+)v([-\d.e]+)h-([-\d.e]+)z", d)
-    assert sum(len(f"M{a} {b}h{c}v{e}h-{f}z") for a, b, c, e, f in found) == len(d)
-    assert all(c == f for _, _, c, _, f in found)
-    return [(float(a), float(b), float(c), float(e)) for a, b, c, e, _ in found]
+def boxes(image: Element, kind: str = "boxes") -> list[tuple[float, float, float, float]]:
+    """The boxes of a picture, as shares of its axes: left, bottom, width, height."""
+    svg = drawing(image)
+    (left, bottom), _, (right, top), *_ = places(group(svg, "patch_2").one("path"))
+    corners = places(group(svg, kind).one("path"))
+    return [
+        (
+            (x - left) / (right - left),
+            (bottom - y) / (bottom - top),
+            (far - x) / (right - left),
+            (y - high) / (bottom - top),
+        )
+        for (x, y), (far, high) in zip(corners[::4], corners[2::4], strict=True)
+    ]

@@ -107,25 +107,48 @@ def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]
 
 def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -> None:
     """Draw a piece, and below it the nats of each of its frames (T,), to `path`."""
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Rectangle
-
     figure, (above, below) = wide_figure(6, 2, 1, sharex=True, height_ratios=(2, 1))
-    scale = len(nats) / picture.width  # x of the picture in frames
-    boxes = [Rectangle((b.x * scale, b.y), b.width * scale, b.height) for b in picture.boxes]
-    edge = "white" if picture.apart else "none"
-    above.add_collection(PatchCollection(boxes, facecolor=PRIMARY, edgecolor=edge, linewidth=0.3))
-    if (grid := picture.shades) is not None:
-        cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
-        extent = (0, grid.columns * scale, picture.bottom, picture.top)
-        above.imshow(cells, cmap="magma", vmin=0, vmax=255, extent=extent, aspect="auto")
-    above.set_ylim(picture.bottom, picture.top)
-    above.set_yticks([level.y for level in picture.levels], [lv.name for lv in picture.levels])
+    draw_picture(above, picture, len(nats))
     above.set_title(caption(title), fontsize=10)
     below.stairs(nats, np.arange(len(nats) + 1), color=ACCENT)
     below.set_ylim(bottom=min(0.0, *nats))
     below.set(xlim=(0, len(nats)), xlabel="frame", ylabel="nats")
-    for axes in (above, below):
-        axes.grid(axis="y", linewidth=0.5, color="0.85")
-        axes.set_axisbelow(True)
+    below.grid(axis="y", linewidth=0.5, color="0.85")
+    below.set_axisbelow(True)
     write_file(path, png_bytes(figure))
+
+
+def draw_picture(
+    axes: Any,
+    picture: Picture,
+    width: float,
+    *,
+    colour: str = PRIMARY,
+    given: str = ACCENT,
+    shades: Any = "magma",
+) -> None:
+    """Draw a piece on matplotlib's axes, x from 0 to `width`, its levels marked.
+
+    In `colour`, what was `given` in another; a grid in the colour map `shades`.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    scale, edge = width / picture.width, "white" if picture.apart else "none"
+    for name, boxes, fill in (("boxes", picture.boxes, colour), ("given", picture.given, given)):
+        if boxes:  # as one path: a patch for each would make an SVG three times as large
+            x, y, wide, high = np.array(boxes).T
+            corners = [(x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y)]
+            points = np.array(corners).transpose(2, 0, 1).reshape(-1, 2) * (scale, 1)
+            steps = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
+            outline = Outline(points, steps)
+            axes.add_patch(PathPatch(outline, fc=fill, ec=edge, linewidth=0.3, gid=name))
+    if (grid := picture.shades) is not None:
+        cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
+        extent = (0, grid.columns * scale, picture.bottom, picture.top)
+        look = {"vmin": 0, "vmax": 255, "aspect": "auto", "interpolation": "none"}
+        axes.imshow(cells, cmap=shades, extent=extent, **look)
+    axes.set_ylim(picture.bottom, picture.top)
+    axes.set_yticks([level.y for level in picture.levels], [lv.name for lv in picture.levels])
+    axes.grid(axis="y", linewidth=0.5, color="0.85")
+    axes.set_axisbelow(True)

@@ -20,7 +20,7 @@ from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
 from seqmodel.report.page.render import render
 from seqmodel.report.run_page import draw, real_piece
-from seqmodel.report.subjects import points_of, subject_of
+from seqmodel.report.subjects import subject_of
 from seqmodel.runs.folder import BEST, load_run
 
 SEED = 1
@@ -150,7 +150,7 @@ def _curves(comparison: Comparison) -> parts.Curves:
         tuple(
             parts.Curve(
                 f"{outcome.name}, seed {k + 1}" if len(outcome.seeds) > 1 else outcome.name,
-                points_of(attempt.metrics),
+                attempt.metrics,
                 int(attempt.best["epoch"]),
                 outcome.name,
             )

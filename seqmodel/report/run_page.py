@@ -150,9 +150,9 @@ def _figures(group: Sequence[Scored]) -> parts.Table:
         curve, counts = subject.curve, subject.run.model.parameter_counts()
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best is not None:
-            time = spent(curve.points[-1].seconds)  # on updates, without the scoring of valid
+            time = spent(curve.seconds()[-1])  # on updates, without the scoring of valid
             more = " more" if subject.run.began_from else ""
-            about = (about[0], f"{curve.best} of {len(curve.points)}{more}", time)
+            about = (about[0], f"{curve.best} of {len(curve.metrics)}{more}", time)
         cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
         rows.append(

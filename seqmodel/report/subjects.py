@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.definitions import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
 from seqmodel.report.origin import brief
-from seqmodel.report.page.parts import Curve, Point
-from seqmodel.runs.folder import METRICS, Run, load_run, read_metrics
+from seqmodel.report.page.parts import Curve
+from seqmodel.runs.folder import Run, load_run, read_metrics
 from seqmodel.unit_setting import unit_name
 
 BATCH = 32
@@ -71,23 +70,10 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
 def subject_of(run: Run, name: str) -> Subject:
     """A run under a name unique on the page; SeqmodelError if its curve is damaged."""
-    try:
-        points = points_of(read_metrics(run.folder))
-    except (KeyError, TypeError, ValueError) as error:
-        path = run.folder / METRICS
-        raise SeqmodelError(f"{path} is damaged: a line has missing or invalid figures") from error
+    metrics = read_metrics(run.folder)
     # The checkpoint is written before its metrics line: a run killed in between lacks the line.
-    best = run.epoch if run.epoch <= len(points) else None
-    return Subject(name, run, Curve(name, points, best))
-
-
-def points_of(metrics: Sequence[Mapping[str, Any]]) -> tuple[Point, ...]:
-    """The learning curve in the lines of a run's metrics."""
-    seconds = accumulate(line["seconds"] for line in metrics)
-    return tuple(
-        Point(line["updates"], so_far, line["train_nats_per_frame"], line["valid_nats_per_frame"])
-        for line, so_far in zip(metrics, seconds, strict=True)
-    )
+    best = run.epoch if run.epoch <= len(metrics) else None
+    return Subject(name, run, Curve(name, metrics, best))
 
 
 @dataclass(frozen=True)
@@ -115,7 +101,7 @@ class Scored:
         curve = self.subject.curve
         if split != "valid" or self.dataset is not None or curve.best is None:
             return None
-        return curve.points[curve.best - 1].valid
+        return curve.figures("valid")[curve.best - 1]
 
 
 def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:

@@ -250,7 +250,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         try:
             line = Fields.of(plain.parse(text))
             line.whole("epoch", 1)
-            needed = ("valid_nats_per_frame", "train_nats_per_frame")
+            needed = ("valid_nats_per_frame", "train_nats_per_frame", "updates", "seconds")
             for name in dict.fromkeys((*needed, *line.values)):  # in order: one error, always
                 line.number(name)
         except ValueError as error:

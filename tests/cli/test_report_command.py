@@ -20,6 +20,10 @@ def page_of(path: str) -> Element:
     return read(Path(path).read_text("utf-8"))
 
 
+def pictures(page: Element) -> list[Element]:
+    return [div.one("img") for div in page.all("div", "picture")]
+
+
 def tables_of(path: str) -> list[list[list[str]]]:
     return [rows(table) for table in page_of(path).all("table")]
 
@@ -89,11 +93,13 @@ def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
     assert how in page.one("main").text
     call_ok("sample", "s.mp3", *options)
     call_ok("sample", "s.npy", *options)
-    shown = [*zip(sounds(page), page.all("path", "boxes"), strict=True)]
+    shown = [*zip(sounds(page), pictures(page), strict=True)]
     assert len(shown) == 3  # the last is a real piece
     rolls = [np.load(f"s-{k}.npy") for k in (1, 2)]
     rolls.append(open_dataset(seconds_run.parent / "seconds")["valid"][0])
-    top = max(np.flatnonzero(roll.any(axis=0)).max() for roll in rolls) + 2.5  # with two to spare
+    sung = np.flatnonzero(np.any([roll.any(axis=0) for roll in rolls], axis=0))
+    low, high = sung.min() - 2.5, sung.max() + 2.5  # with two to spare
+    longest = max(map(len, rolls))
     for k, ((sound, drawn), roll) in enumerate(zip(shown, rolls, strict=True), 1):
         if k < 3:
             assert sound == Path(f"s-{k}.mp3").read_bytes()
@@ -101,8 +107,9 @@ def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
         assert len(heard) == round(rate * 0.1 * (len(roll) + 1))  # 0.1 s per frame, and to fade
         notes = np.zeros_like(roll)
         for x, y, width, height in boxes(drawn):
-            assert height == 1
-            notes[int(x) : int(x) + round(width + 0.15), round(top - y - 0.5)] += 1
+            assert height * (high - low) == pytest.approx(1, abs=1e-3)
+            begin = round(x * longest)
+            notes[begin : begin + round(width * longest), round(low + y * (high - low) + 0.5)] += 1
         np.testing.assert_array_equal(notes, roll)
 
 
@@ -123,19 +130,13 @@ def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, data: Path
     for name in ("s.mp3", "s.mid"):
         call_ok("sample", name, "--run", run, *options, "--seed", 1)
     assert sounds(page)[0] == Path("s.mp3").read_bytes()
-    shown, given, _ = page.all("path", "boxes")  # the last is a real piece
-    assert given.classes == {"boxes", "given"}
-    assert [(x, round(width + 0.15)) for x, _, width, _ in boxes(given)] == [
-        (0, 4), (4, 4), (8, 4), (12, 4),
-    ]  # fmt: skip
-    drawn_end, real_end = (
-        float(one.attributes["max"])
-        for one in page.all("input")
-        if one.attributes["type"] == "range"
-    )
-    assert drawn_end == 4.0  # 16 frames at 60 bpm
+    shown, _ = pictures(page)  # the last is a real piece
     roll = open_dataset(data)["valid"][0]
-    assert real_end == len(roll) / 4  # at the same pace, as seen, heard and saved
+    real_end = len(roll) / 4  # at the same pace, as seen, heard and saved: 4 frames a second
+    axis = max(4.0, real_end)
+    assert page.all("div", "time")[0].attributes["data-seconds"] == f"{axis}"
+    given = [(x * axis, width * axis) for x, _, width, _ in boxes(shown, "given")]
+    np.testing.assert_allclose(given, [(0, 1), (1, 1), (2, 1), (3, 1)], atol=1e-3)
     heard, rate = soundfile.read(BytesIO(sounds(page)[1]))
     assert len(heard) == pytest.approx(rate * (real_end + 0.1), abs=1)
     *_, saved = page.all("a")

@@ -1,6 +1,5 @@
-"""A page in a real browser: drawing, switching axes, reading points, sound, phone screens."""
+"""A page in a real browser: drawing, sound, phone screens."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -17,6 +16,7 @@ from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.experiment.worker import Worker
 from seqmodel.media.definitions import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
+from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (
     Cloud,
     Column,
@@ -25,7 +25,6 @@ from seqmodel.report.page.parts import (
     Dot,
     Facts,
     Page,
-    Point,
     Row,
     Sample,
     Samples,
@@ -45,8 +44,16 @@ def sound(kind: str) -> bytes:
 
 
 def curve(name: str, pace: float) -> Curve:
-    points = [Point(10 * k, pace * k, 2 + 1 / k, 2.2 + 1 / k) for k in range(1, 11)]
-    return Curve(name, tuple(points), 10)
+    lines = [
+        {
+            "updates": 10 * k,
+            "seconds": pace,
+            "train_nats_per_frame": 2 + 1 / k,
+            "valid_nats_per_frame": 2.2 + 1 / k,
+        }
+        for k in range(1, 11)
+    ]
+    return Curve(name, lines, 10)
 
 
 def sample(name: str, kind: str) -> Sample:
@@ -99,171 +106,82 @@ def _silent_console(chrome: Chrome) -> Iterator[None]:
     assert chrome.messages() == []
 
 
-TIP = "document.querySelector('.chart .tip')"
-
-
-def told(chrome: Chrome) -> list[str] | None:
-    """The name and the figures next to the pointer; None if nothing is shown."""
-    return chrome.run(
-        f"{TIP}.hidden ? null : [...{TIP}.querySelectorAll('b, dd')].map((e) => e.textContent)"
-    )
-
-
 def test_a_page_is_drawn_and_loads_nothing_else(chrome: Chrome, page: Path):
     """Guards against styles or a script that the page's own policy blocks."""
     chrome.open(page)
     assert chrome.run("document.querySelector('main').getBoundingClientRect().width") <= 1200
-    boxes = "[...document.querySelectorAll('.over-updates, .drawing')].map((e) => e.clientHeight)"
-    assert all(height > 100 for height in chrome.run(boxes))
-    assert chrome.run("document.querySelector('.mark').getBoundingClientRect().width") > 5
+    sizes = "[...document.images].map((e) => [e.complete, e.naturalWidth > 100, e.clientHeight])"
+    assert all(done and drawn and high > 100 for done, drawn, high in chrome.run(sizes))
+    assert chrome.run("document.images.length") == 4
+    assert chrome.run("document.querySelector('.key text').getBoundingClientRect().width") > 5
     loaded = "performance.getEntriesByType('resource').map((e) => e.name)"
     assert [name for name in chrome.run(loaded) if not name.startswith("data:")] == []
-
-
-def test_pointing_at_a_chart_shows_the_nearest_point(chrome: Chrome, page: Path):
-    chrome.open(page)
-    assert told(chrome) is None
-    chrome.hover(".chart .plot", 0.31, 0.5)
-    assert told(chrome) == ["gru", "3", "30", "6.0", "2.3333", "2.5333"]
-    spot = "document.querySelector('.chart .spot').getBoundingClientRect()"
-    plot = "document.querySelector('.chart .plot').getBoundingClientRect()"
-    middle = f"({spot}.left + {spot}.width / 2 - {plot}.left) / {plot}.width"
-    assert chrome.run(middle) == pytest.approx(0.3, abs=0.002)
-    chrome.hover("h1")
-    assert told(chrome) is None
-
-
-def test_the_axis_can_be_switched_to_time(chrome: Chrome, page: Path):
-    """Checks both what is drawn and where points are looked up."""
-    chrome.open(page)
-    shown = "getComputedStyle(document.querySelector('.over-{}')).display !== 'none'"
-    assert chrome.run(shown.format("updates"))
-    assert not chrome.run(shown.format("time"))
-    chrome.click(".choose-time + label")
-    assert chrome.run(shown.format("time"))
-    assert not chrome.run(shown.format("updates"))
-    chrome.hover(".chart .plot", 0.6, 0.5)  # 30 of 50 seconds: no point of gru is that late
-    assert told(chrome) == ["lstm", "6", "60", "30.0", "2.1667", "2.3667"]
-
-
-def test_points_are_reached_by_keyboard_and_announced(chrome: Chrome, page: Path):
-    chrome.open(page)
-    chrome.run("document.querySelector('.chart .plot').focus()")
-    assert told(chrome)[:2] == ["gru", "1"]
-    for key, expected in [
-        ("ArrowRight", ["gru", "2"]),
-        ("ArrowDown", ["lstm", "2"]),
-        ("ArrowLeft", ["lstm", "1"]),
-        ("ArrowUp", ["gru", "1"]),
-        ("End", ["lstm", "10 (best)"]),
-        ("ArrowRight", ["lstm", "10 (best)"]),
-    ]:
-        chrome.press(key)
-        assert told(chrome)[:2] == expected, key
-    said = chrome.run("document.querySelector('.chart output').value")
-    assert said == "lstm, epoch 10 (best), updates 100, seconds 50.0, train 2.1000, valid 2.3000"
-    chrome.press("Escape")
-    assert told(chrome) is None
-
-
-def test_dots_of_a_scatter_chart_can_be_read(chrome: Chrome, page: Path):
-    chrome.open(page)
-    chrome.hover(".chart:has(.over-x) .plot", 0.95, 0.95)
-    tip = "document.querySelector('.chart:has(.over-x) .tip').textContent"
-    assert chrome.run(tip) == "grulearning rate0.001best valid, nats per frame2.0000"
 
 
 AUDIO = "document.querySelectorAll('audio')"
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_sample_plays_and_its_cursor_follows(chrome: Chrome, page: Path, number: int):
-    """Both mp3 and flac; the position moves only if the browser decodes the sound."""
+def test_a_click_on_a_picture_plays_from_there(chrome: Chrome, page: Path, number: int):
+    """Both mp3 and flac, one at a time; the position moves only if the browser decodes the sound.
+
+    The cursor, and the place clicked, are where the picture has that second.
+    """
     chrome.open(page)
     assert chrome.run(f"[...{AUDIO}].every((audio) => audio.paused)")
     figure = f":nth-child({number + 1} of .sample)"
-    button = f"document.querySelector('{figure} button')"
-    assert chrome.run(f"{button}.ariaLabel") == f"Play {['gru', 'lstm'][number]}"
-    chrome.click(f"{figure} button")
-    chrome.wait(f"{AUDIO}[{number}].currentTime > 0.2")
+    chrome.click(f":nth-child({2 - number} of .sample) .time", 0.1)
+    chrome.click(f"{figure} .time", 0.5)
+    chrome.wait(f"{AUDIO}[{number}].currentTime > 1.6")
     assert chrome.run(f"{AUDIO}[{number}].duration") == pytest.approx(SECONDS, abs=0.1)
-    assert chrome.run(f"{button}.ariaLabel").startswith("Pause")
-    chrome.wait(f"parseFloat(document.querySelector('{figure} .cursor').style.left) > 5")
-    chrome.click(f"{figure} button")
-    assert chrome.run(f"{AUDIO}[{number}].paused")
+    assert chrome.run(f"[...{AUDIO}].map((audio) => audio.paused)") == [number == 1, number == 0]
+    chrome.run(f"{AUDIO}[{number}].pause()")
+    chrome.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    share = chrome.run(f"parseFloat(document.querySelector('{figure} .cursor').style.left)") / 100
+    at = chrome.run(f"{AUDIO}[{number}].currentTime")
+    assert share == pytest.approx(at / SECONDS, abs=0.02)
 
 
-def test_a_click_on_a_picture_plays_from_there(chrome: Chrome, page: Path):
-    """Also checks that only one sample plays at a time."""
+def test_the_cursor_runs_over_the_axes_of_the_picture(chrome: Chrome, page: Path):
+    """Guards against AXES in charts.py that page.css does not follow."""
+    left, bottom, width, height = AXES
     chrome.open(page)
-    chrome.click(".sample button")
-    chrome.click(":nth-child(2 of .sample) .picture", 0.5)
-    chrome.wait(f"{AUDIO}[1].currentTime > 1.6")
-    assert chrome.run(f"{AUDIO}[1].currentTime") < SECONDS
-    assert chrome.run(f"[...{AUDIO}].map((audio) => audio.paused)") == [True, False]
+    sizes = [
+        chrome.run(f"document.querySelector('.picture {part}').getBoundingClientRect().toJSON()")
+        for part in ("img", ".time")
+    ]
+    image, time = (
+        {name: box[name] for name in ("left", "top", "width", "height")} for box in sizes
+    )
+    assert time["left"] - image["left"] == pytest.approx(left * image["width"], abs=1)
+    assert time["top"] - image["top"] == pytest.approx(
+        (1 - bottom - height) * image["height"], abs=1
+    )
+    assert time["width"] == pytest.approx(width * image["width"], abs=1)
+    assert time["height"] == pytest.approx(height * image["height"], abs=1)
 
 
-def test_a_short_sample_ends_before_the_axis_does(chrome: Chrome, tmp_path: Path):
-    """On the axis that all share, each place is the same second: of the cursor, and of a click."""
-    whole, half = sample("gru", "mp3"), sample("lstm", "flac")
-    half = replace(half, picture=replace(half.picture, seconds=SECONDS / 2))
+def test_a_click_beyond_the_end_of_a_short_sample_plays_nothing(chrome: Chrome, tmp_path: Path):
+    """On the axis that all share, each place is the same second; and a broken sound is no error."""
+    whole, broken = sample("gru", "mp3"), replace(sample("lstm", "flac"), sound=b"no sound")
+    whole = replace(whole, picture=replace(whole.picture, seconds=2 * SECONDS))
     path = tmp_path / "page.html"
-    path.write_text(render(Page("t", sections=(Section("s", (Samples((whole, half)),)),))), "utf-8")
+    parts = (Samples((whole, broken)),)
+    path.write_text(render(Page("t", sections=(Section("s", parts),))), "utf-8")
     chrome.open(path)
-    widths = [f"document.querySelectorAll('.picture{e}')[1].clientWidth" for e in (" input", "")]
-    assert chrome.run(" / ".join(widths)) == pytest.approx(0.5, abs=0.01)
-    chrome.click(":nth-child(2 of .sample) .picture", 0.75)
-    assert chrome.run(f"[...{AUDIO}].every((audio) => audio.paused)")
-    chrome.click(":nth-child(2 of .sample) .picture", 0.25)
-    chrome.wait(f"{AUDIO}[1].currentTime > 0.75")
-    assert chrome.run(f"{AUDIO}[1].currentTime") < SECONDS / 2
-    place = "parseFloat(document.querySelectorAll('.cursor')[1].style.left)"
-    assert 25 <= chrome.run(place) <= 50
+    chrome.wait(f"{AUDIO}[0].duration > 1 && {AUDIO}[1].error")
+    chrome.click(":nth-child(1 of .sample) .time", 0.75)
+    chrome.click(":nth-child(2 of .sample) .time", 0.25)
+    assert chrome.run(f"{AUDIO}[0].paused")
 
 
-def test_a_sound_that_cannot_be_played_is_reported(chrome: Chrome, tmp_path: Path):
-    broken = replace(sample("gru", "mp3"), sound=b"no sound")
-    path = tmp_path / "page.html"
-    path.write_text(render(Page("t", sections=(Section("s", (Samples((broken,)),)),))), "utf-8")
-    chrome.open(path)
-    chrome.click(".sample button")
-    said = "document.querySelector('.sample .note')"
-    chrome.wait(f"{said} !== null")
-    assert chrome.run(f"{said}.textContent") == "This browser cannot play the sound."
-    assert chrome.run("document.querySelector('.sample button').ariaLabel") == "Play gru"
-
-
-@pytest.mark.parametrize("width", [360, 1200])
-def test_no_page_scrolls_sideways(chrome: Chrome, page: Path, width: int):
-    """For phones: content that is too wide scrolls on its own, or wraps.
-
-    Also guards against figures that cover the curves, or move them as they appear.
-    """
-    chrome.open(page, width=width)
-    top = "document.querySelector('.chart .plot').offsetTop"
-    before = chrome.run(top)
-    page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
-    for place in (0.01, 0.5, 0.99):
-        chrome.hover(".chart .plot", place, 0.5)
-        assert told(chrome) is not None
-        assert chrome.run(f"{TIP}.getBoundingClientRect().bottom") <= chrome.run(
-            "document.querySelector('.chart .plot').getBoundingClientRect().top"
-        )
-        assert chrome.run(top) == before
-        scrolled, seen = chrome.run(page_width)
-        assert scrolled == seen <= width
-
-
-def test_a_spectrogram_is_drawn_in_the_colour_of_text(chrome: Chrome, page: Path):
-    """Guards against black on a dark page, and an image that the page's own policy refuses."""
-    image = "document.querySelector('.shades')"
-    for dark, shown in ((False, "none"), (True, "invert(1)")):
-        chrome.open(page, dark=dark)
-        assert chrome.run(f"getComputedStyle({image}).filter") == shown
-        assert chrome.run(f"{image}.decode().then(() => true)")
-        box = "getBoundingClientRect().width"
-        covered = chrome.run(f"{image}.{box} / document.querySelector('.drawing').{box}")
-        assert covered == pytest.approx(2 / 24, abs=1e-3)
+@pytest.mark.parametrize("dark", [False, True])
+def test_drawings_are_inverted_on_a_dark_page(chrome: Chrome, page: Path, dark: bool):
+    """Guards against black on black."""
+    chrome.open(page, dark=dark)
+    for part in (".key", ".chart img", ".picture img"):
+        shown = chrome.run(f"getComputedStyle(document.querySelector('{part}')).filter")
+        assert shown.startswith("invert(1)" if dark else "none"), part
 
 
 def test_a_page_is_dark_if_the_system_asks_for_dark(chrome: Chrome, page: Path):
@@ -280,7 +198,7 @@ def test_a_page_is_dark_if_the_system_asks_for_dark(chrome: Chrome, page: Path):
 # ---- the page of a comparison -------------------------------------------------------------------
 
 CONTRASTS = """[...document.querySelectorAll('main *')]
-  .filter((e) => e.checkVisibility() && [...e.childNodes].some(
+  .filter((e) => e.checkVisibility() && !e.closest('svg') && [...e.childNodes].some(
     (n) => n.nodeType === Node.TEXT_NODE && n.data.trim()))
   .map((element) => {
     const light = (text) => {
@@ -290,8 +208,7 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
     };
     let ground = element;
     while (/, 0\\)$/.test(getComputedStyle(ground).backgroundColor)) ground = ground.parentElement;
-    const style = getComputedStyle(element);
-    const ink = element.closest('svg') ? style.fill : style.color;
+    const ink = getComputedStyle(element).color;
     const both = [light(ink), light(getComputedStyle(ground).backgroundColor)];
     return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
   })"""
@@ -299,56 +216,43 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (390, False), (1280, False)])
-def test_a_comparison_can_be_read_anywhere(chrome: Chrome, compared: Path, width: int, dark: bool):
+def test_a_comparison_can_be_read_anywhere(
+    chrome: Chrome, compared: Path, page: Path, width: int, dark: bool
+):
     """Guards against tables that widen the page on a phone, and text too pale in the dark."""
-    chrome.open(compared, width=width, dark=dark)
-    chrome.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
-    page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
-    scrolled, seen = chrome.run(page_width)
-    assert scrolled == seen <= width
+    for path in (page, compared):
+        chrome.open(path, width=width, dark=dark)
+        chrome.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+        page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
+        scrolled, seen = chrome.run(page_width)
+        assert scrolled == seen <= width
     contrasts = chrome.run(CONTRASTS)
     assert len(contrasts) > 100
     assert min(contrasts) >= 4.5
-    traces = "[...document.querySelectorAll('.trace path')].map((e) => e.getBoundingClientRect())"
+    traces = (
+        "[...document.querySelectorAll('.trace polyline')].map((e) => e.getBoundingClientRect())"
+    )
     sizes = chrome.run(f"{traces}.map((box) => [box.width, box.height])")
     assert len(sizes) == 8
     assert all(60 < wide < 140 and 0 <= high < 40 for wide, high in sizes)
 
 
-def test_the_curves_of_a_comparison_show_their_points(chrome: Chrome, compared: Path):
-    chrome.open(compared, width=390)
-    chrome.hover(".chart .plot", 0.99, 0.5)
-    name, epoch, *_ = told(chrome)
-    assert name.split(", ")[0] in ("tanh", "gru")
-    assert name.split(", ")[1] in ("seed 1", "seed 2")
-    assert epoch.startswith("3")
-    chrome.hover(".chart:has(.over-x) .plot", 0.9, 0.5)
-    tip = "document.querySelector('.chart:has(.over-x) .tip').textContent"
-    assert re.match(r"(tanh|gru), trial \d, completelearning rate\d", chrome.run(tip))
-
-
 def test_the_samples_of_winners_play(chrome: Chrome, compared: Path):
-    """One for each unit, music that the model itself made; played by keyboard alone."""
+    """One for each unit, music that the model itself made."""
     chrome.open(compared, width=390)
-    captions = "[...document.querySelectorAll('.sample figcaption')].map((e) => e.textContent)"
+    captions = "[...document.querySelectorAll('figcaption span')].map((e) => e.textContent)"
     names = [text.split(":")[0] for text in chrome.run(captions)]
     assert names == ["tanh", "gru", "A real piece, 0.mid of valid"]
-    chrome.run("document.querySelector(':nth-child(2 of .sample) button').focus()")
-    chrome.press(" ")
+    chrome.click(":nth-child(2 of .sample) audio", 0.07)  # the browser's own button
     chrome.wait(f"{AUDIO}[1].currentTime > 0.2")
-    chrome.wait(
-        "parseFloat(document.querySelector(':nth-child(2 of .sample) .cursor').style.left) > 0"
-    )
-    assert chrome.run(f"{AUDIO}[0].paused")
 
 
 def test_all_controls_have_a_name(chrome: Chrome, compared: Path):
-    """Guards against buttons, sliders and charts that a screen reader cannot name."""
+    """Guards against players and charts that a screen reader cannot name."""
     chrome.open(compared)
     found = chrome.run(
-        "[...document.querySelectorAll('button, input, audio, th, [role], [tabindex]')].map((e) => "
-        "e.ariaLabel || e.textContent.trim() || document.querySelector(`label[for='${e.id}']`)"
-        "?.textContent || e.outerHTML)"
+        "[...document.querySelectorAll('img, audio, th, [role], [tabindex]')].map((e) => "
+        "e.ariaLabel || e.alt || e.textContent.trim() || e.outerHTML)"
     )
     assert len(found) > 40
     assert [name for name in found if name.startswith("<")] == []

@@ -80,41 +80,27 @@ def test_the_best_of_several_stands_out(make_page, run_folder, make_config, trai
     assert 2 in long.strong
 
 
-def test_a_sample_of_audio_is_the_exact_sound(make_page, logistic_run_folder):
-    """Checks every 16-bit level of the FLAC."""
-    (part,) = of_kind(make_page(logistic_run_folder, number=2).sections[0], Samples)
+def test_samples_of_audio_are_the_exact_sound(make_page, logistic_run_folder, monkeypatch):
+    """Checks every 16-bit level of the FLAC, of two samples and of as much of the data."""
     run = load_run(logistic_run_folder)
-    *drawn_samples, real = part.samples
-    heard, _ = soundfile.read(BytesIO(real.sound), dtype="int16")
     valid = open_dataset(run.config.data)["valid"]
-    pieces = np.concatenate([valid[k].reshape(-1) for k in range(len(valid))])
-    assert valid[0].size < len(heard) < 32_000
-    np.testing.assert_array_equal(heard, np.rint(pieces * 32768))
-    name, _, size = real.caption.partition(": ")
-    assert name == f"Real pieces, 0.wav to {len(valid) - 1}.wav of valid"
-    assert size == f"{len(heard) / 8000:.1f} s ({len(heard):,} samples at 8,000 Hz)"
-    assert len(drawn_samples) == 2
-    for k, sample in enumerate(drawn_samples):
+    length = valid[0].size + 30  # ends within the second piece
+    monkeypatch.setattr(Audio, "page_seconds", length / 8000)
+    (part,) = of_kind(make_page(logistic_run_folder, number=2).sections[0], Samples)
+    pieces = [
+        np.concatenate([*Sampler(run.model).piece(length // 10, seed=3, number=k)]) for k in (0, 1)
+    ]
+    pieces.append(np.concatenate([valid[0].reshape(-1), valid[1].reshape(-1)[:30]]))
+    names = (
+        "tones-lstm-2, sample 1",
+        "tones-lstm-2, sample 2",
+        "Real pieces, 0.wav to 1.wav of valid",
+    )
+    for sample, piece, name in zip(part.samples, pieces, names, strict=True):
         heard, rate = soundfile.read(BytesIO(sample.sound), dtype="int16")
-        assert (rate, len(heard)) == (8000, 32_000)
-        piece = Sampler(run.model).piece(3200, seed=3, number=k)
-        drawn = np.concatenate(list(piece)).reshape(-1)
-        np.testing.assert_array_equal(heard, np.rint(drawn * 32768))
-        assert sample.picture.seconds == 4.0
-        assert sample.caption.startswith(f"tones-lstm-2, sample {k + 1}: 4.0 s")
-
-
-def test_real_audio_is_as_long_as_a_sample(make_page, logistic_run_folder, monkeypatch):
-    """Guards against a picture of other seconds per inch than the one it stands beside."""
-    valid = open_dataset(load_run(logistic_run_folder).config.data)["valid"]
-    seconds = (valid[0].size + 30) / 8000  # ends within the second
-    assert valid[1].size > 30
-    monkeypatch.setattr(Audio, "page_seconds", seconds)
-    (part,) = of_kind(make_page(logistic_run_folder, number=1).sections[0], Samples)
-    assert [sample.picture.seconds for sample in part.samples] == [seconds, seconds]
-    heard, _ = soundfile.read(BytesIO(part.samples[1].sound), dtype="int16")
-    pieces = np.concatenate([valid[0].reshape(-1), valid[1].reshape(-1)[:30]])
-    np.testing.assert_array_equal(heard, np.rint(pieces * 32768))
+        np.testing.assert_array_equal(heard, np.rint(piece.reshape(-1) * 32768))
+        assert sample.caption == f"{name}: 0.1 s (670 samples at 8,000 Hz)"
+        assert (rate, sample.picture.seconds) == (8000, length / 8000)
 
 
 def test_how_to_do_without_samples_is_said(audio_run_folder, monkeypatch):
@@ -173,7 +159,7 @@ def test_a_run_killed_before_its_metrics_were_written_has_a_page(make_page, run_
     (tmp_path / "run" / runs.METRICS).unlink()
     section = make_page(tmp_path / "run").sections[0]
     (curve,) = of_kind(section, Curves)[0].curves
-    assert (curve.points, curve.best) == ((), None)
+    assert (curve.metrics, curve.best) == ([], None)
     figures = of_kind(section, Table)[0].rows[0].cells
     assert figures[-2:] == ("\N{EN DASH}", "\N{EN DASH}")
 

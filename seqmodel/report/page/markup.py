@@ -12,7 +12,7 @@ from string import Template
 
 from seqmodel.media.words import printable
 
-VOID = frozenset({"input", "link", "meta"})
+VOID = frozenset({"img", "input", "link", "meta"})
 """Elements without content or end tag."""
 
 
@@ -58,11 +58,6 @@ def _attribute(name: str, value: str | float | bool | None) -> str:
     return f" {name}" if value is True else f' {name}="{escaped(str(value))}"'
 
 
-def heading(text: str) -> Markup:
-    """The heading of a part, if it has one."""
-    return tag("h3", text) if text else Markup()
-
-
 def notes(texts: Iterable[str]) -> Markup:
     """A paragraph for each text."""
     return joined(*(tag("p", text, class_="note") for text in texts))
@@ -73,9 +68,8 @@ def collapsed(heading: str, content: Markup) -> Markup:
     return tag("details", tag("summary", heading), content)
 
 
-def scrolled(heads: Iterable[Markup], rows: Iterable[Markup], label: str) -> Markup:
-    """A table that scrolls on its own if it is wider than the page."""
-    content = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+def scrolled(content: Markup, label: str) -> Markup:
+    """Content that scrolls on its own if it is wider than the page."""
     return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 

@@ -6,8 +6,10 @@ the same colour and mark across the whole page. Curves that belong together, suc
 seed, share a `family`.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from seqmodel.media.definitions import Picture
 
@@ -22,15 +24,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Trace:
-    """A sparkline in a cell, such as a run's valid figures; ValueError if one is not finite.
-
-    All traces of a table share one scale.
-    """
+    """A sparkline in a cell, such as a run's valid figures; all of a table share one scale."""
 
     values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        _check_finite(*self.values)
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; ValueError if a row has more or fewer cells than there are columns."""
+    """A table; rows have as many cells as there are columns."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -59,62 +55,44 @@ class Table:
     collapsed: bool = False
     """Whether only its heading is shown until it is opened."""
 
-    def __post_init__(self) -> None:
-        if any(len(row.cells) != len(self.columns) for row in self.rows):
-            raise ValueError("a row has more or fewer cells than the table has columns")
-
-
-@dataclass(frozen=True)
-class Point:
-    """An epoch of a learning curve; ValueError if a figure is not finite."""
-
-    update: int
-    """Updates so far."""
-    seconds: float
-    """Training time so far."""
-    train: float
-    valid: float
-
-    def __post_init__(self) -> None:
-        _check_finite(self.seconds, self.train, self.valid)
-
 
 @dataclass(frozen=True)
 class Curve:
-    """The learning curve of a run; `points[k]` is epoch k + 1."""
+    """The learning curve of a run."""
 
     name: str
-    points: tuple[Point, ...]
+    metrics: Sequence[Mapping[str, Any]]
+    """The lines of its metrics.jsonl: `metrics[k]` is epoch k + 1."""
     best: int | None
     """The epoch that is best on valid, if known."""
     family: str = ""
     """The name that determines its colour and mark; "" for its own name."""
 
+    def figures(self, kind: str) -> list[float]:
+        """Nats per frame on "train" or "valid" in each epoch."""
+        return [line[f"{kind}_nats_per_frame"] for line in self.metrics]
+
+    def seconds(self) -> list[float]:
+        """Of training until the end of each epoch."""
+        return [*accumulate(line["seconds"] for line in self.metrics)]
+
 
 @dataclass(frozen=True)
 class Curves:
-    """Learning curves over updates or over time."""
+    """Learning curves over updates and over time."""
 
     curves: tuple[Curve, ...]
-    heading: str = "Learning curves"
-    unit: str = "nats per frame"
-    notes: tuple[str, ...] = ()
     train: bool = True
     """Whether train is drawn too; with many curves it hides them, and only the table has it."""
 
 
-@dataclass(frozen=True)
-class Dot:
-    """A point of a scatter chart; ValueError unless finite and x > 0, as x is on a log scale."""
+class Dot(NamedTuple):
+    """A run in a scatter chart."""
 
-    x: float
-    y: float
+    rate: float
+    nats: float
+    """Per frame on valid, in the best epoch."""
     label: str = ""
-
-    def __post_init__(self) -> None:
-        _check_finite(self.x, self.y)
-        if self.x <= 0:
-            raise ValueError(f"x must be positive on a log scale, not {self.x}")
 
 
 @dataclass(frozen=True)
@@ -123,24 +101,13 @@ class Cloud:
 
     name: str
     points: tuple[Dot, ...]
-    family: str = ""
-    """As in `Curve`."""
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points over a log scale, such as best valid figures over learning rates."""
+    """Best figures on valid over learning rates."""
 
     clouds: tuple[Cloud, ...]
-    heading: str = "Learning rates"
-    x_name: str = "learning rate"
-    y_name: str = "best valid, nats per frame"
-    notes: tuple[str, ...] = ()
-
-
-def _check_finite(*values: float) -> None:
-    if not all(map(isfinite, values)):
-        raise ValueError(f"a chart takes finite values, not {values}")
 
 
 @dataclass(frozen=True)
@@ -164,7 +131,6 @@ class Samples:
     """Samples, stacked for comparison."""
 
     samples: tuple[Sample, ...]
-    heading: str = "Samples"
     notes: tuple[str, ...] = ()
 
 
@@ -175,7 +141,6 @@ class Facts:
     items: tuple[tuple[str, str], ...]
     details: tuple[tuple[str, str], ...] = ()
     """Headings and long texts, such as a run's settings, collapsed until they are opened."""
-    heading: str = ""
 
 
 Part = Table | Curves | Scatter | Samples | Facts

@@ -1,19 +1,14 @@
 """Rendering a page to HTML: one file with no external references."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 
-from seqmodel.media.definitions import Box, Picture
-from seqmodel.plots import shades_png
+from seqmodel.media.definitions import Picture
 from seqmodel.report.page.charts import (
     Marks,
-    curves_chart,
-    definitions,
-    linear,
-    ruled,
-    scatter_chart,
-    stretched,
+    curves_image,
+    picture_image,
+    scatter_image,
     trace_drawer,
 )
 from seqmodel.report.page.markup import (
@@ -23,7 +18,6 @@ from seqmodel.report.page.markup import (
     document,
     embedded,
     escaped,
-    heading,
     joined,
     notes,
     resource,
@@ -31,24 +25,20 @@ from seqmodel.report.page.markup import (
     tag,
 )
 from seqmodel.report.page.parts import (
+    Column,
     Curves,
     Facts,
     Page,
     Part,
+    Row,
     Sample,
     Samples,
     Scatter,
-    Section,
     Table,
     Trace,
 )
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "wav": "audio/wav"}
-
-GAP = 0.15
-"""In units of time, left free after each box where boxes are separate objects."""
-
-PLAY, PAUSE = "M-4-6l11 6-11 6z", "M-5-6h4v12h-4zM1-6h4v12h-4z"
 
 
 def render(page: Page) -> str:
@@ -56,28 +46,24 @@ def render(page: Page) -> str:
 
     The same page gives the same text; see `document` for what browsers may load and run.
     """
-    marks, numbers = Marks(), count(1)
+    marks = Marks()
     lead = (tag("p", text, class_="lead") for text in page.lead)
     body = [tag("header", tag("h1", page.title), *lead)]
-    body += [_section(section, marks, numbers) for section in page.sections]
-    content = joined(definitions(), tag("main", *body))
+    for section in page.sections:
+        parts = (_part(part, marks) for part in section.parts)
+        body.append(tag("section", tag("h2", section.heading), notes(section.notes), *parts))
     script = resource(__package__, "page.js")
-    return document(page.title, content, style=common_style(), script=script)
+    return document(page.title, tag("main", *body), style=common_style(), script=script)
 
 
-def _section(section: Section, marks: Marks, numbers: Iterator[int]) -> Markup:
-    parts = (_part(part, marks, numbers) for part in section.parts)
-    return tag("section", tag("h2", section.heading), notes(section.notes), *parts)
-
-
-def _part(part: Part, marks: Marks, numbers: Iterator[int]) -> Markup:
+def _part(part: Part, marks: Marks) -> Markup:
     match part:
         case Table():
             return _table(part, marks)
         case Curves():
-            return curves_chart(part, marks, next(numbers))
+            return _curves(part, marks)
         case Scatter():
-            return scatter_chart(part, marks, next(numbers))
+            return _scatter(part, marks)
         case Samples():
             return _samples(part, marks)
         case Facts():
@@ -87,7 +73,7 @@ def _part(part: Part, marks: Marks, numbers: Iterator[int]) -> Markup:
 def _facts(part: Facts) -> Markup:
     items = (joined(tag("dt", name), tag("dd", value)) for name, value in part.items)
     details = (collapsed(heading, tag("pre", _lines(text))) for heading, text in part.details)
-    return joined(heading(part.heading), tag("dl", *items), *details)
+    return joined(tag("dl", *items), *details)
 
 
 def _lines(text: str) -> Markup:
@@ -113,10 +99,11 @@ def _table(part: Table, marks: Marks) -> Markup:
         tag("th", column.name, scope="col", class_=kind)
         for column, kind in zip(part.columns, kinds, strict=True)
     )
-    content = joined(scrolled(heads, rows, part.heading), notes(part.notes))
+    whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    content = joined(scrolled(whole, part.heading), notes(part.notes))
     if part.collapsed:
         return collapsed(part.heading, content)
-    return joined(heading(part.heading), content)
+    return joined(tag("h3", part.heading) if part.heading else "", content)
 
 
 def _with_deviation(text: str) -> Markup:
@@ -125,6 +112,66 @@ def _with_deviation(text: str) -> Markup:
     if not sign:
         return escaped(text)
     return joined(mean, " ", tag("span", f"± {deviation}", class_="deviation"))
+
+
+# ---- charts --------------------------------------------------------------------------------------
+
+
+def _curves(part: Curves, marks: Marks) -> Markup:
+    curves = tuple(curve for curve in part.curves if curve.metrics)
+    title, names = "Learning curves", ("run", "epoch", "updates", "seconds", "train", "valid")
+    if all(len(curve.metrics) == 1 for curve in curves):
+        only = "One epoch makes no curve." if curves else "No complete epoch yet."
+        return joined(tag("h3", title), notes([only]))
+    rows = [
+        Row(
+            (
+                curve.name,
+                f"{epoch} (best)" if epoch == curve.best else f"{epoch}",
+                f"{line['updates']:,}",
+                f"{seconds:,.1f}",
+                f"{line['train_nats_per_frame']:.4f}",
+                f"{line['valid_nats_per_frame']:.4f}",
+            ),
+            series=curve.family or curve.name,
+        )
+        for curve in curves
+        for epoch, (line, seconds) in enumerate(zip(curve.metrics, curve.seconds(), strict=True), 1)
+    ]
+    image, remarks = curves_image(replace(part, curves=curves), marks)
+    return joined(_chart(title, image, names, rows, marks), notes(remarks))
+
+
+def _scatter(part: Scatter, marks: Marks) -> Markup:
+    title, names = "Learning rates", ("run", "learning rate", "best valid, nats per frame")
+    rows = [
+        Row((f"{cloud.name}, {dot.label}", f"{dot.rate:.4g}", f"{dot.nats:.4f}"), series=cloud.name)
+        for cloud in part.clouds
+        for dot in cloud.points
+    ]
+    if not rows:
+        return joined(tag("h3", title), notes(["No points to show."]))
+    return _chart(title, scatter_image(part, marks), names, rows, marks)
+
+
+def _chart(
+    title: str, image: Markup, names: Iterable[str], rows: Sequence[Row], marks: Marks
+) -> Markup:
+    """A chart with its legend, and a table of its points, whose columns have these names."""
+    series = dict.fromkeys(row.series for row in rows)
+    legend = (tag("span", marks.key(name), name, class_="entry") for name in series)
+    figure = tag(
+        "figure",
+        tag("div", *legend, class_="legend"),
+        scrolled(image, title),
+        class_="chart",
+    )
+    columns = tuple(map(Column, names))
+    table = Table(columns, tuple(rows), "The chart as a table", collapsed=True)
+    return joined(tag("h3", title), figure, _table(table, marks))
+
+
+# ---- samples -------------------------------------------------------------------------------------
 
 
 def _samples(part: Samples, marks: Marks) -> Markup:
@@ -140,65 +187,23 @@ def _samples(part: Samples, marks: Marks) -> Markup:
         levels=tuple(sorted({level for picture in pictures for level in picture.levels})),
     )
     figures = (_sample(sample, axes, marks) for sample in part.samples)
-    return joined(heading(part.heading), notes(part.notes), *figures)
+    return joined(tag("h3", "Samples"), notes(part.notes), *figures)
 
 
 def _sample(sample: Sample, axes: Picture, marks: Marks) -> Markup:
-    """A sample with the browser's own player, which page.js replaces with the picture's."""
-    name, picture = sample.caption, sample.picture
-    icon = tag(
-        "svg",
-        tag("path", class_="play", d=PLAY),
-        tag("path", class_="pause", d=PAUSE),
-        viewBox="-10 -10 20 20",
-        aria_hidden="true",
-    )
-    button = tag("button", icon, type="button", hidden=True, aria_label=f"Play {name}")
-    key, download = marks.key(sample.series), Markup()
+    """A sample with the browser's own player; page.js shows in the picture where it is."""
+    name, download = sample.caption, Markup()
     if sample.download is not None:
         file, content = sample.download
         source = embedded("application/octet-stream", content)
         download = tag("a", f"Save as .{file.rpartition('.')[2]}", download=file, href=source)
-    scale = {"min": "0", "max": f"{picture.seconds:.3f}", "step": "0.01", "value": "0"}
-    seek = tag("input", type="range", hidden=True, aria_label=f"Position in {name}", **scale)
-    cursor, whole = tag("span", class_="cursor", hidden=True), f"{axes.seconds:.3f}"
+    image = picture_image(sample.picture, axes, marks.colour(sample.series))
+    time = tag("div", tag("span", class_="cursor"), class_="time", data_seconds=axes.seconds)
     source = embedded(MEDIA_TYPES[sample.kind], sample.sound)
     return tag(
         "figure",
-        tag("figcaption", button, key, tag("span", name), download),
-        tag("div", _drawing(picture, axes), cursor, seek, class_="picture", data_seconds=whole),
-        tag("audio", controls=True, preload="none", src=source, aria_label=name),
-        class_=f"sample {marks.colour(sample.series)}".strip(),
+        tag("figcaption", marks.key(sample.series), tag("span", name), download),
+        scrolled(tag("div", image, time, class_="picture"), f"Picture of {name}"),
+        tag("audio", controls=True, preload="metadata", src=source, aria_label=name),
+        class_="sample",
     )
-
-
-def _drawing(picture: Picture, axes: Picture) -> Markup:
-    """The picture as an SVG of any width, with the seconds, levels and heights of `axes`."""
-    height = axes.top - axes.bottom
-    parts = ruled(
-        [(value / axes.seconds, f"{text} s") for value, text in linear(0, axes.seconds).ticks],
-        [((axes.top - level.y) / height, level.name) for level in axes.levels],
-    )
-    drawn = [tag("path", class_="boxes", d=_boxes(picture, picture.boxes, axes.top))]
-    if picture.given:
-        given = _boxes(picture, picture.given, axes.top)
-        drawn.append(tag("path", class_="boxes given", d=given))
-    if picture.shades is not None:
-        source = embedded("image/png", shades_png(*picture.shades))
-        size = {"width": f"{picture.shades.columns}", "height": f"{picture.top - picture.bottom:g}"}
-        size["y"] = f"{axes.top - picture.top:g}"
-        image = tag("image", class_="shades", href=source, preserveAspectRatio="none", **size)
-        drawn.append(image)
-    width = picture.width * axes.seconds / picture.seconds
-    parts.append(stretched(drawn, f"0 0 {width:g} {height:g}"))
-    return tag("svg", *parts, class_="drawing", role="img", aria_label=picture.summary)
-
-
-def _boxes(picture: Picture, boxes: tuple[Box, ...], top: float) -> str:
-    """Boxes as one path, each M x y h width v height h -width z from its upper left corner."""
-    gap = GAP if picture.apart else 0.0
-    written = []
-    for box in boxes:
-        width, y = box.width - gap, top - box.y - box.height
-        written.append(f"M{box.x:g} {y:.5g}h{width:g}v{box.height:.5g}h{-width:g}z")
-    return "".join(written)
