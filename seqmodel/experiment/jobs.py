@@ -19,7 +19,7 @@ from seqmodel.experiment.folder import AGAIN
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.studies import Studies, name_in, open_storage
-from seqmodel.experiment.worker import Artifacts, Worker
+from seqmodel.experiment.worker import Worker
 from seqmodel.kernels.run.machine import available_memory, cores
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
@@ -280,7 +280,7 @@ def _process(task: Task, pipe: Connection) -> None:
             name = name_in(storage, task.folder, task.storage)
             studies = Studies(storage, name, task.plan)
             with advising(AGAIN):
-                Worker(studies, task.folder, tell, stop, Artifacts(task.artifacts)).work()
+                Worker(studies, task.folder, tell, stop, task.artifacts).work()
             tell(DONE)
         except InterruptError:
             pass

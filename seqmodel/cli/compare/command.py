@@ -267,14 +267,16 @@ def _run(
     from seqmodel.experiment.jobs import Task, work
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
-    from seqmodel.experiment.worker import Artifacts
+    from seqmodel.experiment.worker import collect
+    from seqmodel.files import check_writable
     from seqmodel.locks import held
     from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
     command = _command(storage)
     check_folder(folder)
-    given = Artifacts(artifacts)
+    if artifacts is not None:
+        check_writable(artifacts / "checkpoint")
     opened = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
     with held(folder / BEGIN, wait=True):
         studies = Studies.begin(opened, name_in(opened, folder, storage), plan)
@@ -289,7 +291,8 @@ def _run(
     if most:
         with stop_on_signals() as stop, shown(counts, quiet=quiet) as (take, say):
             work(Task(folder, plan, storage, artifacts), jobs, most, tell=take, say=say, stop=stop)
-    given.collect(studies, folder)
+    if artifacts is not None:
+        collect(studies, folder, artifacts)
     with display("writing tables and a page", quiet=quiet):
         text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):

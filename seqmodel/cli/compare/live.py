@@ -135,10 +135,9 @@ def status_lines(status: Status) -> list[str]:
 
 
 def _line(running: Running) -> str:
-    event, figure, host = running.event, running.valid, running.host
-    parts = [f"running: {running.run}", f"epoch {running.epoch} done"]
-    if event is not None:
-        parts[1] = f"{event.done:.0%}  {event.epoch}/{event.epochs}"
+    run, epoch, epochs, share, figure, host = running
+    parts = [f"running: {run}"]
+    parts += [f"epoch {epoch} done"] if share is None else [f"{share:.0%}", f"{epoch}/{epochs}"]
     parts += [] if figure is None else [f"{figure:.4f}"]
     return "  ".join(parts if host is None else [*parts, f"on {host}"])
 
@@ -153,15 +152,5 @@ def status_values(status: Status) -> dict[str, Any]:
             {"cell": name, **counts._asdict(), "best_valid_nats_per_frame": valid}
             for name, counts, valid in status.cells
         ],
-        "running": [
-            {
-                "run": running.run,
-                "epoch": running.epoch,
-                "epochs": running.event and running.event.epochs,
-                "share_done": running.event and running.event.done,
-                "best_valid_nats_per_frame": running.valid,
-                "host": running.host,
-            }
-            for running in status.running
-        ],
+        "running": [running._asdict() for running in status.running],
     }
