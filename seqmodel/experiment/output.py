@@ -104,8 +104,8 @@ def _lead(comparison: Comparison) -> str:
     best = ranked[0]
     nats = comparison.mean(best)
     others = [other.name for other in ranked[1:] if comparison.leads(other)]
-    beside = f", though {listed(others)} cannot be told apart from it" if others else ""
-    claim = f"predicts {where} best{beside}"
+    tied = f", though {listed(others)} cannot be told apart from it" if others else ""
+    claim = f"predicts {where} best{tied}"
     if comparison.behind and not comparison.conclusive:
         claim = f"leads on {where}, on too few seeds or pieces for a verdict"
     text = f"{best.name} {claim}, with {nats:.3f} nats per frame"

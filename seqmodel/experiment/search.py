@@ -12,7 +12,7 @@ folder with the files of the best draw, and all draws under draws/.
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from seqmodel.experiment.studies import ENDED, METRICS, Studies, Study
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import model_tensors, save_checkpoint
-from seqmodel.training.loop import Listener, Tick, Trainer, begin_run, train_run
+from seqmodel.training.loop import Listener, Trainer, begin_run, train_run
 from seqmodel.training.state import DivergedError
 from seqmodel.training.trackers import Tracker, followed
 
@@ -120,45 +120,19 @@ def _drawn(trial: Trial, index: int, plan: Plan, settings: Config) -> dict[str, 
 
 
 def train_trial(
-    trial: Trial,
-    config: Config,
-    dataset: Dataset,
-    folder: Path,
-    *,
-    look: int | None = None,
-    listener: Listener | None = None,
-    **others: Any,
+    trial: Trial, config: Config, dataset: Dataset, folder: Path, look: int | None, **others: Any
 ) -> float:
-    """Train the run of a trial, reporting its figures; returns the best on valid.
+    """Train the run of a trial, which notes how it ended; returns its best figure on valid.
 
-    With `look` it is a trial of the first stage, which ends after that epoch at the latest; ticks
-    then tell the time left until that epoch. Epochs that the run already has beyond, in a search
-    that is replayed, are not reported, so that the same settings follow. A run that diverges counts
-    with its best epoch before that. The `others` and errors are those of `train_run`;
-    optuna.TrialPruned, its cause the DivergedError, if it diverges before an epoch has ended.
+    With `look` it is a trial of the first stage, which ends after that epoch at the latest. Epochs
+    that the run already has beyond, in a search that is replayed, do not count, so that the same
+    settings follow. A run that diverges counts with its best epoch before that. The `others` and
+    errors are those of `train_run`; optuna.TrialPruned, its cause the DivergedError, if it diverges
+    before an epoch has ended.
     """
-    listener = listener or Listener()
     diverged = None
-
-    def reported(lines: Sequence[Mapping[str, Any]]) -> bool:
-        for line in lines[:look]:
-            trial.report(line["valid_nats_per_frame"], line["epoch"])
-        return look is not None and lines[-1]["epoch"] >= look
-
-    def tick(now: Tick) -> None:
-        listener.tick(now if look is None else _until(now, look, config.epochs))
-
-    def epoch(line: dict[str, Any], is_best: bool) -> bool:
-        ends = listener.epoch(line, is_best)
-        return reported([line]) or bool(ends)
-
-    def resumed(lines: Sequence[dict[str, Any]]) -> bool:
-        ends = listener.resumed(lines)
-        return reported(lines) or bool(ends)
-
     try:
-        reporting = replace(listener, tick=tick, epoch=epoch, resumed=resumed)
-        train_run(config, dataset, folder, listener=reporting, **others)
+        train_run(config, dataset, folder, until=look, **others)
     except DivergedError as error:  # this rate is too high; others may not be
         diverged = error
     metrics = runs.read_metrics(folder)[:look]
@@ -176,14 +150,6 @@ def train_trial(
     if best is None:
         raise optuna.TrialPruned from diverged
     return best
-
-
-def _until(now: Tick, last: int, epochs: int) -> Tick:
-    """A tick whose time left is that until epoch `last` ends, not all `epochs`."""
-    if now.seconds_left is None or last == epochs:
-        return now
-    trained = now.epoch - 1 + now.done / now.total
-    return replace(now, seconds_left=now.seconds_left * (last - trained) / (epochs - trained))
 
 
 def _studies_of(config: Config) -> tuple[Studies, Cell]:
@@ -261,7 +227,7 @@ def search(
                 drawn,
                 dataset,
                 place,
-                look=run.look,
+                run.look,
                 resume=(resume or final) and (place / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=followed(listener, trackers or {}, drawn, place),

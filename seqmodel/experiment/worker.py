@@ -25,7 +25,7 @@ from seqmodel.training.stopping import InterruptError, StopRequest
 
 POLL = 0.5
 """Seconds between checks for work that other processes have to finish first."""
-TELL = 0.5
+INTERVAL = 0.5
 """Seconds between two reports of the current epoch."""
 
 
@@ -36,12 +36,12 @@ class Worker:
         self,
         studies: Studies,
         folder: Path,
-        tell: Callable[[Event], None] = lambda event: None,
+        report: Callable[[Event], None] = lambda event: None,
         stop: StopRequest | None = None,
         artifacts: Path | None = None,
     ) -> None:
         self._studies, self._folder, self._artifacts = studies, folder, artifacts
-        self._tell, self._stop = tell, stop or StopRequest()
+        self._report, self._stop = report, stop or StopRequest()
         self._name = new_name(folder)
         self._lock = lock_of(folder, self._name)
         self._datasets: dict[str, Dataset] = {}
@@ -76,13 +76,13 @@ class Worker:
             return False
         run_next(self._studies, cell, study, self._config(cell, {}, 0), self._train)
         if self._last is not None:  # None if another process took the last one
-            self._tell(replace(self._last, counts=self._studies.counts(cell)))
+            self._report(replace(self._last, counts=self._studies.counts(cell)))
             self._last = None
         return True
 
-    def _say(self, event: Event) -> None:
+    def _publish(self, event: Event) -> None:
         """Report to the parent process, and to the lock file for `--status`."""
-        self._tell(event)
+        self._report(event)
         write_event(self._lock, event)
 
     def _config(self, cell: Cell, found: Mapping[str, Any], seed: int) -> Config:
@@ -103,16 +103,18 @@ class Worker:
             return Event(full, len(figures), last, best, ended, share, begun)
 
         def tick(now: Tick) -> None:
-            if now.nats_per_frame is not None and time.monotonic() - self._reported_at >= TELL:
+            if now.nats_per_frame is not None and time.monotonic() - self._reported_at > INTERVAL:
                 self._reported_at = time.monotonic()
-                self._say(event(now.done / now.total))
+                self._publish(event(now.done / now.total))
 
         def epochs(lines: Sequence[Mapping[str, Any]]) -> None:
-            figures.extend(line["valid_nats_per_frame"] for line in lines)
-            self._say(event())
+            for line in lines:
+                figures.append(line["valid_nats_per_frame"])
+                trial.report(figures[-1], line["epoch"])
+            self._publish(event())
 
         trial.set_user_attr(WORKER, self._name)
-        self._say(event())
+        self._publish(event())
         try:
             with locked(folder):
                 figure = train_trial(
@@ -120,7 +122,7 @@ class Worker:
                     config,
                     dataset,
                     folder,
-                    look=run.look,
+                    run.look,
                     resume=(folder / LAST).is_file(),
                     listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,
@@ -135,7 +137,7 @@ class Worker:
             return figure
         finally:
             if ENDED in trial.user_attrs:
-                self._say(event())
+                self._publish(event())
                 self._last = event(ended=trial.user_attrs[ENDED])
 
     def _run_folder(self, run: Run) -> Path:

@@ -102,7 +102,8 @@ class Case:
     def __init__(self, folder: Path, name: str, arguments: tuple[object, ...]) -> None:
         self.folder, self.name, self.arguments, self.number = folder, name, arguments, 0
         self.kind = arguments[0]
-        here(*arguments, place=self._new())  # so that kills hit the work, not a compiler
+        if self.kind != "compare":  # whose server of processes forks could not share
+            here(*arguments, place=self._new())  # so that kills hit the work, not a compiler
         place, command = self._new(), seqmodel(*arguments)
         files, self.old = contents(place), self._left(place)
         outcome = fork(failing(command, place, -1, 0) if armed() else command, place)
