@@ -270,31 +270,31 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     format.check_target(path, force=force)
     path = followed(path)
     missing = missing_folders(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path, format)
-    temporary, lock = _new_temporary_folder(path)
     try:
-        with called(temporary, path):
-            yield temporary
-        for file in (*temporary.rglob("*"), temporary):
-            _flush_to_disk(file)
-        if path.exists():
-            format.check_target(path, force=force)  # again: the block may have taken hours
-            _replace_folder(path, temporary)
-        else:
-            temporary.replace(path)
-        _flush_to_disk(path.parent)
-        _sweep(path, format)  # again: a killed process's complete folder was kept as the only one
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path, format)
+        with _temporary_folder(path) as temporary:
+            with called(temporary, path):
+                yield temporary
+            for file in (*temporary.rglob("*"), temporary):
+                _flush_to_disk(file)
+            if path.exists():
+                format.check_target(path, force=force)  # again: the block may have taken hours
+                _replace_folder(path, temporary)
+            else:
+                temporary.replace(path)
+            _flush_to_disk(path.parent)
+            # Again: a killed process's complete folder was kept as the only one.
+            _sweep(path, format)
     except OSError as error:
         raise disk_error(path, "write", error) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        os.close(lock)
         remove_empty(missing)
 
 
-def _new_temporary_folder(path: Path) -> tuple[Path, int]:
-    """A new folder next to `path`, and its descriptor, whose lock shows that we are alive."""
+@contextmanager
+def _temporary_folder(path: Path) -> Iterator[Path]:
+    """A new folder next to `path`, removed at the end; a lock shows that we are alive."""
     while True:
         temporary = _temporary(path)
         temporary.mkdir()
@@ -303,8 +303,13 @@ def _new_temporary_folder(path: Path) -> tuple[Path, int]:
             fcntl.flock(lock, fcntl.LOCK_EX)
         with suppress(OSError):
             if os.path.samestat(os.fstat(lock), temporary.stat()):
-                return temporary, lock
+                break
         os.close(lock)  # swept before it was locked
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(lock)
 
 
 def _sweep(path: Path, format: FolderFormat) -> None:
