@@ -116,10 +116,6 @@ class Outcome:
         """The variant's."""
         return self.cell.variant.name
 
-    def runs(self) -> list[tuple[str, Attempt]]:
-        """All runs: trials, then seeds."""
-        return [*(("trial", run) for run in self.trials), *(("seed", run) for run in self.seeds)]
-
     @property
     def found(self) -> Mapping[str, Any]:
         """The settings that the search chose for the winner."""

@@ -90,8 +90,11 @@ class Worker:
 
     def _train(self, run: Run) -> float:
         """Train a run in its folder, or resume it, see `train_trial`; score a winner's."""
-        folder, trial = self._run_folder(run), run.trial
-        dataset, seed = self._dataset(run.cell), run.number if run.kind == "seed" else 0
+        trial, dataset = run.trial, self._dataset(run.cell)
+        name, seed = f"trial-{run.number}", 0
+        if run.kind == "seed":
+            name, seed = self._studies.run_of_seed(run.cell, run.number), run.number
+        folder = self._folder / "runs" / run.cell.name / name
         config = self._config(run.cell, run.found, seed)
         full = f"{run.cell.name}/{run.kind}-{run.number}"
         last = min(run.look or config.epochs, config.epochs)
@@ -139,11 +142,6 @@ class Worker:
             if ENDED in trial.user_attrs:
                 self._publish(event())
                 self._last = event(ended=trial.user_attrs[ENDED])
-
-    def _run_folder(self, run: Run) -> Path:
-        seed = run.kind == "seed"
-        name = self._studies.run_of_seed(run.cell, run.number) if seed else f"trial-{run.number}"
-        return self._folder / "runs" / run.cell.name / name
 
     def _dataset(self, cell: Cell) -> Dataset:
         if cell.source.name not in self._datasets:

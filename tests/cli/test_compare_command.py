@@ -83,7 +83,7 @@ def test_what_is_printed_and_what_is_written(call: Call, data: Path, undisturbed
         *(f"data/{unit}: 3 of 3 trials, 2 of 2 seeds" for unit in ("tanh", "gru")),
         "10/10 runs done",
     ]
-    assert {"curves-data.png", "runs.txt", *TABLES} <= {p.name for p in undisturbed.iterdir()}
+    assert {"curves-data.png", "report.html", *TABLES} <= {p.name for p in undisturbed.iterdir()}
 
 
 def test_a_complete_experiment_answers_without_loading_anything(data: Path, undisturbed: Path):

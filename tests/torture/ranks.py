@@ -43,7 +43,7 @@ class Ranks:
 
 
 def hurt_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
-    """Hurt processes of 50 trainings, or two, each resumed until it has ended."""
+    """Hurt processes of 50 trainings, if `short` of two, each resumed until it has ended."""
     found, draw = Ranks(), random.Random(seed)
     write_datasets(folder)
     whole = {}
