@@ -269,10 +269,10 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     format.check_target(path, force=force)
     path = followed(path)
     missing, temporary = missing_folders(path), _temporary(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path, format)
-    temporary.mkdir()
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path, format)
+        temporary.mkdir()
         with called(temporary, path):
             yield temporary
         for file in (*temporary.rglob("*"), temporary):

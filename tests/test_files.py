@@ -462,11 +462,16 @@ def test_a_file_system_need_not_flush_folders(tmp_path, monkeypatch, number, fai
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_told_of_what_the_user_named(tmp_path, monkeypatch, number):
-    """Files in a new folder were called by their temporary names."""
+    """Files in a new folder, and the folder itself, were called by their temporary names."""
 
-    def fail(file):
-        raise OSError(number, os.strerror(number))
+    def fail(file, **parents):
+        if not parents:
+            raise OSError(number, os.strerror(number), str(file))
 
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", fail)
+        with pytest.raises(SeqmodelError, match=r"write \S*/d: "):
+            new_folder(tmp_path / "d", FORMAT, force=False).__enter__()
     monkeypatch.setattr(os, "fsync", fail)
     with (
         pytest.raises(SeqmodelError) as caught,

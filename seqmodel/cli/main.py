@@ -13,9 +13,8 @@ from typing import Any
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, inspect, prepare, sample, share, units
+from seqmodel.cli import bench, compare, inspect, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
-from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason

@@ -13,10 +13,9 @@ from calling import call_main
 from rich.cells import cell_len
 
 from seqmodel.cli import bars as bars_module
-from seqmodel.cli import progress
+from seqmodel.cli import compare, progress
 from seqmodel.cli.bars import Bars, fitted
-from seqmodel.cli.compare import live
-from seqmodel.cli.compare.live import shown
+from seqmodel.cli.compare import shown
 from seqmodel.cli.progress import counter, training_progress
 from seqmodel.config import resolve
 from seqmodel.experiment.progress import Counts, Event
@@ -126,7 +125,7 @@ def test_bars_of_compare_move_within_an_epoch(
 ):
     """Guards against bars that stand still in long epochs, and a wrong time left for all runs."""
     now = [100.0]
-    monkeypatch.setattr(live, "monotonic", lambda: now[0])
+    monkeypatch.setattr(compare, "monotonic", lambda: now[0])
     with (
         redirect_stderr(terminal),
         shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}, quiet=False) as (take, _),
@@ -162,7 +161,7 @@ def test_no_count_is_printed_twice():
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which moves only by hand; threads do not look at it."""
     now = [100.0]
-    for module in (live, progress):
+    for module in (compare, progress):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "BEAT", 9999.0)
     return now

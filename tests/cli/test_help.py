@@ -13,10 +13,9 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, prepare, sample, share, units
+from seqmodel.cli import bench, compare, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
-from seqmodel.cli.compare import command as compare
 from seqmodel.cli.train import command as train
 from seqmodel.config import SEARCHES, Config, resolve
 from seqmodel.media.audio.medium import AUDIO
