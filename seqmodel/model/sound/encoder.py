@@ -26,7 +26,7 @@ STRETCH, NOISY = 0.3, 0.35
 
 FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
 """After an epoch so many samples are drawn freely, or a 16th of train's if that is less; none if
-they would be less than two seconds, which tell too little."""
+they would be less than two seconds, from which too little follows."""
 
 VOICE_BUDGET = 0.02
 """What keeping voices up may cost, in bits per sample."""
@@ -36,19 +36,19 @@ class SoundEncoder(nn.Module, Encoder):
     """The unit makes a step for each sample, raw in [-1, 1), and reads what its past says: C = 1.
 
     Lattices, which adapt at different speeds, predict the next sample; their
-    recent errors, the pitch and levels say how and how well. `predictors.py`
-    lists the features at each sample rate, all about 1 in size or less and limited. The output
+    recent errors, the pitch and levels say how and how well. `kernel.write_features`
+    lists the features, all about 1 in size or less and limited. The output
     reads them too, E = I. The last four are how certain the recording's grid is and the grid itself
     with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
     its level: the recent mean of its errors' sizes, half a 16-bit level added. Outside training
     both are steered (`steering.py`).
 
     All of them follow from the past alone, so likelihoods stay exact. The features do not depend on
-    how a piece is cut into windows. `Past.memory` has heard all samples but the last, which is in
-    `Past.numbers`.
+    how a piece is cut into windows. `Past.memory` follows from all samples but the last,
+    which is in `Past.numbers`.
 
-    In training, with `noise`, pieces are heard through noise for a third of the time, in stretches
-    of `STRETCH` seconds on average, so that free running, which hears its own errors, stays on
+    In training, with `noise`, pieces are read through noise for a third of the time, in stretches
+    of `STRETCH` seconds on average, so that free running, which reads its own errors, stays on
     familiar ground (Valin, Skoglund 2019, "LPCNet: improving neural speech synthesis through linear
     prediction"): each sample as x + share * level * n, rounded to the grid, n standard normal,
     level that of the clean samples, the share drawn for each stretch from 0 to `noise`. What is to
@@ -125,7 +125,7 @@ class SoundEncoder(nn.Module, Encoder):
     def joined(self, past: Past) -> Past:
         """See `Encoder`: everything is kept but the grid, which is that of a recording.
 
-        The last sample, not yet heard, is replaced by silence, which tells nothing of a grid.
+        The last sample, not yet read, is replaced by silence, from which no grid follows.
         """
         assert past.memory is not None
         memory = self.predictors.afresh(past.memory, self._known().usual)
@@ -168,14 +168,14 @@ class SoundEncoder(nn.Module, Encoder):
 
     def _read(
         self,
-        heard: Tensor,
+        samples: Tensor,
         memory: Tensor | None,
         ends: Tensor | None = None,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The features (T, B, I) after each sample of `heard` (T, B, 1), and the new memory.
+        """The features (T, B, I) after each of `samples` (T, B, 1), and the new memory.
 
-        A piece has heard as many samples as `ends` (B,) says, by default all.
+        Of a piece as many are read as `ends` (B,) says, by default all.
 
         On other devices too this is computed by the CPU: sample by sample, with few pieces, they
         would be slower.
@@ -183,7 +183,6 @@ class SoundEncoder(nn.Module, Encoder):
         from seqmodel.model.sound.kernel import compiled_inputs  # as above
 
         assert memory is not None
-        samples, memory = heard[..., 0].cpu(), memory.cpu()
-        known = self._known(0.0 if self.training else self._steering)
-        x, memory = compiled_inputs(self.predictors, known, samples, memory, ends, noise)
-        return x.to(heard), memory.to(heard.device)
+        line, known = samples[..., 0].cpu(), self._known(0.0 if self.training else self._steering)
+        x, memory = compiled_inputs(self.predictors, known, line, memory.cpu(), ends, noise)
+        return x.to(samples), memory.to(samples.device)
