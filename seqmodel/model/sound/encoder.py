@@ -13,7 +13,7 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
 from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
 
@@ -109,18 +109,25 @@ class SoundEncoder(nn.Module, Encoder):
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`; the past of each frame is the sample before it.
 
-        Features of padding are finite.
+        Features of padding are finite. On other devices too this is computed by the CPU: sample by
+        sample, with few pieces, they would be slower.
         """
-        (T, B, _), S = frames.shape, self.steps
+        from seqmodel.model.sound.kernel import compiled_inputs  # as above
+
+        assert past.memory is not None
+        T, B, S = frames.shape
         with one_thread():
             frames = frames.to(past.numbers)
             samples = frames.transpose(1, 2).reshape(T * S, B, 1)
             line = torch.cat([past.numbers.unsqueeze(0), samples])
             ends = torch.full((B,), T * S) if lengths is None else S * lengths.cpu()
             last = line[ends.to(line.device), torch.arange(B, device=line.device)]
+        known = self._known(0.0 if self.training else self._steering)
         noise, memory = self._noise(T * S, past.memory)
-        x, memory = self._read(line[:-1], memory, ends, noise)
-        return Encoded(x, x, frames, line[:-1:S], Past(last, memory))
+        read = self.predictors, known, line[:-1, :, 0].cpu(), memory.cpu()
+        x, memory = compiled_inputs(*read, ends, noise)
+        x = x.to(line)
+        return Encoded(x, x, frames, line[:-1:S], Past(last, memory.to(line.device)))
 
     def joined(self, past: Past) -> Past:
         """See `Encoder`: everything is kept but the grid, which is that of a recording.
@@ -130,16 +137,6 @@ class SoundEncoder(nn.Module, Encoder):
         assert past.memory is not None
         memory = self.predictors.afresh(past.memory, self._known().usual)
         return Past(torch.zeros_like(past.numbers), memory)
-
-    def inputs(self, past: Past) -> Inputs:
-        """See `Encoder`."""
-        x, _ = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Inputs(x[0], x[0])
-
-    def append(self, past: Past, frame: Tensor) -> Past:
-        """See `Encoder`."""
-        _, memory = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Past(frame, memory)
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
         """See `Encoder`."""
@@ -154,9 +151,9 @@ class SoundEncoder(nn.Module, Encoder):
     def _known(self, strength: float = 0.0) -> TrainingStatistics:
         return unpacked(self.known.cpu())._replace(strength=strength)
 
-    def _noise(self, T: int, memory: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def _noise(self, T: int, memory: Tensor) -> tuple[Tensor | None, Tensor]:
         """What each of T samples is disturbed by, in levels (T, B), if anything; the new memory."""
-        if memory is None or not (self.training and self.noise):
+        if not (self.training and self.noise):
             return None, memory
         B, place = len(memory), self.predictors.starts[NOISE_SHARE]
         former, drawn = memory[:, place].cpu(), (1 - torch.rand(B) / NOISY).clamp(min=0)
@@ -165,24 +162,3 @@ class SoundEncoder(nn.Module, Encoder):
         memory = memory.clone()
         memory[:, place] = share.to(memory)
         return share.float() * torch.randn(T, B), memory
-
-    def _read(
-        self,
-        samples: Tensor,
-        memory: Tensor | None,
-        ends: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The features (T, B, I) after each of `samples` (T, B, 1), and the new memory.
-
-        Of a piece as many are read as `ends` (B,) says, by default all.
-
-        On other devices too this is computed by the CPU: sample by sample, with few pieces, they
-        would be slower.
-        """
-        from seqmodel.model.sound.kernel import compiled_inputs  # as above
-
-        assert memory is not None
-        line, known = samples[..., 0].cpu(), self._known(0.0 if self.training else self._steering)
-        x, memory = compiled_inputs(self.predictors, known, line, memory.cpu(), ends, noise)
-        return x.to(samples), memory.to(samples.device)
