@@ -117,22 +117,22 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: 
     chrome.run(
         """(window.given = [], window.real = page.sound.play.bind(page.sound),
         page.sound.play = (samples, ...more) => {
-          given.push(page.player.blocks.indexOf(samples));
+          given.push(page.player.next);
           return real(samples, ...more);
         })"""
     )
     for seconds in (0.3, 0.7):
-        heard = chrome.run("(given = [], page.player.position)")
+        heard = chrome.run("(given = [], page.player.next)")
         chrome.click("#play")
-        chrome.wait(f"page.player.position > {8000 * seconds}")
+        chrome.wait(f"page.player.position > {seconds / 0.05}")
         before = chrome.run("[page.player.position, page.stop()][0]")
         assert chrome.run(STATUS) == "Stopped."
-        assert 0 <= chrome.run("page.player.position") - before < 400  # a block
+        assert 0 <= chrome.run("page.player.position") - before < 1  # a block of 0.05 s
         begun = chrome.run("given")
-        assert begun == [*range(heard // 400, heard // 400 + len(begun))]
+        assert begun == [*range(heard, heard + len(begun))]
     samples, rate = saved(chrome, tmp_path / "saved")
     assert rate == 8000
-    assert len(samples) == chrome.run("page.player.position")
+    assert len(samples) == 400 * chrome.run("page.player.next")
     sampler = Sampler(run.model).piece(len(samples) // 10 + 1, seed=1)
     right = np.rint(np.concatenate([*sampler]).ravel() * 32768).astype(int)
     assert samples == right[: len(samples)].tolist()
@@ -142,7 +142,7 @@ def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, wri
     chrome.open(write_page(make_run(tmp_path / "run", unit="gru")), width=360, dark=True)
     assert chrome.run("document.documentElement.scrollWidth") <= 360
     chrome.click("#play")
-    chrome.wait("page.player.position > 800")
+    chrome.wait("page.player.position > 2")
     chrome.run(
         """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
         page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
@@ -171,9 +171,9 @@ def test_where_it_is_drawn_too_slowly_more_is_drawn_ahead(chrome: Chrome, tmp_pa
         })"""
     )
     chrome.click("#play")
-    chrome.wait(f"{STATUS}.startsWith('Playing slowly') && page.player.cushion >= 8")
+    chrome.wait(f"{STATUS}.startsWith('Playing slowly') && page.player.lead >= 0.4")
     chrome.click("#play")
-    assert chrome.run("page.player.position % page.player.block") == 0
+    assert chrome.run("page.player.position <= page.player.next")
 
 
 def test_a_draw_whose_noise_no_page_knows_is_refused(tmp_path: Path):
