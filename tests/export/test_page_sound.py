@@ -1,7 +1,5 @@
 """The page of a sample-wise model of audio: the samples of `seqmodel sample`, heard and saved."""
 
-import io
-import time
 from pathlib import Path
 
 import numpy as np
@@ -97,19 +95,6 @@ def test_the_same_seed_gives_the_same_samples(chrome: Chrome, tmp_path: Path, wr
     assert (len(lengths) > 1) == run.config.end
 
 
-def saved(chrome: Chrome, folder: Path) -> tuple[list[int], int]:
-    """The samples of the file that the button downloads, and their rate."""
-    folder.mkdir()
-    chrome.download_to(folder)
-    chrome.click("#save")
-    for _ in range(100):
-        if files := [*folder.glob("*.wav")]:
-            samples, rate = soundfile.read(io.BytesIO(files[0].read_bytes()), dtype="int16")
-            return samples.tolist(), rate
-        time.sleep(0.05)
-    raise AssertionError("nothing was downloaded")
-
-
 def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: Path, write_page):
     run = make_run(tmp_path / "run", unit="gru")
     chrome.open(write_page(run))
@@ -130,12 +115,12 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: 
         assert 0 <= chrome.run("page.player.position") - before < 1  # a block of 0.05 s
         begun = chrome.run("given")
         assert begun == [*range(heard, heard + len(begun))]
-    samples, rate = saved(chrome, tmp_path / "saved")
+    samples, rate = soundfile.read(chrome.saved(tmp_path / "saved"), dtype="int16")
     assert rate == 8000
     assert len(samples) == 400 * chrome.run("page.player.next")
     sampler = Sampler(run.model).piece(len(samples) // 10 + 1, seed=1)
     right = np.rint(np.concatenate([*sampler]).ravel() * 32768).astype(int)
-    assert samples == right[: len(samples)].tolist()
+    assert samples.tolist() == right[: len(samples)].tolist()
 
 
 def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, write_page):
@@ -143,12 +128,7 @@ def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, wri
     assert chrome.run("document.documentElement.scrollWidth") <= 360
     chrome.click("#play")
     chrome.wait("page.player.position > 2")
-    chrome.run(
-        """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
-        page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
-        setInterval(() => { analyser.getFloatTimeDomainData(samples);
-          window.loudest = Math.max(loudest, ...samples.map(Math.abs)); }, 10))"""
-    )
+    chrome.measure_loudness()
     chrome.wait("loudest > 0.001")
     inked = """new Uint32Array(document.querySelector('#wave').getContext('2d')
       .getImageData(0, 0, 320, 200).data.buffer).filter((pixel) => pixel).length"""
