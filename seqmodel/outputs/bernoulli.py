@@ -15,16 +15,10 @@ from seqmodel.config import Config
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.draws import BYTE, LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, note_count
-from seqmodel.outputs.notes_kernels import (
-    BYTE,
-    NotesDraw,
-    NotesWriter,
-    draw_signature,
-    write_nats,
-    write_struck_nats,
-)
+from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
 from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
 
@@ -67,7 +61,7 @@ class BernoulliOutput(LinearNotesOutput):
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        return NotesDraw(self, setting, _DRAW, {}, _write_draw)
+        return LinearNotesDraw(self, setting, _DRAW, {}, _write_draw)
 
 
 class TiedBernoulliOutput(TiedOutput):
@@ -125,10 +119,10 @@ _SCORE = likelihood("bernoulli", (), (_FRAMES,), lambda *args: _write_score(*arg
 _ONSETS_SCORE = likelihood(
     "bernoulli_onsets", (), (_FRAMES, _PAST), lambda *args: _write_score(*args, onsets=True)
 )
-_DRAW = draw_signature("bernoulli_draw")
+_DRAW = LinearNotesWriter.signature("bernoulli_draw")
 
 
-def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
+def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
     draw, D = _Drawing(frame, at_zero=at_zero), frame.field["D"]
     if not onsets:
         draw.numbers(0, D, draw.likely, as_bytes=True)
@@ -151,7 +145,7 @@ def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
 class _Drawing:
     """Writes the numbers of a frame to x and to the frame's bytes."""
 
-    def __init__(self, frame: NotesWriter, *, at_zero: bool) -> None:
+    def __init__(self, frame: LinearNotesWriter, *, at_zero: bool) -> None:
         self._frame, self._e, self._at_zero = frame, frame.e, at_zero
 
     def numbers(
@@ -173,7 +167,7 @@ class _Drawing:
         e, logit = self._e, self._frame.output(j, lanes)
         if self._at_zero:  # the likelier value
             return e.builder.fcmp_ordered(">", logit.value, e.zero())
-        return self._frame.below(logit * self._frame.factor, j, lanes)
+        return self._frame.below(logit * self._frame.broadcast("factor", 0), j, lanes)
 
     def ones(self, j: Any, lanes: Any) -> Any:
         """Which numbers of x from j on are one."""

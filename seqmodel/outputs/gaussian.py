@@ -19,25 +19,20 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter
-from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, STORED, Array, packed, per_thread
+from seqmodel.outputs.draws import DrawFields, SamplesDraw, SamplesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for
+from seqmodel.outputs.mixtures import log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Figures, Sums, Window
 from seqmodel.outputs.samples import (
+    LEAST_UNIFORM,
     LEVEL_STEP,
     SampleBlocksOutput,
-    above_zero,
     choose,
     nearest_level,
     windows,
-)
-from seqmodel.outputs.samples_draw import (
-    AudioDraw,
-    SamplesWriter,
-    draw_signature,
-    log_and_inverse,
 )
 
 # Standardised. If it were narrower, the first random steps of the means would cost too much.
@@ -131,15 +126,11 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         component's mean.
         """
         logits, means, log_scales = self._parts(parameters.double())
-        choices, noise = self.split(uniforms)
-        component = choose(logits, choices.squeeze(-1), temperature)
+        component = choose(logits, uniforms[..., 0], temperature)
+        noise = torch.special.ndtri(uniforms[..., 1:].clamp(min=LEAST_UNIFORM))
         sigma = self._log_sigmas(_of_component(log_scales, component)).exp()
         z = _of_component(means, component) + temperature * sigma * noise
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
-
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SampleBlocksOutput.split`."""
-        return uniforms[..., :1], torch.special.ndtri(above_zero(uniforms[..., 1:]))
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
@@ -334,22 +325,21 @@ _SCORE = likelihood(
     (Array("z", ("rows", "F")), Array("floor", ("1",)), per_thread("energies", "K")),
     _write_score,
 )
-_DRAW = draw_signature(
+_DRAW = SamplesWriter.signature(
     "gaussian_draw",
-    (),
-    (
+    arrays=(
         packed("logit_weight", "H", "K"),
         Array("logit_bias", ("K",)),
         Array("logits", ("K",)),
         # A component's rows of means and log scales, packed.
-        Array("weight", ("K", *packed("", "H", "2 * F").shape), STORED),
-        Array("bias", ("K", "2 * F")),
-        Array("parameters", ("2 * F",)),  # the chosen component's means, then its log scales
+        Array("weight", ("K", *packed("", "H", "2 * D").shape), STORED),
+        Array("bias", ("K", "2 * D")),
+        Array("parameters", ("2 * D",)),  # the chosen component's means, then its log scales
     ),
 )
 
 
-def gaussian_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw:
+def gaussian_draw(output: SampleBlocksOutput, setting: DrawSetting) -> SamplesDraw:
     """The draw from h (H,), for a unit that reads x (C,).
 
     The component is chosen first, so that only its means and scales are computed.
@@ -358,19 +348,19 @@ def gaussian_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw
     weight = output.linear.weight.view(columns + 1, K, H)
     bias = output.linear.bias.double().view(columns + 1, K)
     panels = torch.stack([pack(rows) for rows in weight[1:].unbind(1)])
-    fields: dict[str, int | Tensor | Slot] = {
+    fields: DrawFields = {
         "logit_weight": pack(weight[0]), "logit_bias": bias[0].contiguous(),
         "logits": setting.arena.take(K), "weight": panels,
         "bias": bias[1:].t().contiguous(), "parameters": setting.arena.take(columns),
     }  # fmt: skip
-    return AudioDraw(output, setting, _DRAW, fields, _write_draw)
+    return SamplesDraw(output, setting, _DRAW, fields, _write_draw)
 
 
 def _write_draw(frame: SamplesWriter) -> None:
     e, f = frame.e, frame.field
-    h, H, F = f["h"], f["H"], f["F"]
+    h, H, F = f["h"], f["H"], f["D"]
     frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])
-    component = frame.choose("logits", 0)
+    component = frame.choose("logits")
     columns = e.mul(F, 2)
     width = PANEL * frame.of_weights.lanes
     panels = e.builder.sdiv(e.add(columns, width - 1), e.int(width))
@@ -381,6 +371,30 @@ def _write_draw(frame: SamplesWriter) -> None:
     def put(j: Any, lanes: Any) -> None:
         mean = frame.load("parameters", j, lanes)
         sigma = frame.load("parameters", e.add(F, j), lanes).exp() + frame.constant("floor")
-        frame.put(j, mean + sigma * frame.noise(j, lanes), lanes)
+        frame.put(j, mean + sigma * frame.noise(e.add(j, 1), normal_quantile), lanes)
 
     e.columns(F, put)
+
+
+def normal_quantile(u: Vector) -> Vector:
+    """The inverse CDF of the standard normal, within 1e-14.
+
+    By polynomials of the square root of -log(p), p being the smaller of u and 1 - u.
+    """
+    root = ((u.where(">", 0.5, 1.0 - u).log() * -1.0).log() * 0.5).exp()
+    lower = _lower_normal(root, *_NEAR).replaced(root, ">", _NEAR[1], _lower_normal(root, *_FAR))
+    return lower.replaced(u, ">", 0.5, lower * -1.0)
+
+
+_NEAR, _FAR = (0.83, 2.4, 18), (2.4, 6.2, 22)
+"""From where to where, and the degree."""
+
+
+def _lower_normal(root: Vector, low: float, high: float, degree: int) -> Vector:
+    middle, half = (low + high) / 2, (high - low) / 2
+
+    def exact(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        share = torch.from_numpy(np.exp(-((x + middle) ** 2)))
+        return np.asarray(torch.special.ndtri(share))
+
+    return (root - middle).in_powers(polynomial(exact, -half, half, degree))

@@ -18,15 +18,17 @@ from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.draws import DrawFields, SamplesDraw, SamplesWriter
 from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
+from seqmodel.outputs.mixtures import log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Together
 from seqmodel.outputs.samples import (
     HIGHEST,
     LEAST_FINE,
+    LEAST_UNIFORM,
     LEVEL_STEP,
     LEVELS,
     LOWEST,
@@ -34,15 +36,8 @@ from seqmodel.outputs.samples import (
     LevelFigures,
     SampleBlocksOutput,
     SampleWiseOutput,
-    above_zero,
     choose,
     nearest_level,
-)
-from seqmodel.outputs.samples_draw import (
-    AudioDraw,
-    SamplesWriter,
-    draw_signature,
-    log_and_inverse,
 )
 
 _START = -1.0, 0.2
@@ -137,17 +132,13 @@ class SampleLogisticOutput(SampleWiseOutput):
         fall or rise from sample to sample: into silence below 1, up to full scale above.
         """
         mixture, certainty, spacing, anchor = self._mixture(parameters.double())
-        choices, noise = self.split(uniforms)
-        deviation = drawn_from(mixture, choices[..., :1], noise, temperature).squeeze(-1)
+        choices, noise, of_grid = uniforms[..., :3].unbind(-1)
+        deviation = drawn_from(mixture, choices, noise, temperature)
         if temperature > 0:
             deviation = deviation * (mean_size(mixture, 1.0) / mean_size(mixture, temperature))
-        fine = (choices[..., 1] < fine_share(certainty, spacing)) | (temperature == 0)
+        fine = (of_grid < fine_share(certainty, spacing)) | (temperature == 0)
         sample = nearest_level(anchor + deviation, spacing.masked_fill(fine, LEVEL_STEP))
         return sample.unsqueeze(-1).to(parameters.dtype)
-
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SampleBlocksOutput.split`."""
-        return uniforms[..., :3:2], logistic_noise(uniforms[..., 1:2])
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
@@ -212,15 +203,16 @@ def mixed(logits: Tensor, log_p: Tensor) -> Tensor:
     return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)
 
 
-def drawn_from(mixture: Mixture, uniforms: Tensor, noise: Tensor, temperature: float) -> Tensor:
-    """Draw samples (..., 1) in float64: the `uniforms` (..., 1) choose the components.
+def drawn_from(mixture: Mixture, choices: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
+    """Draw samples (...) in float64, given the uniforms that choose components, and others.
 
-    `noise` (..., 1), see `logistic_noise`, is in units of the chosen component's scale.
+    The noise of a uniform u is log(u) - log(1 - u), in units of the chosen component's scale.
     """
     logits, means, log_scales = (part.double() for part in mixture)
-    component = choose(logits, uniforms.squeeze(-1), temperature).unsqueeze(-1)
-    scale = log_scales.gather(-1, component).exp()
-    return means.gather(-1, component) + temperature * noise * scale
+    component = choose(logits, choices, temperature).unsqueeze(-1)
+    mean, scale = means.gather(-1, component), log_scales.gather(-1, component).exp()
+    u = uniforms.clamp(min=LEAST_UNIFORM)
+    return mean.squeeze(-1) + temperature * (u.log() - (-u).log1p()) * scale.squeeze(-1)
 
 
 def mean_size(mixture: Mixture, temperature: float) -> Tensor:
@@ -232,12 +224,6 @@ def mean_size(mixture: Mixture, temperature: float) -> Tensor:
     scales, sizes = temperature * log_scales.exp(), means.abs()
     sizes = sizes + 2 * scales * functional.softplus(-sizes / scales)
     return (torch.softmax(logits / temperature, -1) * sizes).sum(-1)
-
-
-def logistic_noise(uniforms: Tensor) -> Tensor:
-    """log(u) - log(1 - u) of uniforms (...) in [0, 1): from the standard logistic distribution."""
-    u = above_zero(uniforms)
-    return u.log() - (-u).log1p()
 
 
 WORK = "4 * K * LANES"
@@ -499,10 +485,9 @@ _SCORE = likelihood(
     (Array("samples", ("rows",)), Array("floor", ("1",)), per_thread("work", WORK)),
     _write_score,
 )
-_DRAW = draw_signature(
+_DRAW = SamplesWriter.signature(
     "sample_logistic_draw",
-    (),
-    (
+    arrays=(
         packed("weight", "H", "3 * K"),
         Array("bias", ("3 * K",)),
         Array("outputs", ("3 * K",)),
@@ -510,13 +495,13 @@ _DRAW = draw_signature(
 )
 
 
-def sample_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw:
+def sample_draw(output: SampleBlocksOutput, setting: DrawSetting) -> SamplesDraw:
     """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
-    fields: dict[str, int | Tensor | Slot] = {
+    fields: DrawFields = {
         "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
         "outputs": setting.arena.take(3 * output.components),
     }  # fmt: skip
-    return AudioDraw(output, setting, _DRAW, fields, _write_draw, setting.temperature == 0)
+    return SamplesDraw(output, setting, _DRAW, fields, _write_draw, setting.temperature == 0)
 
 
 def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
@@ -525,7 +510,7 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
     certainty, spacing, anchor, level = (
         frame.broadcast("h", e.add(f["H"], i)) for i in (-4, -3, -2, -1)
     )
-    choice = frame.choice(1)  # by which the sample is drawn from single levels, or from the grid
+    choice = frame.choice(2)  # by which the sample is drawn from single levels, or from the grid
     fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE) - choice
     spacing = spacing.replaced(fine, ">", 0.0, LEVEL_STEP).where("<", LEVEL_STEP, LEVEL_STEP)
     factor = Vector(e, e.constant(1.0))
@@ -534,13 +519,18 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
             _mean_size(frame, level, at) for at in (factor, frame.constant("temperature"))
         )
         factor = usual / tempered
-    component, K = frame.choose("outputs", 0), f["K"]
+    component, K = frame.choose("outputs"), f["K"]
     offset, log_scale = (
         frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
     )
     scale, one = log_scale.exp() * level + frame.constant("floor"), e.first_lanes(e.int(1))
-    deviation = (offset * level + scale * frame.noise(0, one)) * factor
+    deviation = (offset * level + scale * frame.noise(1, _quantile)) * factor
     frame.put(0, anchor + deviation, one, spacing)
+
+
+def _quantile(u: Vector) -> Vector:
+    """The inverse CDF of the standard logistic distribution."""
+    return u.log() - (1.0 - u).log()
 
 
 def _mean_size(frame: SamplesWriter, level: Vector, temperature: Vector) -> Vector:

@@ -23,22 +23,15 @@ from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width, vec
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul, packing, panels_of
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
-from seqmodel.kernels.run.calls import Slot
+from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import linear_score
+from seqmodel.outputs.draws import BYTE, DrawFields, LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, note_count
-from seqmodel.outputs.notes_kernels import (
-    BYTE,
-    ITEMSIZE,
-    NotesDraw,
-    NotesWriter,
-    draw_signature,
-    write_nats,
-    write_struck_nats,
-)
+from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
 from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
 
 
@@ -143,12 +136,12 @@ class NadeOutput(LinearNotesOutput):
         """See `Output.compiled_draw`."""
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
         P = V.shape[1]
-        own: dict[str, int | Tensor | Slot | None] = {
+        own: DrawFields = {
             "K": self.width, "P": P, "V": V, "U": U,
             "a": arena.take(P), "state": arena.take(P), "limits": arena.take(self.frame_size),
             "past": arena.take(self.frame_size) if self.onsets else None,
         }  # fmt: skip
-        return NotesDraw(self, setting, _DRAW, own, _write_draw)
+        return LinearNotesDraw(self, setting, _DRAW, own, _write_draw)
 
 
 class Given(NamedTuple):
@@ -447,7 +440,7 @@ _GRADIENT = BlockKernel(
 )
 
 
-_DRAW = draw_signature(
+_DRAW = LinearNotesWriter.signature(
     "nade_draw",
     ("K", "P"),  # P is K padded to whole vectors
     (
@@ -466,7 +459,7 @@ def _padded(matrix: Tensor) -> Tensor:
     return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
 
 
-def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
+def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     D, P = f["D"], f["P"]
 
@@ -508,7 +501,7 @@ def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
             activate(Vector(e, a) + Vector(e, step), k)
 
 
-def _as_it_must_be(frame: NotesWriter, d: Any, drawn: Any) -> Any:
+def _as_it_must_be(frame: LinearNotesWriter, d: Any, drawn: Any) -> Any:
     """Number d of a frame with onsets: as drawn, unless it is a strike that is not free."""
     e, b, f = frame.e, frame.e.builder, frame.field
     notes, one = b.lshr(f["D"], e.int(1)), [drawn]

@@ -12,29 +12,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.code.emit import INT, Emitter
+from seqmodel.kernels.code.jit import call_at, compiled_once
 from seqmodel.kernels.code.language import Pointer, clear, copy, translate
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
-from seqmodel.kernels.run.calls import Call, Nested, Slot
+from seqmodel.kernels.run.calls import Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
+from seqmodel.outputs.draws import BYTE, NotesDraw, NotesWriter
 from seqmodel.outputs.ends import log_odds
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, needed, restrikes
-from seqmodel.outputs.notes_kernels import BYTE, FRAMES, ITEMSIZE, FramesDraw, NotesWriter
 from seqmodel.outputs.protocol import DrawSetting
 
 WORK = 4 * OCTAVE + 1
 """The size of `work` beyond 2 D."""
-_SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
 _ARRAYS = (
     Array("h", ("notes", "H")),
     Array("weight", ("D // notes", "R")),
     Array("bias", ("D // notes",)),
     Array("end_weight", ("H",), optional=True),
     Array("end_bias", ("1",), optional=True),
-    Array("x", ("D",)),  # the previous frame, then the one drawn
-    *FRAMES,
 )
 
 
@@ -190,20 +187,18 @@ class Steps(NamedTuple):
     """Its output."""
 
 
-class TiedDraw(FramesDraw):
-    """A `CompiledDraw` whose notes are drawn one after another."""
+class TiedDraw(NotesDraw):
+    """A draw of notes one after another."""
 
     def __init__(
         self, output: TiedOutput, setting: DrawSetting, steps: Steps | None = None
     ) -> None:
         """`steps` read each note's row of h; without them the output layer reads the row itself."""
-        super().__init__(output, setting)
-        h, x, arena, _, temperature, fills = setting
+        h, _, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
-        fields = self.fields | {
-            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "x": x,
-            "weight": weight, "bias": bias,
+        fields: dict[str, int | Tensor | Slot | None] = {
+            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (p.double() for p in output.ending.parameters())
@@ -220,10 +215,9 @@ class TiedDraw(FramesDraw):
             if fills:
                 fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(states)}
         signature = _signature(tuple(states), output.onsets)
-        addresses = tuple((call.function, len(call.fields)) for call in inner)
-        library = _library(signature, addresses, temperature == 0, output.onsets, fills)
-        outer = Call(library.address("draw"), signature, ITEMSIZE, fields)
-        self.call = Nested(outer, inner)
+        addresses = tuple(call.shape for call in inner)
+        what = _write_draw, signature, addresses, temperature == 0, output.onsets, output.end
+        super().__init__(output, setting, signature, fields, *what, calls=inner)
 
 
 @compiled_once
@@ -239,69 +233,67 @@ def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
         *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
         *(Array(f"trail{k}", ("notes", str(size)), optional=True) for k, size in enumerate(states)),
     ]
-    return Signature("tied_draw", _SIZES, (*_ARRAYS, *(of_unit if states else ())), ("N",))
+    arrays = *_ARRAYS, *(of_unit if states else ())
+    sizes = "H", "notes", "R"
+    return NotesWriter.signature("tied_draw", sizes, arrays, optional_sizes=("N",))
 
 
-@compiled_once
-def _library(
-    signature: Signature, calls: tuple[tuple[int, int], ...], at_zero: bool, onsets: bool,
-    fills: bool,
-) -> Library:  # fmt: skip
-    """draw(fields, n), which makes `calls`, addresses and field counts, for each note."""
-    module = ir.Module("tied_draw")
-    with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
-        b, f = e.builder, signature.load(e, fields)
-        notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n, fills=fills)
-        unit = _NoteUnit(e, signature, f, fields, calls, onsets=onsets) if calls else None
+def _write_draw(
+    frame: NotesWriter, signature: Signature, calls: tuple[tuple[int, int], ...], at_zero: bool,
+    onsets: bool, end: bool,
+) -> Any:  # fmt: skip
+    """Draw a frame; makes `calls`, addresses and field counts, for each note."""
+    e, b, f, fills = frame.e, frame.e.builder, frame.field, frame.fills
+    notes, H, factor = f["notes"], f["H"], frame.broadcast("factor", 0)
+    unit = _NoteUnit(e, signature, f, frame.fields, calls, onsets=onsets) if calls else None
+    if unit is not None:
+        unit.begin(frame.n if fills else e.int(0))
+    alike = _Alike(frame, frame.n, unit) if fills and unit is not None else None
+
+    def logit(read: Any, column: int) -> Vector:
+        """The logit of a number, divided by the temperature, given what is read of its note."""
+        weight = e.offset(f["weight"], e.mul(f["R"], column))
+        product = Vector(e, e.splat(e.dot(read, weight, f["R"]), e.vector))
+        bias = Vector(e, e.broadcast(e.offset(f["bias"], column)))
+        return (product + bias) * factor
+
+    def drawn(read: Any, column: int, number: Any) -> Any:
+        """Whether this number of the frame is drawn as one."""
+        if alike is not None:
+            return frame.first(frame.uniforms(number).below(frame.logit_of(number)))
+        value = logit(read, column)
+        if at_zero:  # the likelier value
+            return frame.first(b.fcmp_ordered(">", value.value, e.zero()))
+        return frame.first(frame.below(value, number, e.first_lanes(e.int(1))))
+
+    def put(one: Any, number: Any) -> Any:
+        """Write this number of the frame, and return it."""
+        value = b.uitofp(one, e.real)
+        b.store(value, e.offset(f["x"], number))
+        b.store(b.zext(one, BYTE), b.gep(frame.bytes, [number], source_etype=BYTE))
+        return value
+
+    with e.loop(0, notes) as note:
+        numbers = [note, e.add(notes, note)] if onsets else [note]
+        read = e.offset(f["h"], e.mul(note, H))
+        if alike is not None:
+            with alike.unless_known(numbers):
+                read = alike.unit.read(note)
+                for column, number in enumerate(numbers):
+                    frame.put_logits(logit(read, column), number, e.first_lanes(e.int(1)))
+        elif unit is not None:
+            read = unit.read(note)
+        before = b.load(e.offset(f["x"], note), typ=e.real)
+        sounds = drawn(read, 0, note)
+        sounding, struck = put(sounds, note), None
+        if onsets:
+            silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
+            struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, numbers[1]))), numbers[1])
         if unit is not None:
-            unit.begin(n if fills else e.int(0))
-        alike = _Alike(frame, n, unit) if fills and unit is not None else None
-
-        def logit(read: Any, column: int) -> Vector:
-            """The logit of a number, divided by the temperature, given what is read of its note."""
-            weight = e.offset(f["weight"], e.mul(f["R"], column))
-            product = Vector(e, e.splat(e.dot(read, weight, f["R"]), e.vector))
-            bias = Vector(e, e.broadcast(e.offset(f["bias"], column)))
-            return (product + bias) * frame.factor
-
-        def drawn(read: Any, column: int, number: Any) -> Any:
-            """Whether this number of the frame is drawn as one."""
-            if alike is not None:
-                return frame.first(frame.chosen(frame.logit_of(number), number))
-            value = logit(read, column)
-            if at_zero:  # the likelier value
-                return frame.first(b.fcmp_ordered(">", value.value, e.zero()))
-            return frame.first(frame.below(value, number, e.first_lanes(e.int(1))))
-
-        def put(one: Any, number: Any) -> Any:
-            """Write this number of the frame, and return it."""
-            value = b.uitofp(one, e.real)
-            b.store(value, e.offset(f["x"], number))
-            b.store(b.zext(one, BYTE), b.gep(frame.bytes, [number], source_etype=BYTE))
-            return value
-
-        with e.loop(0, notes) as note:
-            numbers = [note, e.add(notes, note)] if onsets else [note]
-            read = e.offset(f["h"], e.mul(note, H))
-            if alike is not None:
-                with alike.unless_known(numbers):
-                    read = alike.unit.read(note)
-                    for column, number in enumerate(numbers):
-                        frame.put_logits(logit(read, column), number, e.first_lanes(e.int(1)))
-            elif unit is not None:
-                read = unit.read(note)
-            before = b.load(e.offset(f["x"], note), typ=e.real)
-            sounds = drawn(read, 0, note)
-            sounding, struck = put(sounds, note), None
-            if onsets:
-                silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
-                struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, numbers[1]))), numbers[1])
-            if unit is not None:
-                unit.add(note, sounding, struck)
-            if alike is not None:
-                alike.compare(note, numbers)
-        _write_end(frame)
-    return Library(module)
+            unit.add(note, sounding, struck)
+        if alike is not None:
+            alike.compare(note, numbers)
+    return _ends(frame) if end else None
 
 
 class _NoteUnit:
@@ -405,16 +397,14 @@ class _Alike:
                 self.unit.take_trail(note)
 
 
-def _write_end(frame: NotesWriter) -> None:
-    """Return whether the piece ends with the frame."""
+def _ends(frame: NotesWriter) -> Any:
+    """Whether the piece ends with the frame."""
     e, b, f = frame.e, frame.e.builder, frame.field
-    with b.if_then(b.icmp_unsigned("!=", f["end_weight"], POINTER(None))):
-        total = [e.zero()]
-        with e.carrying(0, f["notes"], 1, total) as (note, inside):
-            row = e.offset(f["h"], e.mul(note, f["H"]))
-            of_note = e.splat(e.dot(row, f["end_weight"], f["H"]), e.vector)
-            inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
-        notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
-        logit = (Vector(e, total[0]).log() - notes.log()) + Vector(e, e.broadcast(f["end_bias"]))
-        b.ret(b.zext(frame.first(frame.below(logit, f["D"], e.first_lanes(e.int(1)))), INT))
-    b.ret(e.int(0))
+    total = [e.zero()]
+    with e.carrying(0, f["notes"], 1, total) as (note, inside):
+        row = e.offset(f["h"], e.mul(note, f["H"]))
+        of_note = e.splat(e.dot(row, f["end_weight"], f["H"]), e.vector)
+        inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
+    notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
+    logit = (Vector(e, total[0]).log() - notes.log()) + frame.broadcast("end_bias", 0)
+    return frame.first(frame.below(logit, f["D"], e.first_lanes(e.int(1))))

@@ -129,17 +129,20 @@ class DrawSetting(NamedTuple):
 class CompiledDraw(Protocol):
     """A draw in compiled code, which `sampling.compiled` calls for each step, usually a frame.
 
-    `call` is draw(fields, n): it draws step n of a chunk from h, leaves the last C numbers in x,
-    and returns 1 if the piece ends there, else 0.
+    Attributes:
+        call: draw(fields, n), which draws step n of a chunk from h, leaves the last C numbers in x,
+            and returns 1 if the piece ends there, else 0.
+        uniforms: (1,), where the chunk begins in the stream.
     """
 
     call: "Call"
+    uniforms: "Slot"
 
     def refill(self, memory: NDArray[np.uint8], uniforms: "Uniforms") -> None:
         """Take the uniforms of the next chunk."""
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """What the first `count` steps of the chunk drew (count, F)."""
+        """What the first `count` steps of the chunk drew (count, D)."""
 
 
 class Output(nn.Module, ABC):

@@ -28,6 +28,8 @@ UNIFORM = 2.0**-40
 """The share of every level alike in a distribution over levels."""
 LEAST_FINE = 2.0**-20
 """The least weight of single levels beside a coarser grid."""
+LEAST_UNIFORM = 2.0**-54
+"""What a uniform of 0 is taken as where it makes noise: half the smallest positive one."""
 LABELS = {"nats_per_sample": "nats per sample", "bits_per_sample": "bits per sample"}
 # An output finds its start from at least this many frames, if there are as many, taken evenly from
 # all pieces.
@@ -89,10 +91,6 @@ class SampleBlocksOutput(Output):
         """The parameters of the frame's distribution, from h (..., H)."""
 
     @abstractmethod
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """A frame's uniforms: those that choose components, and noise (..., F) from the others."""
-
-    @abstractmethod
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
     ) -> Tensor:
@@ -141,11 +139,6 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
     cumulative = torch.softmax(logits / temperature, -1).cumsum(-1)
     cumulative = cumulative / cumulative[..., -1:]  # rounding may have left the last below 1
     return (cumulative <= uniforms.unsqueeze(-1)).sum(-1)
-
-
-def above_zero(uniforms: Tensor) -> Tensor:
-    """The uniforms, 0 replaced by 2^-54, half the smallest positive one, for finite noise."""
-    return uniforms.clamp(min=2.0**-54)
 
 
 class LevelFigures(Figures):
