@@ -20,7 +20,7 @@ from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, note_count
 from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
-from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 
 
 class BernoulliOutput(LinearNotesOutput):
@@ -53,12 +53,6 @@ class BernoulliOutput(LinearNotesOutput):
         kernel = _SCORE if past is None else _ONSETS_SCORE
         return linear_nats(kernel, h, weight, bias, *weights, **seen)
 
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`."""
-        logits = self(h)
-        frame = self.draw(logits, past, uniforms, temperature)
-        return Drawn(frame, self.ends(logits, uniforms))
-
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
         return LinearNotesDraw(self, setting, _DRAW, {}, _write_draw)
@@ -79,19 +73,18 @@ class TiedBernoulliOutput(TiedOutput):
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
-        return self.logits(h.view(*frames.shape[:-1], self.notes, -1))
+        logits: Tensor = self(h)
+        return logits
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The logits (..., B, F) of frames, from h (..., B D, H)."""
+        return self.logits(h.view(*h.shape[:-2], -1, self.notes, h.shape[-1]))
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
         """See `NotesOutput.weighted_score`."""
         return self.weighted_nats(self.note_logits(h, frames), frames, weights.unsqueeze(-1), past)
-
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`."""
-        logits = self.logits(h.view(len(uniforms), self.notes, -1))
-        frame = self.draw(logits, past, uniforms, temperature)
-        return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""

@@ -30,9 +30,9 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.draws import BYTE, DrawFields, LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
-from seqmodel.outputs.notes import LinearNotesOutput, note_count
+from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
 from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
-from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 
 
 class NadeOutput(LinearNotesOutput):
@@ -108,7 +108,9 @@ class NadeOutput(LinearNotesOutput):
         nats: Tensor = function.apply(h, *given)  # type: ignore[no-untyped-call]
         return nats
 
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+    def draw(
+        self, outputs: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
+    ) -> Tensor:
         """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
 
         A number is one where its entry of `uniforms` (B, F + 1), in [0, 1), is below its
@@ -116,9 +118,8 @@ class NadeOutput(LinearNotesOutput):
         conditional logit is divided by `temperature`; at 0 each number in turn takes its likelier
         value.
         """
-        outputs = self(h)
         b_v, a = self._biases(outputs)
-        frame, D = h.new_zeros(len(h), self.frame_size), self.notes
+        frame, D = outputs.new_zeros(len(outputs), self.frame_size), self.notes
         for d in range(self.frame_size):
             logit = b_v[:, d] + a.sigmoid() @ self.U[d]
             if temperature == 0:
@@ -127,10 +128,10 @@ class NadeOutput(LinearNotesOutput):
                 number = uniforms[:, d] < torch.sigmoid(logit / temperature)
             if d >= D:
                 sounding = frame[:, d - D] > 0
-                number = torch.where(past[:, d - D] > 0, number & sounding, sounding)
-            frame[:, d] = number.to(h.dtype)
+                number = torch.where(needed(past)[:, d - D] > 0, number & sounding, sounding)
+            frame[:, d] = number.to(frame.dtype)
             a = a + frame[:, d : d + 1] * self.V[d]
-        return Drawn(frame, self.ends(outputs, uniforms))
+        return frame
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""

@@ -101,29 +101,15 @@ class TiedOutput(NotesOutput):
             return total
         return total + (self.onset_nats(logits, frames, needed(past)) * weights.squeeze(-1)).sum()
 
-    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        """-log p(whether the piece ends here) for `last` (T, B), 1 at a piece's last frame."""
-        logits = self.end_logits(h.view(*last.shape, self.notes, -1))
-        return F.binary_cross_entropy_with_logits(logits, last, reduction="none")
-
     def end_logits(self, h: Tensor) -> Tensor:
-        """The logit of the end (...), from the notes' h (..., D, H): the log of their mean odds.
+        """See `EndingOutput.end_logits`: the log of the mean odds of the notes, h (..., B D, H).
 
         Any one note can thus signal the end, however many are silent.
         """
         assert self.ending is not None
-        of_notes = torch.mv(h.reshape(-1, h.shape[-1]), self.ending.weight[0]).view(h.shape[:-1])
+        of_notes = torch.mv(h.reshape(-1, h.shape[-1]), self.ending.weight[0])
+        of_notes = of_notes.view(*h.shape[:-2], -1, self.notes)
         return of_notes.logsumexp(-1) - math.log(self.notes) + self.ending.bias
-
-    def ends(self, h: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw whether pieces end (B,) with the frame, from h (B D, H), by the last uniform.
-
-        The temperature does not apply: it governs which notes sound, not a piece's length.
-        """
-        if not self.end:
-            return torch.zeros(len(uniforms), dtype=torch.bool)
-        logits = self.end_logits(h.view(len(uniforms), self.notes, -1))
-        return uniforms[:, self.frame_size] < torch.sigmoid(logits)
 
 
 # Texts of `kernels.code.language`: a note's inputs from the notes below it in its own frame.

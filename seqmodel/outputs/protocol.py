@@ -195,12 +195,16 @@ class Output(nn.Module, ABC):
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
-        """The nats of each frame times its weight (T, B), summed. Padding has weight 0.
+        """The loss of a window, its frames' nats times weights (T, B), 0 for padding.
 
         `lengths` (B,) is as in `Window`.
         """
-        total = torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
+        total = self.weighted_score(h, frames, weights, past)
         return Loss(total, total.detach())
+
+    def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor) -> Tensor:
+        """The sum of `score` times weights (T, B), for training."""
+        return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
 
     def figures(self) -> Figures:
         """What this output reports of a split; by default, nothing besides the nats."""
