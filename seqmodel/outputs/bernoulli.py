@@ -55,7 +55,7 @@ class BernoulliOutput(LinearNotesOutput):
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        return LinearNotesDraw(self, setting, _DRAW, {}, _write_draw)
+        return LinearNotesDraw(self, setting, _DRAW, _write_draw)
 
 
 class TiedBernoulliOutput(TiedOutput):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.outputs.logistic import Mixture, drawn_from, log_probability
+from seqmodel.outputs.logistic import Logistics, drawn_from, log_probability
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 from seqmodel.outputs.samples import (
     LEVEL_STEP,
@@ -154,7 +154,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """The linear prediction (...) from standardised windows (..., C)."""
         return p @ (self.predictor + self.residual * self.correction)
 
-    def _mixture(self, states: Tensor, p: Tensor) -> Mixture:
+    def _mixture(self, states: Tensor, p: Tensor) -> Logistics:
         """The mixtures of samples, from B_j h (..., M) and their standardised windows (..., C)."""
         outputs = self.mixture(torch.tanh(states + self.window(p)))
         logits, offsets, log_scales = outputs.unflatten(-1, (3, self.components)).unbind(-2)

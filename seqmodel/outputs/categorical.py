@@ -18,7 +18,7 @@ from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.draws import DrawFields, SamplesDraw, SamplesWriter
+from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.linear_score import likelihood, linear_nats
 from seqmodel.outputs.protocol import (
@@ -92,7 +92,7 @@ class CategoricalOutput(SampleWiseOutput):
         weight, bias = self.linear.weight, self.linear.bias
         if not h.numel() or device.unsupported_reason((h, weight, bias)) is not None:
             return _nats(self(h), levels)
-        return categorical_nats(h, weight, bias, levels)
+        return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -109,7 +109,12 @@ class CategoricalOutput(SampleWiseOutput):
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        return categorical_draw(self, setting)
+        return SamplesDraw(
+            self, setting, _DRAW, _write_draw,
+            weight=pack(self.linear.weight), bias=self.linear.bias.double(),
+            logits=setting.arena.take(self.components),
+            samples=torch.from_numpy(SAMPLES).double(),
+        )  # fmt: skip
 
     def figures(self) -> Together:
         """Nats and bits per sample, apart for silence; the nats of ends, if any."""
@@ -164,11 +169,6 @@ class SilenceFigures(LevelFigures):
         return [*labelled(figures, labels), remark]
 
 
-def categorical_nats(h: Tensor, weight: Tensor, bias: Tensor, levels: Tensor) -> Tensor:
-    """h (..., H), weight (N, H), bias (N,), levels (...) from 0 to N - 1 -> nats (...)."""
-    return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
-
-
 def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     with e.loop(start, e.add(start, rows)) as r:
         _write_row(e, f, r)
@@ -220,16 +220,6 @@ _DRAW = SamplesWriter.signature(
         Array("samples", ("K",)),  # of the levels
     ),
 )
-
-
-def categorical_draw(output: SampleWiseOutput, setting: DrawSetting) -> SamplesDraw:
-    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
-    fields: DrawFields = {
-        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
-        "logits": setting.arena.take(output.components),
-        "samples": torch.from_numpy(SAMPLES).double(),
-    }  # fmt: skip
-    return SamplesDraw(output, setting, _DRAW, fields, _write_draw)
 
 
 def _write_draw(frame: SamplesWriter) -> None:

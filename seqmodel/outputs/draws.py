@@ -26,7 +26,7 @@ from seqmodel.outputs.protocol import DrawSetting, Output
 from seqmodel.outputs.samples import LEAST_UNIFORM, LEVEL_STEP, LOWEST, SampleBlocksOutput
 
 BYTE = ir.IntType(8)
-DrawFields = Mapping[str, int | Tensor | Slot | None]
+DrawField = int | Tensor | Slot | None
 
 
 class DrawWriter:
@@ -95,7 +95,7 @@ class Draw:
         output: Output,
         setting: DrawSetting,
         signature: Signature,
-        fields: DrawFields,
+        fields: Mapping[str, DrawField],
         write: Callable[..., Any],
         *parameters: Any,
         stored: int = ITEMSIZE,
@@ -201,8 +201,8 @@ class NotesDraw(Draw):
     writer, dtype = NotesWriter, torch.uint8
 
     def __init__(
-        self, output: NotesOutput, setting: DrawSetting, signature: Signature, fields: DrawFields,
-        *write: Any, **more: Any,
+        self, output: NotesOutput, setting: DrawSetting, signature: Signature,
+        fields: Mapping[str, DrawField], *write: Any, **more: Any,
     ) -> None:  # fmt: skip
         """At temperature 0 the factor is 1."""
         (_, _, arena, chunk, temperature, fills), D = setting, output.frame_size
@@ -239,7 +239,7 @@ class LinearNotesDraw(NotesDraw):
 
     def __init__(
         self, output: LinearNotesOutput, setting: DrawSetting, signature: Signature,
-        own: DrawFields, write: Callable[..., None],
+        write: Callable[..., None], **own: DrawField,
     ) -> None:  # fmt: skip
         """`write(frame, at_zero, onsets)` stores the notes in x and in the frame's bytes."""
         weight, bias = output.linear.weight, output.linear.bias.double()
@@ -365,15 +365,15 @@ class SamplesDraw(Draw):
 
     def __init__(
         self, output: SampleBlocksOutput, setting: DrawSetting, signature: Signature,
-        own: DrawFields, write: Callable[..., None], *parameters: Any,
+        write: Callable[..., None], *parameters: Any, **own: DrawField,
     ) -> None:  # fmt: skip
-        """`write(frame, *parameters)` puts the samples."""
+        """`write(frame, *parameters)` puts the samples; `own` are fields of this draw alone."""
         (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
         # Dividing by the smallest normal number leaves no weight to any but the highest logits, of
         # which a uniform of 0 chooses the first.
         divisor = temperature or sys.float_info.min
         values = output.mean, output.deviation, output.floor, temperature, divisor, temperature > 0
-        fields: dict[str, int | Tensor | Slot | None] = {
+        fields: dict[str, DrawField] = {
             "H": H, "h": h.reshaped(H), "C": x.shape[0], "K": output.components,
             "line": arena.take(x.shape[0] + output.frame_size),
             "constants": torch.tensor(values, dtype=torch.float64), **own,

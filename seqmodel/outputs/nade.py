@@ -28,7 +28,7 @@ from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature
 from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import linear_score
-from seqmodel.outputs.draws import BYTE, DrawFields, LinearNotesDraw, LinearNotesWriter
+from seqmodel.outputs.draws import BYTE, LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
 from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
@@ -137,12 +137,11 @@ class NadeOutput(LinearNotesOutput):
         """See `Output.compiled_draw`."""
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
         P = V.shape[1]
-        own: DrawFields = {
-            "K": self.width, "P": P, "V": V, "U": U,
-            "a": arena.take(P), "state": arena.take(P), "limits": arena.take(self.frame_size),
-            "past": arena.take(self.frame_size) if self.onsets else None,
-        }  # fmt: skip
-        return LinearNotesDraw(self, setting, _DRAW, own, _write_draw)
+        return LinearNotesDraw(
+            self, setting, _DRAW, _write_draw, K=self.width, P=P, V=V, U=U,
+            a=arena.take(P), state=arena.take(P), limits=arena.take(self.frame_size),
+            past=arena.take(self.frame_size) if self.onsets else None,
+        )  # fmt: skip
 
 
 class Given(NamedTuple):

@@ -19,7 +19,7 @@ from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
 from seqmodel.kernels.run.calls import Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
-from seqmodel.outputs.draws import BYTE, NotesDraw, NotesWriter
+from seqmodel.outputs.draws import BYTE, DrawField, NotesDraw, NotesWriter
 from seqmodel.outputs.ends import log_odds
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, needed, restrikes
 from seqmodel.outputs.protocol import DrawSetting
@@ -183,7 +183,7 @@ class TiedDraw(NotesDraw):
         h, _, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
-        fields: dict[str, int | Tensor | Slot | None] = {
+        fields: dict[str, DrawField] = {
             "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
         }  # fmt: skip
         if output.ending is not None:
