@@ -16,6 +16,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.language import Pointer
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack, row_matmul
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Nested, Slot
@@ -25,7 +26,7 @@ from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, Output
 from seqmodel.outputs.samples import LEAST_UNIFORM, LEVEL_STEP, LOWEST, SampleBlocksOutput
 
-BYTE = ir.IntType(8)
+_BYTE = ir.IntType(8)
 DrawField = int | Tensor | Slot | None
 
 
@@ -77,6 +78,9 @@ class DrawWriter:
     def broadcast(self, name: str, j: Any) -> Vector:
         """Number `j` of the field `name` in all lanes."""
         return Vector(self.e, self.e.broadcast(self.e.offset(self.field[name], j)))
+
+    def finish(self) -> None:
+        """Write what follows once the numbers are drawn; nothing, unless overridden."""
 
     def first(self, lanes: Any) -> Any:
         """The first of a vector of bits or numbers."""
@@ -139,6 +143,7 @@ def _library(
     with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
         step = writer(e, signature, fields, n, stored=stored, fills=fills)
         ends = write(step, *parameters)
+        step.finish()
         e.builder.ret(e.int(0) if ends is None else e.builder.zext(ends, INT))
     return Library(module)
 
@@ -156,11 +161,24 @@ class NotesWriter(DrawWriter):
         Array("logits", ("chunk", "numbers"), optional=True),
     )
 
+    def array(self, name: str) -> Pointer:
+        """A field for a text of `code.language`."""
+        return Pointer(self.field[name], self.e.real)
+
     @property
-    def bytes(self) -> Any:
-        """The address of the frame's numbers."""
-        place = [self.e.mul(self.n, self.field["D"])]
-        return self.e.builder.gep(self.field["frames"], place, source_etype=BYTE)
+    def logits(self) -> Pointer | None:
+        """Where the logits go by which the frame is drawn, if it `fills`."""
+        place = self.e.offset(self.field["logits"], self._first)
+        return Pointer(place, self.e.real) if self.fills else None
+
+    def finish(self) -> None:
+        """Write the frame that is in x."""
+        e, b, f = self.e, self.e.builder, self.field
+        with e.loop(0, f["D"], e.lanes) as j:
+            x = e.load(e.offset(f["x"], j), e.first_lanes(b.sub(f["D"], j)))
+            numbers = b.zext(b.fcmp_ordered(">", x, e.zero()), ir.VectorType(_BYTE, e.lanes))
+            place = b.gep(f["frames"], [e.add(e.mul(self.n, f["D"]), j)], source_etype=_BYTE)
+            b.store(numbers, place, align=1)  # what is beyond the end is overwritten later
 
     def uniforms(self, j: Any) -> Vector:
         """See `DrawWriter.uniforms`; what is given stands for uniforms."""
@@ -176,17 +194,9 @@ class NotesWriter(DrawWriter):
 
         The logits of the `lanes` are written where they are asked for.
         """
-        self.put_logits(logit, j, lanes)
+        if self.logits is not None:
+            self.e.store(logit.value, self.e.offset(self.logits.address, j), lanes)
         return self.uniforms(j).below(logit)
-
-    def logit_of(self, j: Any, *, of_first: bool = False) -> Vector:
-        """The logit that was written of number `j`, in all lanes; of the chunk's first frame's."""
-        return self.broadcast("logits", j if of_first else self.e.add(self._first, j))
-
-    def put_logits(self, logit: Vector, j: Any, lanes: Any) -> None:
-        """Write the logits by which the numbers from `j` on are drawn, if they are asked for."""
-        if self.fills:
-            self.e.store(logit.value, self.e.offset(self.field["logits"], self._first, j), lanes)
 
 
 class NotesDraw(Draw):
@@ -241,7 +251,7 @@ class LinearNotesDraw(NotesDraw):
         self, output: LinearNotesOutput, setting: DrawSetting, signature: Signature,
         write: Callable[..., None], **own: DrawField,
     ) -> None:  # fmt: skip
-        """`write(frame, at_zero, onsets)` stores the notes in x and in the frame's bytes."""
+        """`write(frame, at_zero, onsets)` stores the notes in x."""
         weight, bias = output.linear.weight, output.linear.bias.double()
         columns, H = weight.shape
         fields = {
