@@ -156,14 +156,6 @@ def test_where_it_is_drawn_too_slowly_more_is_drawn_ahead(chrome: Chrome, tmp_pa
     assert chrome.run("page.player.position <= page.player.next")
 
 
-def test_a_draw_whose_noise_no_page_knows_is_refused(tmp_path: Path):
-    run = make_run(tmp_path / "run", unit="gru", model="frame-wise", output="gaussian")
-    own = type("Cubed", (type(run.model.output),), {"split": lambda self, u: (u[:1], u[1:] ** 3)})
-    run.model.output.__class__ = own
-    with pytest.raises(UsageError, match="run has the output gaussian"):
-        export_page(run)
-
-
 def test_an_output_without_a_compiled_draw_is_refused(tmp_path: Path):
     run = make_run(tmp_path / "run", unit="gru", model="frame-wise", output="logistic")
     with pytest.raises(UsageError, match="run has the output logistic"):

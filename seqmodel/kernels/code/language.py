@@ -103,10 +103,18 @@ class Pointer:
     """LLVM's type of what is at an index: a number, or a vector of one for each lane."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """What a text may call, as an argument of it, but not contain: vector code, other kernels."""
+
+    write: Callable[..., Any]
+    """Appends the instructions, given addresses and numbers; returns a number or None."""
+
+
 def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
     """Append a text's instructions; returns what it returns.
 
-    Arguments are a `Pointer` for an array, an instruction's value, or a constant.
+    Arguments are a `Pointer` for an array, an instruction's value, a constant, or a `Written`.
 
     Raises:
         SyntaxError: if the text is not in the language.
@@ -326,6 +334,10 @@ class _Translation:
             return write(*addresses, self._integer(node, count))
         if called is side_by_side:
             return Pointer(self._array(node, given[0]).address, e.vector)
+        if isinstance(called, Written):
+            return called.write(
+                *(one.address if isinstance(one, Pointer) else self._lifted(one) for one in given)
+            )
         if not inspect.isfunction(called):
             return self._fail(node, f"{ast.unparse(node.func)} is not a text")
         return translate(e, called, **inspect.signature(called).bind(*given).arguments)
