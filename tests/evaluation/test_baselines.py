@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from noise import in_memory
-from plain_sound import heard_plainly
 from scipy import optimize, stats
 
 from seqmodel.data.dataset import open_dataset
@@ -19,6 +18,7 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.media.music.medium import Music
+from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.predictors import FULL, predictors_at
 from seqmodel.model.sound.survey import survey
 from seqmodel.runs.folder import load_run
@@ -53,7 +53,7 @@ def told_by(train, pieces):
     for piece in pieces:
         samples = torch.from_numpy(np.append(0, piece[:-1]) / 32768).unsqueeze(1)
         memory = predictors.start_memory(known.usual, 1, torch.device("cpu"))
-        rows.append(heard_plainly(predictors, known, samples, memory)[0][:, 0, -4:].numpy())
+        rows.append(compiled_inputs(predictors, known, samples, memory)[0][:, 0, -4:].numpy())
     return np.concatenate(rows)
 
 

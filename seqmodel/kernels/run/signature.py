@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 import torch
+from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, panel_width, spacing, vector_lanes
@@ -97,7 +98,8 @@ class Signature:
 
     def arguments(self, e: Emitter, array: Any) -> dict[str, Any]:
         """The same as arguments of a text of `code.language`; arrays of int64 are its integers."""
-        kinds = {one.name: INT if one.dtype is torch.int64 else e.real for one in self.arrays}
+        types: dict[Any, Any] = {torch.int64: INT, torch.float32: ir.FloatType()}
+        kinds = {one.name: types.get(one.dtype, e.real) for one in self.arrays}
         return {
             name: Pointer(field, kinds[name]) if name in kinds else field
             for name, field in self.load(e, array).items()

@@ -79,18 +79,22 @@ def compile_kernel(
 
 
 def compile_text(
-    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, **constants: Any
-) -> Kernel:
+    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, lanes: int = 1,
+    **constants: Any,
+) -> Kernel:  # fmt: skip
     """Compile a text of `code.language` that computes the items `first` to `last` of size `over`.
 
-    Its parameters are fields by name, `first`, `last`, `thread`, and `constants`. The library also
-    has a function of the fields alone, its name followed by "_alone", which computes all items.
+    Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes` and the
+    number of each `lane`, and `constants`. The library also has a function of the fields alone, its
+    name followed by "_alone", which computes all items.
     """
     module, name = ir.Module(signature.name), signature.name
     wanted = inspect.signature(text).parameters
-    with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
-        given = signature.arguments(e, fields) | constants | {"thread": thread}
+    with function(module, name, [POINTER, INT, INT], itemsize) as (wide, fields, thread, threads):
+        e = Emitter(wide.builder, itemsize, lanes)
+        given = signature.arguments(e, fields) | constants | {"thread": thread, "lanes": lanes}
         given["first"], given["last"] = e.share(given[over], thread, threads)
+        given["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
         translate(e, text, **{name: given[name] for name in wanted})
     with function(module, f"{name}_alone", [POINTER], itemsize) as (e, fields):
         e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
