@@ -85,7 +85,7 @@ def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) 
         "T": 1, "B": 1, "samples": sample.reshaped(1, 1), "kept": memory, "known": known.packed(),
         "x": x.reshaped(1, *x.shape), "threads": 1,
     }  # fmt: skip
-    step = kernel.library.address(f"{kernel.name}_alone")
+    step = kernel.library.address(f"{kernel.signature.name}_alone")
     return CompiledInputs(sample, x, [Call(step, kernel.signature, ITEMSIZE, fields)], memory)
 
 
