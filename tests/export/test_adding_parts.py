@@ -1,0 +1,147 @@
+"""Adding an encoder or an output takes a file and a row: from training to a page that plays."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from playing import drawn, sampled
+
+from seqmodel import config, model
+from seqmodel.errors import SeqmodelError
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.export.onnx.model import export_graph
+from seqmodel.kernels.code.language import translate
+from seqmodel.kernels.run.signature import Array
+from seqmodel.outputs import registry
+from seqmodel.outputs.draws import NotesDraw, NotesWriter
+from seqmodel.runs.folder import load_run
+from seqmodel.sampling.sampler import Sampler
+
+README = Path(model.__file__).with_name("README.md")
+CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def fading(tmp_path, monkeypatch):
+    """The example of the README, as a module with a row among the models."""
+    (code,) = CODE.findall(README.read_text())
+    (tmp_path / "fading.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = config.ModelEntry("fading:FadingEncoder", {}, like="frame-wise")
+    monkeypatch.setitem(config.MODELS, "fading", entry)
+    import fading
+
+    yield fading
+    sys.modules.pop("fading", None)
+
+
+def test_the_compiled_text_does_what_python_does(fading):
+    random = np.random.default_rng(1)
+    frames, x, trace = random.random((3, 7, 2, 5))
+    expected, after = np.empty_like(x), trace[0].copy()
+    fading.fade(*(a.reshape(-1) for a in (frames, after, expected)), 0, 2, 7, 2, 5)
+    encoder = fading.FadingEncoder(5)
+    found, last = encoder.read(torch.from_numpy(frames), torch.from_numpy(trace[0]))
+    assert torch.equal(found, torch.from_numpy(expected))
+    assert torch.equal(last, torch.from_numpy(after))
+
+
+def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
+    fading, make_config, dataset, train, tmp_path, monkeypatch, request, write_page
+):
+    """Guards against code that still asks which encoder it has."""
+    given = {"model": "fading", "output": "nade", "nade_hidden": 4, "epochs": 2}
+    train(make_config(**given), tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    assert type(run.model.encoder) is fading.FadingEncoder
+    assert np.isfinite(likelihood(run.model, dataset["valid"]).nats_per_frame)
+    sampler = Sampler(run.model)
+    assert sampler.is_compiled
+    roll = np.concatenate(list(sampler.piece(40, seed=1)))
+    page, compiled = write_page(run), sampled(run, 1, 0, 1)
+    monkeypatch.setattr("seqmodel.sampling.sampler.stepper", lambda layers: None)
+    plain = Sampler(run.model)
+    assert not plain.is_compiled
+    np.testing.assert_array_equal(roll, np.concatenate(list(plain.piece(40, seed=1))))
+    with pytest.raises(SeqmodelError, match="fading model, which has no form in ONNX"):
+        export_graph(run)
+    chrome = request.getfixturevalue("chrome")  # which skips the rest where there is none
+    chrome.open(page)
+    assert drawn(chrome, 1, 0, 1) == compiled
+
+
+DRAW = NotesWriter.signature(
+    "chain_draw",
+    ("H",),
+    (
+        Array("h", ("H",)), Array("V", ("D", "H")), Array("c", ("D",)), Array("A", ("D", "D")),
+        Array("limits", ("D",)),
+    ),
+)  # fmt: skip
+
+
+def draw_chain(h, V, c, A, limits, factor, x, D, H):
+    """Each note given those below it: one where its logit exceeds that of its uniform."""
+    for k in range(D):
+        logit = c[k]
+        for j in range(H):
+            logit += V[k * H + j] * h[j]
+        for j in range(k):
+            logit += A[k * D + j] * x[j]
+        x[k] = float(logit * factor[0] > limits[k])
+
+
+def write_chain(frame, at_zero):
+    def limit(j, lanes):
+        u = frame.uniforms(j)
+        limits = frame.e.zero() if at_zero else (u.log() - (1.0 - u).log()).value
+        frame.e.store(limits, frame.e.offset(frame.field["limits"], j), lanes)
+
+    frame.e.columns(frame.field["D"], limit)
+    arrays = {name: frame.array(name) for name in ("h", "V", "c", "A", "limits", "factor", "x")}
+    translate(frame.e, draw_chain, **arrays, D=frame.field["D"], H=frame.field["H"])
+
+
+def compiled_draw(output, setting):
+    V, c = (part.detach().double() for part in output.linear.parameters())
+    A, limits = output.below.detach().double().tril(-1), setting.arena.take(output.frame_size)
+    fields = {"H": V.shape[1], "h": setting.h, "V": V, "c": c, "A": A, "limits": limits}
+    return NotesDraw(output, setting, DRAW, fields, write_chain, setting.temperature == 0)
+
+
+@pytest.fixture
+def chain(tmp_path, monkeypatch):
+    """The outputs' README's example, with a row in the registry and a draw that is compiled."""
+    (code,) = CODE.findall(Path(registry.__file__).with_name("README.md").read_text())
+    (tmp_path / "chain_of_notes.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = registry.OutputEntry("binary", {"frame-wise": "chain_of_notes:ChainOutput"})
+    monkeypatch.setitem(registry.OUTPUTS, "chain", entry)
+    import chain_of_notes
+
+    chain_of_notes.ChainOutput.compiled_draw = compiled_draw
+    yield
+    sys.modules.pop("chain_of_notes", None)
+
+
+def test_an_output_trains_evaluates_samples_and_plays_on_a_page(
+    chain, make_config, dataset, train, tmp_path, monkeypatch, request, write_page
+):
+    """Guards against code that still asks which output it has."""
+    train(make_config(model="frame-wise", output="chain", epochs=2), tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    torch.nn.init.normal_(run.model.output.below, std=0.5)
+    assert np.isfinite(likelihood(run.model, dataset["valid"]).nats_per_frame)
+    page, compiled = (
+        write_page(run),
+        [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)],
+    )
+    assert Sampler(run.model).is_compiled
+    monkeypatch.setattr("seqmodel.sampling.sampler.stepper", lambda layers: None)
+    assert compiled == [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)]
+    chrome = request.getfixturevalue("chrome")
+    chrome.open(page)
+    assert compiled == [drawn(chrome, 1, 0, temperature) for temperature in (1, 0.5, 0)]
