@@ -10,7 +10,6 @@ them; if it is missing, a reader takes the neutral value. A reader that meets an
 rejects the file with a one-line error, since the setting's meaning cannot be guessed.
 """
 
-import reprlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -370,7 +369,7 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
         value = read_unit(value)
     if type(value) not in allowed:
         names = " or ".join(map(WORDS.__getitem__, allowed))
-        raise SeqmodelError(f"{origin}: {key} must be {names}, not {_shown(value)}")
+        raise SeqmodelError(f"{origin}: {key} must be {names}, not {plain.shown(value)}")
     for must in _objections(key, value, kind):
         raise SeqmodelError(f"{origin}: {key} must be {must}")
     return value
@@ -384,11 +383,6 @@ WORDS: Mapping[type, str] = {
     type(None): "nothing",
 }
 """The types of settings, in errors."""
-
-
-def _shown(value: Any) -> str:
-    kinds: dict[type, str] = {list: "a list", dict: "keys and values", type(None): "nothing"}
-    return kinds.get(type(value)) or reprlib.repr(value)
 
 
 def field_types(name: str, kind: type = Config) -> tuple[type, ...]:

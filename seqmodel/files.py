@@ -7,7 +7,6 @@ and what it points to is created or replaced.
 
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -265,15 +264,15 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 
     With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else, so
     that `--force` removes nothing but our own files. SeqmodelError otherwise. A killed process
-    leaves its temporary folder behind; the next process that writes to `path` removes it.
+    leaves its temporary folder behind; the next that locks `path` and writes it removes that.
     """
     format.check_target(path, force=force)
     path = followed(path)
-    missing = missing_folders(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path, format)
-    temporary, lock = _new_temporary_folder(path)
+    missing, temporary = missing_folders(path), _temporary(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path, format)
+        temporary.mkdir()
         with called(temporary, path):
             yield temporary
         for file in (*temporary.rglob("*"), temporary):
@@ -289,43 +288,27 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
         raise disk_error(path, "write", error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        os.close(lock)
         remove_empty(missing)
 
 
-def _new_temporary_folder(path: Path) -> tuple[Path, int]:
-    """A new folder next to `path`, and its descriptor, whose lock shows that we are alive."""
-    while True:
-        temporary = _temporary(path)
-        temporary.mkdir()
-        lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
-        with suppress(OSError):  # a file system without locks: nobody will sweep it
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(lock), temporary.stat()):
-                return temporary, lock
-        os.close(lock)  # swept before it was locked
-
-
 def _sweep(path: Path, format: FolderFormat) -> None:
-    """Remove the temporary folders that killed processes left next to `path`."""
+    """Remove the temporary folders that killed processes left next to `path`, if it is locked.
+
+    Only then do they belong to no process at work, see `locks.locked`.
+    """
     there: list[Path] = []
     with suppress(OSError):  # a folder that may be written but not listed
-        there += path.parent.iterdir()
+        there += path.parent.iterdir() if sibling(path, "lock").exists() else ()
     for folder in there:
-        if not TEMPORARY.fullmatch(folder.name) or folder != sibling(path, folder.name[-12:]):
-            continue
-        with suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # A complete one may be the only copy: it was being moved to `path`, or from it.
-                if all(map(format.owns, _files_in(folder))) and (
-                    path.exists() or not format.is_marked(folder)
+        if TEMPORARY.fullmatch(folder.name) and folder == sibling(path, folder.name[-12:]):
+            # A complete one may be the only copy: it was being moved to `path`, or from it.
+            with suppress(OSError):
+                if (
+                    not folder.is_symlink()
+                    and all(map(format.owns, _files_in(folder)))
+                    and (path.exists() or not format.is_marked(folder))
                 ):
                     shutil.rmtree(folder)
-            finally:
-                os.close(lock)
 
 
 def _replace_folder(path: Path, new: Path) -> None:

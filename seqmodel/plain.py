@@ -59,7 +59,7 @@ class Fields:
     def of(cls, value: Any, name: str = "") -> Self:
         """The fields of `value`, if it is an object."""
         if not isinstance(value, dict):
-            raise ValueError(f"{name or 'it'} must be an object, not {_shown(value)}")
+            raise ValueError(f"{name or 'it'} must be an object, not {shown(value)}")
         return cls(value, name)
 
     def __contains__(self, key: str) -> bool:
@@ -99,7 +99,7 @@ class Fields:
     def _checked(self, key: str, be: str, fits: Callable[[Any], bool]) -> Any:
         found = self._get(key)
         if not fits(found):
-            raise ValueError(f"{self._path(key)} must be {be}, not {_shown(found)}")
+            raise ValueError(f"{self._path(key)} must be {be}, not {shown(found)}")
         return found
 
     def _path(self, key: str) -> str:
@@ -110,7 +110,8 @@ def _fits_float(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) <= LARGEST)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in an error: its kind, or itself if it is short."""
     kinds = {dict: "an object", list: "a list", type(None): "null"}
     return kinds.get(type(value)) or reprlib.repr(value)
 

@@ -5,7 +5,10 @@ import hashlib
 import numpy as np
 import soundfile
 
-from seqmodel.data.dataset import open_dataset
+from seqmodel.data.dataset import Split, open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
+from seqmodel.media.definitions import Piece
 
 RATE = 8000
 
@@ -19,6 +22,12 @@ def record(path, samples=1000, *, seed=0, rate=RATE, channels=1, subtype="PCM_16
     return soundfile.read(path, dtype="float32", always_2d=True)[0]
 
 
+def prepared(sources, out, settings, **options):
+    """`prepare` of a file or folder, or of several, by their names."""
+    names = map(str, sources if isinstance(sources, list) else [sources])
+    return prepare(find_sources(names), out, settings, **options)
+
+
 def pieces(out):
     """Source -> (split, samples in [-1, 1) as one array), for every piece of a dataset."""
     found = open_dataset(out)
@@ -29,10 +38,18 @@ def pieces(out):
     }
 
 
-def split_by_hash(samples):
-    """The rule: the first 32 bits of the SHA-256 of the 32-bit floats, 80:10:10."""
-    digest = hashlib.sha256(np.asarray(samples, "<f4").tobytes()).hexdigest()
-    share = int(digest[:8], 16) / 2**32
+def places(out):
+    """File -> split, of every piece of a dataset."""
+    found = open_dataset(out)
+    return {source.split("#")[0]: name for name in found.splits for source in found[name].sources}
+
+
+def split_by_hash(content):
+    """The rule: the first 32 bits of the SHA-256 of a source's content, 80:10:10.
+
+    The content of a recording are its samples as 32-bit floats, of a roll its packed frames.
+    """
+    share = int(hashlib.sha256(content).hexdigest()[:8], 16) / 2**32
     return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
 
 
@@ -41,3 +58,9 @@ def make_corpus(folder):
     for k in range(40):
         record(folder / f"{k:02}.wav", 300 + 7 * k, seed=100 + k)
     return folder
+
+
+def in_memory(frame, *pieces):
+    """A split in memory of pieces given as stored rows."""
+    lines = [Piece(f"{k}.wav", "", len(rows) // frame.frame_size) for k, rows in enumerate(pieces)]
+    return Split.of("some", frame, lines, np.concatenate(pieces))

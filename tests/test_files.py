@@ -1,10 +1,10 @@
 """Writes: atomic, leaving nothing behind, and removing nothing that is not ours."""
 
 import errno
-import fcntl
 import os
 import re
 import resource
+import shutil
 import stat
 import sys
 import threading
@@ -58,18 +58,33 @@ def fails(*args, **kwargs):
 
 
 def tree(folder):
-    """Every path below `folder`, files with their bytes."""
-    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+    """Every path below `folder`, files with their text."""
+    return {p: p.read_text() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def fill(folder, files):
+    """Make a folder of these texts, by path; None: of an empty folder."""
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if text is None else path.write_text(text)
+
+
+def replace_by(path, content):
+    """As a command does: with the path locked, and --force."""
+    with locked(path), new_folder(path, FORMAT, force=True) as folder:
+        (folder / MARK).write_text(content)
+
+
+OLD = {MARK: "old", "train.npy": "old frames"}
+"""A dataset-like folder that --force may replace."""
 
 
 @pytest.fixture
 def marked(tmp_path):
-    """A dataset-like folder that --force may replace."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    (folder / MARK).write_text("old")
-    (folder / "train.npy").write_text("old frames")
-    return folder
+    fill(tmp_path / "data", OLD)
+    return tmp_path / "data"
 
 
 @pytest.mark.parametrize("broken", ["write", "os.fsync", "pathlib.Path.replace"])
@@ -83,7 +98,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path, monkeypat
         monkeypatch.setattr(broken, fails)
     with context, pytest.raises(SeqmodelError, match=f"cannot write {target}: "):
         write_file(target, b"new" * 10_000)
-    assert tree(tmp_path) == {target: b"old"}
+    assert tree(tmp_path) == {target: "old"}
 
 
 def test_the_rename_comes_after_the_bytes_are_on_the_disk(tmp_path, monkeypatch):
@@ -99,13 +114,14 @@ def test_the_rename_comes_after_the_bytes_are_on_the_disk(tmp_path, monkeypatch)
     assert (tmp_path / "a/b/file").read_bytes() == b"12345"
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
-def test_permissions_follow_the_umask(tmp_path, mask):
-    """mkstemp and mkdtemp make private files, unreadable for other users of a shared folder."""
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_permissions_follow_the_umask(tmp_path, monkeypatch, mask):
+    """mkstemp makes private files. To read the umask means to set it, for other threads, too."""
     with umask(mask):
+        monkeypatch.setattr(os, "umask", fails)
         write_file(tmp_path / "file", b"")
-        with new_folder(tmp_path / "folder", FORMAT, force=False):
-            pass
+        replace_by(tmp_path / "folder", "new")
+        monkeypatch.undo()
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
 
@@ -130,7 +146,7 @@ def test_check_writable_leaves_nothing_and_touches_nothing(tmp_path):
     (tmp_path / "out.mid").write_text("old")
     check_writable(tmp_path / "out.mid")
     check_writable(tmp_path / "deep" / "er" / "out.mid")
-    assert tree(tmp_path) == {tmp_path / "out.mid": b"old"}
+    assert tree(tmp_path) == {tmp_path / "out.mid": "old"}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -172,128 +188,77 @@ def test_refuse_existing_sees_files_folders_and_dangling_links(tmp_path):
     refuse_existing(tmp_path / "new", force=False)
 
 
-def test_new_folder_appears_only_when_its_block_ends(tmp_path):
-    target = tmp_path / "data"
-    with new_folder(target, FORMAT, force=False) as folder:
-        (folder / MARK).write_text("new")
-        assert not target.exists()
-    assert tree(tmp_path) == {target: None, target / MARK: b"new"}
+LEFT = ".{}.seqmodel-{:012x}".format
+"""A temporary name, by number."""
 
 
-def test_force_replaces_all_of_a_marked_folder(tmp_path, marked):
-    """A file left from the old dataset would belong to neither."""
-    with new_folder(marked, FORMAT, force=True) as folder:
-        (folder / MARK).write_text("new")
-        assert (marked / MARK).read_text() == "old"
-    assert tree(tmp_path) == {marked: None, marked / MARK: b"new"}
-
-
-def test_force_follows_a_link_to_its_target(tmp_path, marked):
-    link = tmp_path / "link"
-    link.symlink_to(marked)
+@pytest.mark.parametrize(
+    "before",
+    [
+        {},
+        OLD,
+        {LEFT(MARK, 7): "ol"},  # of a process killed during its first write
+        OLD | {".DS_Store": "", "._train.npy": "", "Thumbs.db": "", LEFT("train.npy", 1): ""},
+        OLD | {"draws/7": None},  # an empty folder holds nothing to lose
+    ],
+)
+def test_force_replaces_all_of_what_is_ours(tmp_path, before):
+    """A file left from the old dataset would belong to neither. It appears when the block ends."""
+    target, link = tmp_path / "data", tmp_path / "link"
+    fill(target, before)
+    link.symlink_to(target)
+    was = tree(target)
     with new_folder(link, FORMAT, force=True) as folder:
         (folder / MARK).write_text("new")
+        assert tree(target) == was
     assert link.is_symlink()
-    assert tree(marked) == {marked / MARK: b"new"}
-    assert sorted(tmp_path.iterdir()) == [marked, link]
+    assert tree(target) == {target / MARK: "new"}
+    assert sorted(tmp_path.iterdir()) == [target, link]
 
 
-def test_an_empty_folder_may_be_filled_with_force(tmp_path):
-    (tmp_path / "data").mkdir()
-    with new_folder(tmp_path / "data", FORMAT, force=True) as folder:
-        (folder / MARK).write_text("new")
-    assert (tmp_path / "data" / MARK).read_text() == "new"
-
-
-def test_a_folder_whose_first_file_was_never_finished_may_be_filled_with_force(tmp_path):
-    """A process killed during its first write used to leave a folder that nothing could reuse."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    (folder / f".{MARK}.seqmodel-a1b2c3d4e5f6").write_text("ol")
-    (folder / ".bashrc").write_text("somebody's")
-    with pytest.raises(SeqmodelError), new_folder(folder, FORMAT, force=True):
-        pytest.fail("the work began")
-    (folder / ".bashrc").unlink()
-    with new_folder(folder, FORMAT, force=True) as new:
-        (new / MARK).write_text("new")
-    assert tree(tmp_path) == {folder: None, folder / MARK: b"new"}
-
-
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_force_never_removes_what_is_not_ours(tmp_path, kind):
-    """`--out ~ --force` must not remove somebody's home."""
-    home = tmp_path / "home"
-    if kind == "folder":
-        home.mkdir()
-        (home / "thesis.tex").write_text("years of work")
-    else:
-        home.write_text("years of work")
-    before = tree(tmp_path)
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ({"thesis.tex": "years of work"}, "is not a dataset, so it is never replaced"),
+        ({"train.npy": "frames"}, "is not a dataset, so it is never replaced"),
+        ({"train.npy": "frames", MARK: "another program's"}, "is not a dataset"),
+        ({"train.npy": "frames", MARK: ""}, "is not a dataset"),
+        ({LEFT(MARK, 7): "ol", ".bashrc": "somebody's"}, "is not a dataset"),
+        (
+            OLD | {"draws/1/notes.txt": ""},
+            "holds draws/1/notes.txt, which is not part of",
+        ),
+        (OLD | {"train.npy.bak": ""}, "holds train.npy.bak, which"),
+        (OLD | {"draws/manifest.json": ""}, "holds draws/manifest.json, which"),
+        (OLD | {".train.npy": ""}, r"holds \.train.npy, which"),
+    ],
+)
+def test_force_never_removes_what_is_not_ours(tmp_path, before, said):
+    """`--out ~ --force` must not remove somebody's home, nor a thesis next to our manifest."""
+    fill(tmp_path / "home", before)
+    was = tree(tmp_path)
     with (
-        pytest.raises(SeqmodelError, match=f"{home} is not a dataset, so it is never replaced"),
-        new_folder(home, FORMAT, force=True),
+        pytest.raises(SeqmodelError, match=f"{tmp_path / 'home'} {said}"),
+        new_folder(tmp_path / "home", FORMAT, force=True),
     ):
         pytest.fail("the work began")
-    assert tree(tmp_path) == before
+    assert tree(tmp_path) == was
 
 
-def test_force_refuses_a_marked_folder_that_holds_other_files(tmp_path, marked):
-    """A thesis next to our manifest used to be removed too, even if added during the work."""
-    notes = marked / "draws" / "1" / "notes.txt"
-    notes.parent.mkdir(parents=True)
-    notes.write_text("years of work")
-    message = f"{marked} holds draws/1/notes.txt, which is not part of a dataset; move it elsewhere"
-    before = tree(tmp_path)
-    with pytest.raises(SeqmodelError, match=message), new_folder(marked, FORMAT, force=True):
-        pytest.fail("the work began")
-    assert tree(tmp_path) == before
-    notes.unlink()
-    with pytest.raises(SeqmodelError, match=message), new_folder(marked, FORMAT, force=True):
-        notes.write_text("years of work")
-    assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize("mark", [None, "another program's", ""])
-def test_force_replaces_no_folder_without_our_own_mark(tmp_path, mark):
-    """Many programs have a manifest.json; its content tells whose it is."""
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "train.npy").write_text("frames")
-    if mark is not None:
-        (tmp_path / "d" / MARK).write_text(mark)
-    before = tree(tmp_path)
-    with (
-        pytest.raises(SeqmodelError, match="is not a dataset"),
-        new_folder(tmp_path / "d", FORMAT, force=True),
-    ):
-        pytest.fail("the work began")
-    assert tree(tmp_path) == before
-
-
-def test_what_desktops_and_kills_leave_is_removed_with_the_folder(tmp_path, marked):
-    """Guards against a refusal because of a file that the user did not make and cannot see."""
-    for name in (".DS_Store", "._train.npy", "Thumbs.db", ".train.npy.seqmodel-0123456789ab"):
-        (marked / name).touch()
-    (marked / "draws" / "7").mkdir(parents=True)  # an empty folder holds nothing to lose
-    with new_folder(marked, FORMAT, force=True) as folder:
-        (folder / MARK).write_text("new")
-    assert tree(tmp_path) == {marked: None, marked / MARK: b"new"}
-
-
-@pytest.mark.parametrize("name", ["link", "train.npy.bak", "draws/manifest.json", ".train.npy"])
-def test_names_like_ours_are_not_ours(tmp_path, marked, name):
+def test_force_refuses_files_links_and_what_came_during_the_work(tmp_path, marked):
     """A link to a folder counts as a file: its target is not searched."""
-    (marked / "draws").mkdir()
-    if name == "link":
-        (marked / name).symlink_to(tmp_path)
-    else:
-        (marked / name).touch()
-    before = tree(tmp_path)
+    (tmp_path / "file").write_text("years of work")
+    (marked / "link").symlink_to(tmp_path)
+    for path, said in ((tmp_path / "file", "is not a dataset"), (marked, "holds link, which")):
+        with pytest.raises(SeqmodelError, match=said), new_folder(path, FORMAT, force=True):
+            pytest.fail("the work began")
+    (marked / "link").unlink()
     with (
-        pytest.raises(SeqmodelError, match=f"holds {name}, which"),
+        pytest.raises(SeqmodelError, match=r"holds notes\.txt, which"),
         new_folder(marked, FORMAT, force=True),
     ):
-        pytest.fail("the work began")
-    assert tree(tmp_path) == before
+        (marked / "notes.txt").write_text("years of work")
+    assert (marked / "notes.txt").read_text() == "years of work"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError(28, "No space")])
@@ -340,11 +305,6 @@ def test_a_new_folders_files_are_on_the_disk_before_it_appears(tmp_path, monkeyp
     assert (data / "train.npy").stat().st_ino in synced
 
 
-def replace_by(path, content):
-    with new_folder(path, FORMAT, force=True) as folder:
-        (folder / MARK).write_text(content)
-
-
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_a_folder_is_replaced(tmp_path, monkeypatch, exchanges):
     """Covers both ways, including the one for file systems that cannot swap two paths."""
@@ -354,7 +314,7 @@ def test_a_folder_is_replaced(tmp_path, monkeypatch, exchanges):
         replace_by(tmp_path / "d", content)
         assert tree(tmp_path) == {
             tmp_path / "d": None,
-            tmp_path / "d" / MARK: content.encode(),
+            tmp_path / "d" / MARK: content,
         }
 
 
@@ -401,44 +361,30 @@ def test_what_killed_processes_leave_is_removed(tmp_path, monkeypatch, call):
     replace_by(tmp_path / "d", "old")
     killed_within(tmp_path / "d", lambda: monkeypatch.setattr(f"seqmodel.files.{call}", die))
     assert (tmp_path / "d" / MARK).read_text() == ("new" if "rmtree" in call else "old")
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3  # with its lock
     replace_by(tmp_path / "d", "new")
     assert [entry.name for entry in tmp_path.iterdir()] == ["d"]
 
 
-LEFT = ".d.seqmodel-{:012x}".format
-"""The name of a temporary folder, by number."""
-
-
 def test_only_what_killed_processes_leave_is_removed(tmp_path):
-    """Guards running processes, others' files, and a complete dataset while it is the only one."""
-    living, foreign, only, unfinished, link = (tmp_path / LEFT(k) for k in range(5))
-    for folder in (living, foreign, only, unfinished):
-        folder.mkdir()
-    (foreign / "letter").touch()
-    (only / MARK).write_text("old")
-    (unfinished / "train.npy").touch()
-    link.symlink_to(only)
-    lock = os.open(living, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    kept = {living.name, foreign.name, link.name}
-    with new_folder(tmp_path / "d", FORMAT, force=False) as folder:
+    """Guards others' files, backups, and a complete dataset while it is the only one."""
+    left = {name: tmp_path / LEFT("d", k) for k, name in enumerate(("foreign", "only", "half"))}
+    fill(left["foreign"], {"letter": ""})
+    fill(left["only"], {MARK: "old"})
+    fill(left["half"], {"train.npy": ""})
+    (tmp_path / LEFT("d", 9)).symlink_to(left["only"])
+    kept = {left["foreign"].name, LEFT("d", 9)}
+    for name in (".d.original", ".d.20261122", ".d.seqmodel-backup", LEFT("d", 1)[:-1]):
+        fill(tmp_path / name, OLD)
+        kept.add(name)
+    with new_folder(tmp_path / "d", FORMAT, force=False):
+        assert left["half"].exists()  # of a process at work, for all we know
+    shutil.rmtree(tmp_path / "d")
+    with locked(tmp_path / "d"), new_folder(tmp_path / "d", FORMAT, force=False) as folder:
         (folder / MARK).write_text("new")
-        assert {entry.name for entry in tmp_path.iterdir()} == kept | {only.name, folder.name}
-    os.close(lock)
+        assert not left["half"].exists()
+        assert left["only"].exists()
     assert {entry.name for entry in tmp_path.iterdir()} == kept | {"d"}
-
-
-@pytest.mark.parametrize("name", [".d.original", ".d.20261122", ".d.seqmodel-backup", LEFT(1)[:-1]])
-def test_hidden_folders_of_users_are_no_leftovers(tmp_path, marked, name):
-    """Any folder called .NAME. and eight characters used to be taken for one, even a backup."""
-    backup = marked.with_name(name.replace(".d.", f".{marked.name}."))
-    marked.rename(backup)
-    (marked.with_name(backup.name + "~")).mkdir()
-    before = tree(tmp_path)
-    replace_by(marked, "new")
-    replace_by(marked, "old")
-    assert {path: data for path, data in tree(tmp_path).items() if path in before} == before
 
 
 def test_a_link_to_a_file_is_followed(tmp_path):
@@ -478,9 +424,9 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path, monkeypatch, 
         pytest.fail("locked twice")
     for content in ("old", "new"):
         replace_by(tmp_path / name, content)
-        assert tree(tmp_path / name) == {tmp_path / name / MARK: content.encode()}
+        assert tree(tmp_path / name) == {tmp_path / name / MARK: content}
     killed_within(tmp_path / name, lambda: monkeypatch.setattr("seqmodel.files.shutil.rmtree", die))
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 4  # with its lock
     replace_by(tmp_path / name, "old")  # what the killed one left goes
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")} == {
         *("f", f"f/{name}", name, f"{name}/{MARK}")
@@ -516,11 +462,16 @@ def test_a_file_system_need_not_flush_folders(tmp_path, monkeypatch, number, fai
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_told_of_what_the_user_named(tmp_path, monkeypatch, number):
-    """Files in a new folder were called by their temporary names."""
+    """Files in a new folder, and the folder itself, were called by their temporary names."""
 
-    def fail(file):
-        raise OSError(number, os.strerror(number))
+    def fail(file, **parents):
+        if not parents:
+            raise OSError(number, os.strerror(number), str(file))
 
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", fail)
+        with pytest.raises(SeqmodelError, match=r"write \S*/d: "):
+            new_folder(tmp_path / "d", FORMAT, force=False).__enter__()
     monkeypatch.setattr(os, "fsync", fail)
     with (
         pytest.raises(SeqmodelError) as caught,
@@ -533,10 +484,3 @@ def test_a_full_disk_is_told_of_what_the_user_named(tmp_path, monkeypatch, numbe
         f"cannot write {tmp_path / 'd' / 'train.npy'}: {os.strerror(number).lower()}; "
         "once there is room, do that again"
     )
-
-
-def test_the_umask_is_not_touched(tmp_path, monkeypatch):
-    """To read it means to set it: what other threads made in that moment was open to all."""
-    monkeypatch.setattr(os, "umask", fails)
-    write_file(tmp_path / "file", b"")
-    replace_by(tmp_path / "d", "new")

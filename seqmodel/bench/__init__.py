@@ -1,4 +1,4 @@
-"""The speed of units, whole models and sampling on this machine, beside torch.nn.
+"""The speed of units, whole models and sampling on this machine, against torch.nn.
 
 See README.md in this folder.
 """

@@ -1,4 +1,4 @@
-"""Units, whole models of music and the model of sound, timed beside torch.nn; shared updates.
+"""Units, whole models of music and the model of sound, timed against torch.nn; shared updates.
 
 Timings stay comparable on a busy machine: contenders take turns, and we take medians. Whatever
 slows the machine down for a while then slows both down, and their ratio holds.
@@ -370,28 +370,24 @@ LEAST_UPDATES = 5
 
 
 def process_rows(seconds: float) -> Iterator[Row]:
-    """`measure_processes` of each model."""
+    """Updates of each model by each number of processes.
+
+    Also what of it is the exchange of gradients, once all have theirs, and the time of one process
+    as a multiple.
+    """
     for settings in SHARED_MODELS:
-        yield measure_processes(settings, seconds)
-
-
-def measure_processes(settings: dict[str, Any], seconds: float) -> Row:
-    """Time updates of a model, and in them the exchange of gradients, once all have theirs."""
-    config = with_sizes(resolve({**settings, "parts": PARTS}, {}, MUSIC.presets), FRAMES)
-    with TemporaryDirectory() as folder:
-        data = str(sample_dataset(Path(folder)))
-        timed = [_timed(config, data, size, seconds) for size in PROCESSES]
-    return {
-        "model": config.model,
-        "unit": config.unit,
-        "weights": outline(config, FRAMES).parameter_counts().with_output,
-        "batch": config.batch_size,
-        "frames": FRAMES_EACH,
-        "parts": PARTS,
-        "processes": [
-            {**row, "over_one": timed[0]["update_ms"] / row["update_ms"]} for row in timed
-        ],
-    }
+        config = with_sizes(resolve({**settings, "parts": PARTS}, {}, MUSIC.presets), FRAMES)
+        about = {
+            **{"model": config.model, "unit": config.unit, "batch": config.batch_size},
+            **{"weights": outline(config, FRAMES).parameter_counts().with_output},
+            **{"frames": FRAMES_EACH, "parts": PARTS},
+        }
+        alone = 0.0
+        for size in PROCESSES:
+            with TemporaryDirectory() as folder:
+                timed = _timed(config, str(sample_dataset(Path(folder))), size, seconds)
+            alone = alone or timed["update_ms"]
+            yield {**about, **timed, "over_one": alone / timed["update_ms"]}
 
 
 def _timed(config: Config, data: str, size: int, seconds: float) -> dict[str, float]:

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import message, plural, print_json
+from seqmodel.cli.common import message, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
+from seqmodel.media.words import plural
 from seqmodel.unit_setting import read_unit
 from seqmodel.units import UNITS, unit_spec
 
@@ -43,7 +44,7 @@ def bench(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure speed on this machine, beside torch.nn.
+    """Measure speed on this machine, against torch.nn.
 
     Units: a forward pass without autograd; a step, forward and backward with all gradients. Models:
     a training step on piano-rolls. Sound: one of the sample-wise model, the share of its features,
@@ -142,14 +143,15 @@ def _sound(row: Row) -> Table:
 
 
 def _processes(row: Row) -> Table:
-    columns = [("unit", 15, row["unit"]), ("weights", 11, f"{row['weights']:,}")]
-    columns.append(("B", 4, str(row["batch"])))
-    for shared in row["processes"]:
-        columns.append((f"{shared['processes']}: ms", 9, f"{shared['update_ms']:.1f}"))
-        if shared["processes"] > 1:
-            columns.append(("exchange", 10, f"{shared['exchange_ms']:.1f}"))
-            columns.append(("ratio", 7, _times(shared["over_one"])))
-    return f"an update on several processes, in {row['parts']} parts: T {row['frames']}", columns
+    return f"an update on several processes, in {row['parts']} parts: T {row['frames']}", [
+        ("unit", 15, row["unit"]),
+        ("weights", 11, f"{row['weights']:,}"),
+        ("B", 4, str(row["batch"])),
+        ("processes", 11, str(row["processes"])),
+        ("update ms", 11, f"{row['update_ms']:.1f}"),
+        ("exchange", 10, f"{row['exchange_ms']:.1f}"),
+        ("ratio", 9, _times(row["over_one"])),
+    ]
 
 
 def _sizes(row: Row) -> list[tuple[str, int, str]]:

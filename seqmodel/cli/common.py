@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 import typer
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.words import clock, plural, printable
-
-__all__ = ["clock", "plural", "printable"]  # for the commands
+from seqmodel.media.words import plural, printable
 
 Result = TypeVar("Result")
 
@@ -67,27 +65,15 @@ def blaming(
 ) -> Result:
     """`use(values)`, for settings read from the file `origin`.
 
-    A setting may be wrong only in combination with other settings, options or data. The setting to
-    blame is the first whose removal avoids the error or, failing that, changes it; the error of
-    `use` then names the file and the setting.
+    A setting may be wrong only in combination with other settings, options or data. The file is to
+    blame, and the error of `use` names it, unless the error is the same without the file.
     """
     try:
         return use(values)
     except SeqmodelError as error:
-        without = {
-            key: _error(use, {other: values[other] for other in values if other != key})
-            for key in values
-        }
-        helped = [key for key, left in without.items() if left is None]
-        changed = [key for key, left in without.items() if left != str(error)]
-        for key in (helped or changed)[:1]:
-            raise SeqmodelError(f"{origin}: {key}: {error}") from error
-        raise
-
-
-def _error(use: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> str | None:
-    try:
-        use(values)
-    except SeqmodelError as error:
-        return str(error)
-    return None
+        try:
+            use({})
+        except SeqmodelError as without:
+            if str(without) == str(error):
+                raise error from None
+        raise SeqmodelError(f"{origin}: {error}") from error

@@ -2,14 +2,13 @@
 
 import csv
 import io
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqmodel.cli.common import from_here, message, plural, print_json, show
+from seqmodel.cli.common import from_here, message, print_json, show
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Device,
@@ -27,63 +26,54 @@ from seqmodel.config import Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.registry import medium_of
+from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
-    from seqmodel.data.dataset import Dataset, Split
+    from seqmodel.data.dataset import Dataset
     from seqmodel.runs.folder import Run
 
 
 def evaluate(
-    run: Annotated[
-        Path | None,
-        typer.Argument(metavar="RUN", help="The run: its folder or zip; the newest if none."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="A prepared dataset, or media files: a file, folder or glob, all of it scored.  "
-            "[default: the run's dataset]",
-        ),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a dataset: train, valid or test.  [default: valid]",
-            autocompletion=one_of(SPLITS),
-        ),
-    ] = None,
-    per_piece: Annotated[
-        bool, typer.Option("--per-piece", help="A line of CSV for each piece instead.")
-    ] = False,
-    per_frame: Annotated[
-        bool, typer.Option("--per-frame", help="A line of CSV for each frame instead.")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.png", help="Draw the one piece of --data above its nats."),
-    ] = None,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
-    ] = 32,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Also draw N pieces and compare their statistics with the data's.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            help="The samples' length in seconds.  [default: the lengths of pieces of the split]",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
-    temperature: Annotated[float, typer.Option(min=0.0, help="The samples' temperature.")] = 1.0,
+    run: Path | None = typer.Argument(
+        None, metavar="RUN", help="The run: its folder or zip; the newest if none."
+    ),
+    data: Path | None = typer.Option(
+        None,
+        metavar="PATH",
+        help="A prepared dataset, or media files: a file, folder or glob, all of it scored.  "
+        "[default: the run's dataset]",
+    ),
+    split: str | None = typer.Option(
+        None,
+        help="Of a dataset: train, valid or test.  [default: valid]",
+        autocompletion=one_of(SPLITS),
+    ),
+    per_piece: bool = typer.Option(
+        False, "--per-piece", help="A line of CSV for each piece instead."
+    ),
+    per_frame: bool = typer.Option(
+        False, "--per-frame", help="A line of CSV for each frame instead."
+    ),
+    plot: Path | None = typer.Option(
+        None, metavar="FILE.png", help="Draw the one piece of --data above its nats."
+    ),
+    batch_size: int = typer.Option(
+        32, min=1, help="Pieces at a time; changes the speed, not the figures."
+    ),
+    samples: int | None = typer.Option(
+        None,
+        min=1,
+        metavar="N",
+        help="Also draw N pieces and compare their statistics with the data's.",
+    ),
+    seconds: float | None = typer.Option(
+        None,
+        min=0.001,
+        help="The samples' length in seconds.  [default: the lengths of pieces of the split]",
+    ),
+    seed: int = typer.Option(1, min=0, help="The samples' seed."),
+    temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -115,14 +105,15 @@ def evaluate(
         raise UsageError("--seconds needs --samples N")
     if plot is not None:
         check_plot(plot, force=force)
-    from seqmodel.evaluation.evaluate import evaluate
+    from seqmodel.evaluation.evaluate import evaluate, plot_nats
     from seqmodel.runs.folder import load_run
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
     loaded = load_run(run or chosen_run(None, _media(data, files), quiet=quiet))
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring
-    with _opened(loaded, data, files, quiet=quiet) as dataset:
+    with ExitStack() as opened:
+        dataset = _open(loaded, data, files, opened, quiet=quiet)
         name = split or (dataset.splits[0] if files else "valid")
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
@@ -134,16 +125,17 @@ def evaluate(
                 name,
                 batch_size=batch_size,
                 per_piece=per_piece,
-                per_frame=per_frame or plot is not None,
+                per_frame=per_frame,
                 progress=progress,
             )
         if files is not None:
             sources = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
             result |= {"data": str(files), "split": None, **sources}
         if plot is not None:
-            (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
-            nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
-            _draw(plot, loaded, dataset[name], nats, quiet=quiet)
+            (piece,), (source,) = dataset[name], dataset[name].sources
+            picture = medium_of(loaded.frame).picture(piece, loaded.frame)
+            plot_nats(plot, picture, loaded.nll(piece).tolist(), f"{source}, by {loaded.folder}")
+            message(f"drawn to {plot}", quiet=quiet)
         if samples is not None:
             # A step of one piece is too small for a GPU to be faster.
             loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
@@ -178,41 +170,29 @@ def _media(data: Path | None, files: Path | None) -> set[str] | None:
     return None if data is None else {open_dataset(data).frame.medium}
 
 
-@contextmanager
-def _opened(
-    run: "Run", data: Path | None, files: Path | None, *, quiet: bool
-) -> Iterator["Dataset"]:
-    """Yield what is to be scored, having said what is special about it."""
+def _open(
+    run: "Run", data: Path | None, files: Path | None, opened: ExitStack, *, quiet: bool
+) -> "Dataset":
+    """What is to be scored, until `opened` ends; says what is special about it."""
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.evaluate import prepared_like
 
-    if files is None:
-        dataset = open_dataset(data) if data else run.dataset()
-        run.check_reads(dataset)
-        differences = dataset.frame.differences(run.frame)
-        if differences:
-            message(
-                f"{dataset.folder} was prepared differently from what the run was trained on "
-                f"({'; '.join(differences)}): the figures are not a fair test",
-                quiet=quiet,
-            )
-        yield dataset
-        return
-    with ExitStack() as opened:
+    if files is not None:
         with counter("reading", quiet=quiet) as progress:
             dataset = opened.enter_context(prepared_like(run, files, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line, quiet=quiet)
-        yield dataset
-
-
-def _draw(path: Path, run: "Run", split: "Split", nats: list[float], *, quiet: bool) -> None:
-    """Draw the one piece of a split."""
-    from seqmodel.evaluation.evaluate import plot_nats
-
-    picture = medium_of(run.frame).picture(split[0], run.frame)
-    plot_nats(path, picture, nats, f"{split.sources[0]}, by {run.folder}")
-    message(f"drawn to {path}", quiet=quiet)
+        return dataset
+    dataset = open_dataset(data) if data else run.dataset()
+    run.check_reads(dataset)
+    differences = dataset.frame.differences(run.frame)
+    if differences:
+        message(
+            f"{dataset.folder} was prepared differently from what the run was trained on "
+            f"({'; '.join(differences)}): the figures are not a fair test",
+            quiet=quiet,
+        )
+    return dataset
 
 
 def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from seqmodel.cli.common import message, plural, print_json, show, split_lines
+from seqmodel.cli.common import message, print_json, show, split_lines
 from seqmodel.cli.options import (
     Force,
     Json,
@@ -19,6 +19,7 @@ from seqmodel.cli.options import (
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
+from seqmodel.media.words import plural
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.unit_setting import unit_name
 
@@ -37,27 +38,19 @@ def _rows(medium: Medium) -> tuple[Option, ...]:
 
 @with_media_options(_rows)
 def inspect(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="A media file, a prepared dataset or a run."),
-    ],
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw it too, as PNG.")
-    ] = None,
-    listen: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.wav", help=f"Render a file of {RENDERED} as sound too: {_sounds()}."
-        ),
-    ] = None,
+    path: Path = typer.Argument(
+        ..., metavar="PATH", help="A media file, a prepared dataset or a run."
+    ),
+    plot: Path | None = typer.Option(None, metavar="FILE.png", help="Draw it too, as PNG."),
+    listen: Path | None = typer.Option(
+        None, metavar="FILE.wav", help=f"Render a file of {RENDERED} as sound too: {_sounds()}."
+    ),
     *,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify",
-            help="Check all bytes against their hashes; for datasets this is always done.",
-        ),
-    ] = False,
+    verify: bool = typer.Option(
+        False,
+        "--verify",
+        help="Check all bytes against their hashes; for datasets this is always done.",
+    ),
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -8,19 +8,18 @@ import signal
 import sys
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, inspect, prepare, sample, share, units
+from seqmodel.cli import bench, compare, inspect, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
-from seqmodel.cli.common import printable
-from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.kernels.run.machine import keep_freed_memory
+from seqmodel.media.words import printable
 
 app = typer.Typer(
     name="seqmodel",
@@ -55,6 +54,7 @@ MEMORY_ADVICE = {
 """Advice on using less memory, by command."""
 
 
+STDERR = 2
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command, apart from Ctrl-C."""
 
@@ -71,9 +71,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -136,23 +136,11 @@ def _status() -> int:
     return status
 
 
-class _Stderr(io.FileIO):
-    """stderr, without which the work goes on: on a full disk, or when the terminal has gone."""
+class _Stream(io.FileIO):
+    """stdout or stderr, whose failures are not to be mistaken for those of other files.
 
-    _broken = False
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError) and not self._broken:
-                self._broken = True  # flushing at exit would raise the error again
-                raise
-            return len(data)
-
-
-class _Stdout(io.FileIO):
-    """stdout, whose failure is an error of its own, not to be mistaken for that of another file."""
+    Without stderr the work goes on: on a full disk, or when the terminal has gone.
+    """
 
     _failed = False
 
@@ -162,20 +150,22 @@ class _Stdout(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
+            gone = isinstance(error, BrokenPipeError)
+            if self.fileno() == STDERR and not gone:
+                return len(data)
             self._failed = True
-            if isinstance(error, BrokenPipeError):
+            if gone:
                 raise
-            closed = error.errno == errno.EBADF
-            why = "it is closed" if closed else reason(error)
+            why = "it is closed" if error.errno == errno.EBADF else reason(error)
             raise SeqmodelError(f"cannot write to stdout: {why}") from error
 
 
 def _prepare_streams() -> None:
-    """Make stdout a `_Stdout` and stderr a `_Stderr`."""
-    for name, kind in (("stdout", _Stdout), ("stderr", _Stderr)):
+    """Make each of stdout and stderr a `_Stream`."""
+    for name in ("stdout", "stderr"):
         former = getattr(sys, name)
         with suppress(io.UnsupportedOperation):  # not a file, in a program that calls `main`
-            raw = io.BufferedWriter(kind(former.fileno(), "wb", closefd=False))
+            raw = io.BufferedWriter(_Stream(former.fileno(), "wb", closefd=False))
             new = io.TextIOWrapper(raw, former.encoding, former.errors, line_buffering=True)
             setattr(sys, name, new)
 

@@ -4,17 +4,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
-from seqmodel.cli.common import message, plural, print_json, show, split_lines
+from seqmodel.cli.common import message, print_json, show, split_lines
 from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium
 from seqmodel.media.input import unread
 from seqmodel.media.registry import MEDIA, definition_from_json
+from seqmodel.media.words import plural
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 # How many skipped or repaired files are listed; the manifest has them all.
@@ -23,33 +24,25 @@ LISTED_FILES = 5
 
 @with_media_options(attrgetter("prepare_options"))
 def prepare(
-    sources: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE", help=f"{FILES}; folders, globs, or - for paths on stdin."),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="The dataset's folder.")
-    ],
+    sources: list[str] = typer.Argument(
+        ..., metavar="SOURCE", help=f"{FILES}; folders, globs, or - for paths on stdin."
+    ),
+    out: Path = typer.Option(..., "--out", "-o", metavar="FOLDER", help="The dataset's folder."),
     *,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail at the first file that cannot be used.")
-    ] = False,
-    null: Annotated[
-        bool,
-        typer.Option(
-            "-0", "--null", help="Paths on stdin end with zero bytes, as from find -print0."
-        ),
-    ] = False,
-    split_by: Annotated[
-        Literal["piece", "time"] | None,
-        typer.Option(
-            "--split-by",
-            help="Pieces that no folder places: whole to one split each, or each cut in time, 80% "
-            "to train, then 10% to valid and to test.  [default: whole; in time where fewer than "
-            "10 would leave a split empty]",
-            show_default=False,
-        ),
-    ] = None,
+    strict: bool = typer.Option(
+        False, "--strict", help="Fail at the first file that cannot be used."
+    ),
+    null: bool = typer.Option(
+        False, "-0", "--null", help="Paths on stdin end with zero bytes, as from find -print0."
+    ),
+    split_by: Literal["piece", "time"] | None = typer.Option(
+        None,
+        "--split-by",
+        help="Pieces that no folder places: whole to one split each, or each cut in time, 80% "
+        "to train, then 10% to valid and to test.  [default: whole; in time where fewer than "
+        "10 would leave a split empty]",
+        show_default=False,
+    ),
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -125,7 +118,17 @@ def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> lis
             f"{plural(by['folder'], 'piece')} placed by folders named train, valid or test; the "
             f"other {by['content_hash']:,}, such as {apart[0]}, by a hash of their content"
         )
-    lines += _split_remarks(manifest)
+    if by.get("time"):
+        lines.append(
+            "split in time: the first 80% of each recording or piece to train, then 10% to valid "
+            "and 10% to test, with gaps; put files into folders named train, valid and test to "
+            "choose"
+        )
+    else:
+        lines += [
+            f"moved to {move['to']}, which would be empty: {move['source']}"
+            for move in manifest.get("moved", [])
+        ]
     splits = manifest["splits"]
     empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
     if empty:
@@ -154,21 +157,6 @@ def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
         ),
         *_listed("repaired", repaired),
         *medium.prepare_remarks(manifest),
-    ]
-
-
-def _split_remarks(manifest: Mapping[str, Any]) -> list[str]:
-    """Remarks on pieces that were cut in time or moved to another split."""
-    cut = manifest["split_by"].get("time")
-    if cut:
-        return [
-            "split in time: the first 80% of each recording or piece to train, then 10% to valid "
-            "and 10% to test, with gaps; put files into folders named train, valid and test to "
-            "choose"
-        ]
-    return [
-        f"moved to {move['to']}, which would be empty: {move['source']}"
-        for move in manifest.get("moved", [])
     ]
 
 

@@ -10,8 +10,9 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seqmodel.cli.common import clock, message, printable
+from seqmodel.cli.common import message
 from seqmodel.config import Config
+from seqmodel.media.words import clock, printable
 
 if TYPE_CHECKING:
     from seqmodel.training.loop import Listener, Tick

@@ -2,12 +2,12 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
@@ -27,13 +27,12 @@ from seqmodel.cli.options import (
 )
 from seqmodel.cli.progress import counting, display, part
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.definitions import Filling, Medium, Progress, SampleRequest, Sampling, Written
+from seqmodel.files import new_file
+from seqmodel.media.definitions import Filling, Medium, Progress, SampleRequest, Sampling
 from seqmodel.media.registry import MEDIA, medium_of
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from seqmodel.runs.folder import Run
 
 OTHER_SUFFIXES = {"midi": "mid", "wave": "wav", "oga": "ogg"}
@@ -45,7 +44,21 @@ DEFAULT_LENGTH = "; ".join(medium.default_length for medium in MEDIA.values())
 FORMATS = [*dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.formats)]
 FEW_PARTICLES = 2.0
 """Where fewer are effective, what is given may be unlike the training data."""
-
+OF_PRIME = ("--prime-frames", "--prime-seconds", "--include-prime")
+NOT_WITH_FILL = ("--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of")
+EXCLUSIVE = [
+    ("--length", "--seconds"),
+    ("--min-length", "--no-end"),
+    ("--prime-frames", "--prime-seconds"),
+    ("--json", "OUT -"),
+    *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0", "--device cuda")),
+]
+"""Pairs of options."""
+Report = tuple[dict[str, Any], list[str], list[str]]
+"""Of a piece: facts for JSON, the same as lines, of which the first goes on after its path, and
+warnings."""
+Write = Callable[[int, BinaryIO, Progress], Report]
+"""Draws a piece, by its number, and writes it."""
 
 pieces_option = partial(typer.Option, rich_help_panel="Pieces")
 primer_option = partial(typer.Option, rich_help_panel="Primer")
@@ -53,83 +66,60 @@ primer_option = partial(typer.Option, rich_help_panel="Primer")
 
 @with_media_options(attrgetter("sample_options"))
 def sample(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help=f"{WRITTEN}; or - for stdout, with --format.")
-    ],
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", help="Its folder or zip.  [default: the newest that can write OUT]"
-        ),
-    ] = None,
-    number: Annotated[
-        int, pieces_option("-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ...")
-    ] = 1,
-    length: Annotated[
-        int | None,
-        pieces_option(
-            min=1,
-            help=f"Frames; a run trained with --end may stop sooner.  [default: {DEFAULT_LENGTH}]",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None, pieces_option(min=0.001, help="Length in seconds instead.")
-    ] = None,
-    min_length: Annotated[
-        int,
-        pieces_option(
-            min=1,
-            metavar="FRAMES",
-            help="The model may not end a piece before this many frames.",
-            show_default=False,
-        ),
-    ] = 1,
-    no_end: Annotated[
-        bool, pieces_option("--no-end", help="The model may not end a piece at all.")
-    ] = False,
-    best_of: Annotated[
-        int,
-        pieces_option(
-            min=1,
-            help="Draw as many for each, and keep the one whose nats per frame come nearest to "
-            "training's.",
-        ),
-    ] = 1,
-    seed: Annotated[int, pieces_option(min=0, help="The same seed gives the same bytes.")] = 1,
-    temperature: Annotated[
-        float,
-        pieces_option(
-            min=0.0,
-            help="Below 1 tamer (notes sparser, sound smoother), above 1 wilder; 0: always the "
-            "likeliest.",
-        ),
-    ] = 1.0,
-    prime: Annotated[
-        Path | None,
-        primer_option(
-            metavar="FILE", help="Continue this file, of the run's medium, or a sampled .npy."
-        ),
-    ] = None,
-    prime_frames: Annotated[
-        int | None, primer_option(min=1, help="Only its first frames, at most.")
-    ] = None,
-    prime_seconds: Annotated[
-        float | None, primer_option(min=0.001, help="Only its first seconds, at most.")
-    ] = None,
-    include_prime: Annotated[
-        bool,
-        primer_option("--include-prime/--no-include-prime", help="Write it before the new frames."),
-    ] = False,
+    out: Path = typer.Argument(
+        ..., metavar="OUT", help=f"{WRITTEN}; or - for stdout, with --format."
+    ),
+    run: Path | None = typer.Option(
+        None, metavar="RUN", help="Its folder or zip.  [default: the newest that can write OUT]"
+    ),
+    number: int = pieces_option(
+        1, "-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ..."
+    ),
+    length: int | None = pieces_option(
+        None,
+        min=1,
+        help=f"Frames; a run trained with --end may stop sooner.  [default: {DEFAULT_LENGTH}]",
+    ),
+    seconds: float | None = pieces_option(None, min=0.001, help="Length in seconds instead."),
+    min_length: int = pieces_option(
+        1,
+        min=1,
+        metavar="FRAMES",
+        help="The model may not end a piece before this many frames.",
+        show_default=False,
+    ),
+    no_end: bool = pieces_option(False, "--no-end", help="The model may not end a piece at all."),
+    best_of: int = pieces_option(
+        1,
+        min=1,
+        help="Draw as many for each, and keep the one whose nats per frame come nearest to "
+        "training's.",
+    ),
+    seed: int = pieces_option(1, min=0, help="The same seed gives the same bytes."),
+    temperature: float = pieces_option(
+        1.0,
+        min=0.0,
+        help="Below 1 tamer (notes sparser, sound smoother), above 1 wilder; 0: always the "
+        "likeliest.",
+    ),
+    prime: Path | None = primer_option(
+        None, metavar="FILE", help="Continue this file, of the run's medium, or a sampled .npy."
+    ),
+    prime_frames: int | None = primer_option(None, min=1, help="Only its first frames, at most."),
+    prime_seconds: float | None = primer_option(
+        None, min=0.001, help="Only its first seconds, at most."
+    ),
+    include_prime: bool = primer_option(
+        False, "--include-prime/--no-include-prime", help="Write it before the new frames."
+    ),
     *,
-    output_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help=f"{', '.join(FORMATS)}, if OUT's suffix does not say; npy holds the frames, raw "
-            "16-bit PCM, little-endian, without a header.",
-            autocompletion=one_of(FORMATS),
-        ),
-    ] = None,
+    output_format: str | None = typer.Option(
+        None,
+        "--format",
+        help=f"{', '.join(FORMATS)}, if OUT's suffix does not say; npy holds the frames, raw "
+        "16-bit PCM, little-endian, without a header.",
+        autocompletion=one_of(FORMATS),
+    ),
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -149,27 +139,28 @@ def sample(
     kind = _format(out, output_format)
     if to_stdout and number > 1:
         raise UsageError("-n above 1 needs a file name, not stdout")
-    exclude({"--length": length, "--seconds": seconds})
-    exclude({"--min-length": min_length > 1, "--no-end": no_end})
-    exclude({"--prime-frames": prime_frames, "--prime-seconds": prime_seconds})
-    exclude({"--json": as_json, "OUT -": to_stdout})
-    of_prime = {"--prime-frames": prime_frames, "--prime-seconds": prime_seconds}
-    for option, value in {**of_prime, "--include-prime": include_prime}.items():
-        if value and prime is None:
-            raise UsageError(f"{option} needs --prime FILE")
-    check_temperature(temperature)
-    not_with_fill = {
+    given = {
         "--length": length,
         "--seconds": seconds,
         "--min-length": min_length > 1,
         "--no-end": no_end,
         "--prime": prime,
+        "--prime-frames": prime_frames,
+        "--prime-seconds": prime_seconds,
+        "--include-prime": include_prime,
         "--best-of": best_of > 1,
         "--temperature 0": temperature == 0,
         "--device cuda": device == "cuda",
+        "--json": as_json,
+        "OUT -": to_stdout,
+        "--fill": media_options.get("fill"),
     }
-    for option, given in not_with_fill.items():
-        exclude({"--fill": media_options.get("fill"), option: given})
+    for pair in EXCLUSIVE:
+        exclude({option: given[option] for option in pair})
+    of_prime = next((option for option in OF_PRIME if given[option]), None)
+    if of_prime and prime is None:
+        raise UsageError(f"{of_prime} needs --prime FILE")
+    check_temperature(temperature)
 
     from seqmodel.runs.folder import load_run
 
@@ -180,7 +171,11 @@ def sample(
     loaded = load_run(chosen_run(run, _able(kind), quiet=quiet))
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
-    _check(kind, medium, trained)
+    if kind not in medium.formats:
+        raise UsageError(
+            f"{trained}, which cannot be written as {kind}: take one of "
+            f"{', '.join(medium.formats)}, or another run with --run"
+        )
     if (min_length > 1 or no_end) and not loaded.config.end:
         raise UsageError(
             f"{loaded.folder} was trained without --end, so its pieces always last until the "
@@ -209,34 +204,25 @@ def sample(
     loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
     if sampling.filling is None:
         shortest = math.inf if no_end else min_length
-        make = _drawing(loaded, sampling, seed, temperature, shortest, best_of)
+        write = _drawing(loaded, sampling, seed, temperature, shortest, best_of)
         what, counted = "sampling", "drafts" if best_of > 1 else "sampling"
     else:
-        make = _filling(loaded, sampling.filling, seed, temperature)
+        write = _filling(loaded, sampling, sampling.filling, seed, temperature)
         what = counted = "filling"
     pieces = []
     with display(what, quiet=quiet) as shown:
         count = counting(shown, counted)
         for k, target in enumerate(targets):
-            piece = make(k, part(count, k, number))
-            with _opened(target, to_stdout=to_stdout) as file:
-                written = sampling.write(file, piece.chunks, piece.progress)
-            facts, lines, warnings = piece.describe(target, written)
+            file: Any = nullcontext(sys.stdout.buffer) if to_stdout else new_file(target)
+            with file as opened:
+                facts, lines, warnings = write(k, opened, part(count, k, number))
+                opened.flush()
             pieces.append({"path": str(target), **facts})
+            lines[0] = f"{target}: {lines[0]}"
             for line in [*lines, *warnings] if not (to_stdout or as_json) else warnings:
                 shown.say(line)
     if as_json:
         print_json({"run": str(loaded.folder), "seed": seed, "pieces": pieces})
-
-
-class _Piece(NamedTuple):
-    """A piece to be written."""
-
-    chunks: Iterable["NDArray[Any]"]
-    progress: Progress
-    """Of writing it, which draws it where that is still to be done."""
-    describe: Callable[[Path, Written], tuple[dict[str, Any], list[str], list[str]]]
-    """Once it is written: facts for JSON, the same as lines, and warnings."""
 
 
 def _drawing(
@@ -246,7 +232,7 @@ def _drawing(
     temperature: float,
     shortest: float,
     best_of: int,
-) -> Callable[[int, Progress], _Piece]:
+) -> Write:
     """The function that draws piece k; `shortest` is as in `Sampler.draw`.
 
     Of `best_of` drafts the piece is the one whose nats per frame come nearest to training's.
@@ -258,36 +244,35 @@ def _drawing(
     sampler, primer = Sampler(run.model, temperature=temperature), sampling.primer
     usual = _training_nats(run) if best_of > 1 else 0.0
 
-    def make(k: int, progress: Progress) -> _Piece:
+    def write(k: int, file: BinaryIO, progress: Progress) -> Report:
         drafts = [
             sampler.piece(sampling.length, seed=seed, number=n, prime=primer, shortest=shortest)
             for n in range(k * best_of, (k + 1) * best_of)
         ]
-        piece, chunks, nats = drafts[0], iter(drafts[0]), None
-        if best_of > 1:
-            drawn, of_drafts = [], []
+        facts: dict[str, Any] = {}
+        words, piece = [], drafts[0]
+        if best_of == 1:
+            written = sampling.write(file, piece, progress)
+        else:
+            drawn, nats = [], []
             for done, draft in enumerate(drafts, 1):
                 drawn.append(np.concatenate(list(draft)))
                 scored = run.nll(np.concatenate([primer, drawn[-1]]))[len(primer) :]
-                of_drafts.append(float(scored.mean()))
+                nats.append(float(scored.mean()))
                 progress(done, best_of)
-            best = int(np.argmin(np.abs(np.array(of_drafts) - usual)))
-            piece, chunks, nats = drafts[best], iter([drawn[best]]), of_drafts[best]
+            best = int(np.argmin(np.abs(np.array(nats) - usual)))
+            piece, facts = drafts[best], {"nats_per_frame": nats[best]}
+            written = sampling.write(file, [drawn[best]], _silent)
+            words = [f"{nats[best]:.3f} nats per frame (training {usual:.3f})"]
+        if run.config.end:
+            words.insert(0, "ended by the model" if piece.ended else "cut off at the limit")
+        ended_by = "model" if piece.ended else "limit"
+        line = ", ".join(
+            [f"{written.size} from {run.folder}", *words, *filter(None, [written.hint])]
+        )
+        return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
 
-        def describe(target: Path, written: Written) -> tuple[dict[str, Any], list[str], list[str]]:
-            ended_by = "model" if piece.ended else "limit"
-            facts: dict[str, Any] = {"frames": piece.frames, "ended_by": ended_by}
-            words = [f"{target}: {written.size} from {run.folder}"]
-            if run.config.end:
-                words.append("ended by the model" if piece.ended else "cut off at the limit")
-            if nats is not None:
-                facts["nats_per_frame"] = nats
-                words.append(f"{nats:.3f} nats per frame (training {usual:.3f})")
-            return facts, [", ".join(filter(None, [*words, written.hint]))], []
-
-        return _Piece(chunks, _silent if best_of > 1 else progress, describe)
-
-    return make
+    return write
 
 
 def _training_nats(run: "Run") -> float:
@@ -301,8 +286,8 @@ def _training_nats(run: "Run") -> float:
 
 
 def _filling(
-    run: "Run", filling: Filling, seed: int, temperature: float
-) -> Callable[[int, Progress], _Piece]:
+    run: "Run", sampling: Sampling, filling: Filling, seed: int, temperature: float
+) -> Write:
     """The function that draws piece k around what is given.
 
     Raises:
@@ -316,72 +301,50 @@ def _filling(
     filler = Filler(run.model, particles=filling.particles, temperature=temperature)
     drawn = np.asarray(filling.free.any(axis=1))
 
-    def make(k: int, progress: Progress) -> _Piece:
+    def write(k: int, file: BinaryIO, progress: Progress) -> Report:
         filled = filler.fill(
             filling.piece, filling.free, seed=seed, number=k, sweeps=filling.sweeps,
             progress=progress,
         )  # fmt: skip
+        written = sampling.write(file, [filled.frames], _silent)
         nats = run.nll(filled.frames)
         there = float(nats[drawn].mean())
         around = float(nats[~drawn].mean()) if not drawn.all() else None
         least, median = int(np.argmin(filled.effective)), float(np.median(filled.effective))
         fewest = float(filled.effective[least])
+        facts = {
+            "frames": len(nats),
+            "drawn_frames": int(drawn.sum()),
+            "nats_per_drawn_frame": there,
+            "nats_per_frame_around": around,
+            "log_given": filled.log_given,
+            "particles": filling.particles,
+            "effective_median": median,
+            "effective_least": fewest,
+            "effective_after": None if drawn[-1] else filled.fitting,
+        }
+        given = "" if around is None else f", {around:.3f} around"
+        after = "" if drawn[-1] else f", {filled.fitting:.1f} after what follows"
+        size = f"{written.size} from {run.folder}, {drawn.sum():,} of them drawn"
+        lines = [
+            ", ".join(filter(None, [size, written.hint])),
+            f"  {there:.3f} nats per frame there{given}; of {filling.particles:,} particles "
+            f"{median:.1f} effective{after}",
+        ]
+        if not fewest < FEW_PARTICLES < filling.particles:
+            return facts, lines, []
+        frame = int(np.argmax(drawn)) + least
+        unlikely = "what is given, which may be unlike the training data"
+        if frame == len(nats) - 1 and run.config.end:
+            unlikely = "the end of the piece"
+        few = f"at frame {frame:,} only {fewest:.1f} particles fit {unlikely}"
+        return facts, lines, [f"{few}: try more --particles"]
 
-        def describe(target: Path, written: Written) -> tuple[dict[str, Any], list[str], list[str]]:
-            facts = {
-                "frames": len(nats),
-                "drawn_frames": int(drawn.sum()),
-                "nats_per_drawn_frame": there,
-                "nats_per_frame_around": around,
-                "log_given": filled.log_given,
-                "particles": filling.particles,
-                "effective_median": median,
-                "effective_least": fewest,
-                "effective_after": None if drawn[-1] else filled.fitting,
-            }
-            hint = f", {written.hint}" if written.hint else ""
-            given = "" if around is None else f", {around:.3f} around"
-            after = "" if drawn[-1] else f", {filled.fitting:.1f} after what follows"
-            lines = [
-                f"{target}: {written.size} from {run.folder}, {drawn.sum():,} of them drawn{hint}",
-                f"  {there:.3f} nats per frame there{given}; of {filling.particles:,} particles "
-                f"{median:.1f} effective{after}",
-            ]
-            if not fewest < FEW_PARTICLES < filling.particles:
-                return facts, lines, []
-            frame = int(np.argmax(drawn)) + least
-            unlikely = "what is given, which may be unlike the training data"
-            if frame == len(nats) - 1 and run.config.end:
-                unlikely = "the end of the piece"
-            return (
-                facts,
-                lines,
-                [
-                    f"at frame {frame:,} only {fewest:.1f} particles fit {unlikely}: try more "
-                    "--particles"
-                ],
-            )
-
-        return _Piece([filled.frames], _silent, describe)
-
-    return make
+    return write
 
 
 def _silent(done: int, total: int) -> None:
     """Progress of writing what is drawn already."""
-
-
-@contextmanager
-def _opened(target: Path, *, to_stdout: bool) -> Iterator[BinaryIO]:
-    """Yield what `target` is written to: stdout, or a file that appears once it is complete."""
-    if to_stdout:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    from seqmodel.files import new_file
-
-    with new_file(target) as file:
-        yield file
 
 
 def _format(out: Path, given: str | None) -> str:
@@ -400,15 +363,6 @@ def _able(kind: str) -> list[str]:
     """The media that can be written in a format, first those whose files have it."""
     able = [medium for medium in MEDIA.values() if kind in medium.formats]
     return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]
-
-
-def _check(kind: str, medium: Medium, trained: str) -> None:
-    """UsageError if the format belongs to another medium than the run's."""
-    if kind not in medium.formats:
-        raise UsageError(
-            f"{trained}, which cannot be written as {kind}: take one of "
-            f"{', '.join(medium.formats)}, or another run with --run"
-        )
 
 
 def _check_file(use: str, option: str, file: Path | None, medium: Medium, trained: str) -> None:

@@ -4,11 +4,11 @@ import shlex
 import sys
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from seqmodel.cli.common import message, plural
+from seqmodel.cli.common import message
 from seqmodel.cli.options import (
     Force,
     Quiet,
@@ -20,21 +20,21 @@ from seqmodel.cli.options import (
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.registry import medium_of
+from seqmodel.media.words import plural
 
 
 @with_media_options(attrgetter("page_options"))
 def report(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RUN", help="Runs, folders or zips.  [default: the newest]"),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")
-    ] = Path("report.html"),
-    samples: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Samples of each run, to see and to hear.")
-    ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
+    runs: list[Path] | None = typer.Argument(
+        None, metavar="RUN", help="Runs, folders or zips.  [default: the newest]"
+    ),
+    out: Path = typer.Option(
+        Path("report.html"), "--out", "-o", metavar="FILE.html", help="The page to write."
+    ),
+    samples: int = typer.Option(
+        1, min=0, metavar="N", help="Samples of each run, to see and to hear."
+    ),
+    seed: int = typer.Option(1, min=0, help="The samples' seed."),
     *,
     force: Force = False,
     quiet: Quiet = False,
@@ -72,8 +72,8 @@ def report(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run: its folder or zip.")],
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="What to write.")],
+    run: Path = typer.Argument(..., metavar="RUN", help="The run: its folder or zip."),
+    out: Path = typer.Argument(..., metavar="FILE", help="What to write."),
     *,
     force: Force = False,
     quiet: Quiet = False,

@@ -1,9 +1,7 @@
 """`seqmodel units`: the equations, gates and sizes of every unit."""
 
 import difflib
-import re
-import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,30 +12,20 @@ from seqmodel.errors import UsageError
 from seqmodel.unit_setting import is_text, read_unit
 from seqmodel.units import UNITS, hidden_size_for, unit_spec, zoo
 
-SIGNS = {r"\(\.\)": "⊙", r"\bs\(": "σ(", r"\bphi\(": "φ(", "'": "′"}  # noqa: RUF001
-
 
 def units(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="UNIT",
-            help="Units to show, or files NAME.unit to check.  [default: all]",
-            autocompletion=one_of(UNITS),
-        ),
-    ] = None,
-    inputs: Annotated[int, typer.Option(min=1, help="Size of a frame.")] = 88,
-    hidden: Annotated[
-        int | None, typer.Option(min=1, help="Hidden size to count at.  [default: 100]")
-    ] = None,
-    params: Annotated[
-        int | None,
-        typer.Option(min=1, help="Choose the hidden size nearest to this number of parameters."),
-    ] = None,
-    diff: Annotated[
-        str | None,
-        typer.Option(metavar="UNIT", help="Show what differs from this unit."),
-    ] = None,
+    names: list[str] | None = typer.Argument(
+        None,
+        metavar="UNIT",
+        help="Units to show, or files NAME.unit to check.  [default: all]",
+        autocompletion=one_of(UNITS),
+    ),
+    inputs: int = typer.Option(88, min=1, help="Size of a frame."),
+    hidden: int | None = typer.Option(None, min=1, help="Hidden size to count at.  [default: 100]"),
+    params: int | None = typer.Option(
+        None, min=1, help="Choose the hidden size nearest to this number of parameters."
+    ),
+    diff: str | None = typer.Option(None, metavar="UNIT", help="Show what differs from this unit."),
     as_json: Json = False,
 ) -> None:
     """Show the units: their equations and parameter counts.
@@ -68,7 +56,7 @@ def units(
         lines = difflib.ndiff(other, spec.statements) if diff else spec.statements
         for line in lines:
             if not line.startswith("?"):  # ndiff's hints of where two lines differ
-                typer.echo(_readable(line))
+                typer.echo(line)
         size = f"{inputs} inputs, {row['hidden']} hidden"
         typer.echo(f"# {size}: {row['parameters']:,} parameters\n")
     if not names:
@@ -91,12 +79,3 @@ def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict
         "hidden": size,
         "parameters": spec.parameter_count(inputs, size),
     }
-
-
-def _readable(line: str) -> str:
-    """With the signs of the papers where a terminal has them; pipes get what can be read back."""
-    if not sys.stdout.isatty() or "utf" not in (sys.stdout.encoding or "").lower():
-        return line
-    for plain, sign in SIGNS.items():
-        line = re.sub(plain, sign, line)
-    return line

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Self, overload
 
 import numpy as np
@@ -134,23 +135,27 @@ class DatasetWriter:
             self._shards[split] = (frames, (self._folder / f"{split}.jsonl").open("wb"))
         return self
 
-    def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
-        """Append a piece: its stored rows, in blocks, and its line in the index."""
+    def add(
+        self,
+        split: str,
+        source: str,
+        blocks: Iterable[NDArray[Any]],
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Piece:
+        """Append a piece, given as its stored rows in blocks of whole frames; return its line."""
+        (rows_file, index), counts = self._shards[split], self._counts[split]
+        digest, written = hashlib.sha256(), 0
         for rows in blocks:
-            self.add_rows(split, rows)
-        self.add_line(split, piece)
-
-    def add_rows(self, split: str, rows: NDArray[Any]) -> None:
-        """Append some rows of a piece; `add_line` ends it."""
-        self._shards[split][0].write(rows.tobytes())
-
-    def add_line(self, split: str, piece: Piece) -> None:
-        """Append the line of the piece whose rows were added last."""
-        self._shards[split][1].write(_json_bytes(piece.to_json()))
-        counts = self._counts[split]
+            digest.update(self._frame.canonical(rows))
+            rows_file.write(rows.tobytes())
+            written += len(rows)
+        frames = written // self._frame.rows_per_frame
+        piece = Piece(source, digest.hexdigest(), frames, facts)
+        index.write(_json_bytes(piece.to_json()))
         counts["pieces"] += 1
-        counts["frames"] += piece.frames
-        counts["longest"] = max(counts["longest"], piece.frames)
+        counts["frames"] += frames
+        counts["longest"] = max(counts["longest"], frames)
+        return piece
 
     def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest, which completes the dataset, and return it.
@@ -199,19 +204,34 @@ class Split:
     """
 
     name: str
-    sources: list[str]
-    lengths: NDArray[np.int64] = field(repr=False)
-    """(pieces,) in frames."""
     frame: FrameDefinition
+    pieces: Sequence[Piece] = field(repr=False)
     _rows: Shard | NDArray[Any] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
-    _hashes: Sequence[str] = field(default=(), repr=False)
-    """One for each piece; empty if the rows are an array in memory."""
+    """Of each piece in the rows."""
     _checked: set[int] = field(default_factory=set, repr=False)
     """Pieces found to match their hashes."""
 
+    @classmethod
+    def of(
+        cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
+    ) -> "Split":
+        """The split of the `pieces` that `rows` holds, one after another."""
+        lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
+        return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """Of each piece, `Piece.source`."""
+        return [piece.source for piece in self.pieces]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """(pieces,) in frames."""
+        return np.array([piece.frames for piece in self.pieces], np.int64)
+
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.pieces)
 
     @overload
     def __getitem__(self, index: int) -> NDArray[Any]: ...
@@ -220,17 +240,15 @@ class Split:
     def __getitem__(self, index: int | slice) -> "NDArray[Any] | Self":
         if not isinstance(index, slice):
             return self.frame.decode(self.stored(index))
-        return replace(
-            self, sources=self.sources[index], lengths=self.lengths[index],
-            _starts=self._starts[index], _hashes=self._hashes[index], _checked=set(),
-        )  # fmt: skip
+        pieces, starts = self.pieces[index], self._starts[index]
+        return replace(self, pieces=pieces, _starts=starts, _checked=set())
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
 
     def rows(self, index: int) -> int:
         """How many rows a piece has, T * rows_per_frame."""
-        return int(self.lengths[index]) * self.frame.rows_per_frame
+        return self.pieces[index].frames * self.frame.rows_per_frame
 
     def stored(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
         """The rows `begin` to `end` of piece `index` as stored, (rows, *row_shape)."""
@@ -251,7 +269,7 @@ class Split:
         step = FRAMES_HASHED_AT_ONCE * self.frame.rows_per_frame
         for row in range(start, start + rows, step):
             digest.update(self.frame.canonical(self._rows[row : min(row + step, start + rows)]))
-        if digest.hexdigest() != self._hashes[index]:
+        if digest.hexdigest() != self.pieces[index].sha256:
             raise LostError(
                 f"{self._rows.path.parent} is damaged: {self.sources[index]} in {self.name} no "
                 "longer matches its hash; run `seqmodel prepare` again"
@@ -261,13 +279,12 @@ class Split:
     def beginnings(self, pieces: int, frames: int) -> "Split":
         """In memory: at most so many pieces, at even steps, the first of about `frames` frames."""
         count = min(len(self), pieces)
-        chosen, longest = np.arange(count) * len(self) // count, -(-frames // count)
+        longest = -(-frames // count)
+        chosen = [k * len(self) // count for k in range(count)]
+        parts = [Piece(self.sources[k], "", min(self.pieces[k].frames, longest)) for k in chosen]
         end = longest * self.frame.rows_per_frame
-        rows = np.concatenate([self.stored(index, end=end) for index in chosen.tolist()])
-        lengths = np.minimum(self.lengths[chosen], longest)
-        starts = np.cumsum(np.append(0, lengths))[:-1] * self.frame.rows_per_frame
-        sources = [self.sources[index] for index in chosen]
-        return Split(self.name, sources, lengths, self.frame, rows, starts)
+        rows = np.concatenate([self.stored(k, end=end) for k in chosen])
+        return Split.of(self.name, self.frame, parts, rows)
 
     @cached_property
     def frames(self) -> int:
@@ -277,9 +294,12 @@ class Split:
     @cached_property
     def fingerprint(self) -> str | None:
         """A hash of all frames in order, and of how they are defined; None if held in memory."""
-        defined = json.dumps(self.frame.to_json())
-        content = "".join([defined, *self._hashes]).encode()
-        return hashlib.sha256(content).hexdigest() if self._hashes else None
+        if not isinstance(self._rows, Shard):
+            return None
+        hashes = [piece.sha256 for piece in self.pieces]
+        return hashlib.sha256(
+            "".join([json.dumps(self.frame.to_json()), *hashes]).encode()
+        ).hexdigest()
 
     def totals(self) -> NDArray[np.int64]:
         """(F,) the sum of each of a frame's binary values over all frames, piece by piece."""
@@ -345,10 +365,7 @@ class Dataset:
             or rows.dtype != self.frame.row_dtype
         ):
             raise self._damaged(f"{name} does not match its index")
-        lengths = np.array(frames, np.int64)
-        ends = np.cumsum(np.append(0, lengths)) * self.frame.rows_per_frame
-        sources, hashes = [piece.source for piece in pieces], [piece.sha256 for piece in pieces]
-        return Split(name, sources, lengths, self.frame, rows, ends[:-1], hashes)
+        return Split.of(name, self.frame, pieces, rows)
 
     def _pieces(self, name: str) -> list[Piece]:
         """The pieces of a split, as listed in its index."""

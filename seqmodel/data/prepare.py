@@ -1,6 +1,5 @@
 """Preparing a dataset from sources, one piece at a time, each assigned to a split."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
 from seqmodel.data.sources import SourceFile, Sources
@@ -87,10 +87,8 @@ class Tally:
     hashed: dict[str, str] = field(default_factory=dict)
     """`Work.content` -> the split its hash gives, of each work not placed otherwise."""
 
-    by_content: dict[str, str] = field(default_factory=dict)
-    """`Work.content` -> the split that first had it."""
-    by_prepared: dict[str, str] = field(default_factory=dict)
-    """`Work.prepared` -> the split that first had it."""
+    by_work: dict[str, str] = field(default_factory=dict)
+    """`Work.content`, and `Work.prepared` -> the split that first had it."""
     by_piece: dict[str, str] = field(default_factory=dict)
     """A piece's hash -> the split that first had it."""
     placed: Counter[str] = field(default_factory=Counter)
@@ -105,14 +103,14 @@ class Tally:
 
         Works are equal if their source content or their prepared frames are the same.
         """
-        split = folder or self.by_content.get(work.content) or self.by_prepared.get(work.prepared)
+        split = folder or self.by_work.get(work.content) or self.by_work.get(work.prepared)
         if split is None:
             split = self.hashed[work.content] = hash_split(work.content)
             if work.content in self.moves:
                 split = self.moves[work.content]
                 self.moved.append({"source": work.source, "to": split})
-        self.by_content.setdefault(work.content, split)
-        self.by_prepared.setdefault(work.prepared, split)
+        self.by_work.setdefault(work.content, split)
+        self.by_work.setdefault(work.prepared, split)
         return split
 
     def lacking(self) -> bool:
@@ -125,14 +123,14 @@ class Tally:
             return Tally(by_time=True)
         return Tally(moves=dict(_moves(self.hashed)))
 
-    def count(self, source: str, digest: str, split: str, by: Placed) -> None:
+    def count(self, piece: Piece, split: str, by: Placed) -> None:
         """Count a piece that went to `split`, because of its folder, its time or its content."""
         self.placed[by] += 1
-        if digest in self.by_piece:
+        if piece.sha256 in self.by_piece:
             self.repeated += 1
-            if self.by_piece[digest] != split:
-                self.straddling.append(source)
-        self.by_piece.setdefault(digest, split)
+            if self.by_piece[piece.sha256] != split:
+                self.straddling.append(piece.source)
+        self.by_piece.setdefault(piece.sha256, split)
 
     def to_json(self) -> dict[str, Any]:
         """The manifest's record of splits, repeats and repairs."""
@@ -231,48 +229,35 @@ def _add(
 ) -> None:
     """Write all works of a file; SourceError says why it cannot be used."""
     for work in corpus.works(source.path):
-        folder = only or work.split or source.split
-        if tally.by_time and folder is None:
-            _cut(work, corpus.frame, writer, tally)
+        frame, folder = corpus.frame, only or work.split or source.split
+        whole = folder is not None or not tally.by_time
+        if whole:
+            parts = [Part(tally.place(work, folder), 0, work.frames)]
         else:
-            split = tally.place(work, folder)
-            for piece, blocks in work.pieces:
+            parts = parts_in_time(work.frames, -(-frame.context // frame.frame_size))
+        start = 0  # of the piece, in the work
+        for name, frames in work.pieces:
+            for part in parts:
+                begin, end = max(part.begin, start), min(part.end, start + frames)
+                if begin >= end:
+                    continue
+                excerpt = "" if whole else f"#frames/{begin - start}-{end - start}"
+                rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
+                piece = writer.add(part.split, name + excerpt, rows, work.facts)
                 tally.count(
-                    piece.source, piece.sha256, split, "folder" if folder else "content_hash"
+                    piece, part.split, "folder" if folder else "content_hash" if whole else "time"
                 )
-                writer.add(split, blocks, piece)
-            if split == "train":
-                work.when_in_train()
+            start += frames
         if work.repairs:
             tally.repaired.append({"source": work.source, "repairs": list(work.repairs)})
 
 
-def _cut(work: Work, frame: FrameDefinition, writer: DatasetWriter, tally: Tally) -> None:
-    """Write a work's parts, each to its own split; its pieces stay separate."""
+def _rows(work: Work, part: Part, frame: FrameDefinition, *, cut: bool) -> Iterator[NDArray[Any]]:
+    """The stored rows of a part of a piece, in blocks; `cut`: a part that begins within it."""
     size = frame.rows_per_frame
-    parts = parts_in_time(work.frames, -(-frame.context // frame.frame_size))
-    start = 0  # of the piece, in the work
-    for piece, blocks in work.pieces:
-        digests: dict[Part, Any] = {}
-        row = start * size  # of the block, in the work
-        for rows in blocks:
-            for part in parts:
-                begin, end = max(part.begin * size, row), min(part.end * size, row + len(rows))
-                if begin >= end:
-                    continue
-                taken = rows[begin - row : end - row]
-                if part not in digests:
-                    digests[part] = hashlib.sha256()
-                    if begin > start * size:
-                        taken = np.concatenate([frame.cut(taken[:size]), taken[size:]])
-                digests[part].update(frame.canonical(taken))
-                writer.add_rows(part.split, taken)
-                if part.split == "train":
-                    work.when_rows_in_train(taken)
-            row += len(rows)
-        for part, digest in digests.items():
-            begin, end = max(part.begin - start, 0), min(part.end - start, piece.frames)
-            source, sha256 = f"{piece.source}#frames/{begin}-{end}", digest.hexdigest()
-            tally.count(source, sha256, part.split, "time")
-            writer.add_line(part.split, Piece(source, sha256, end - begin, piece.facts))
-        start += piece.frames
+    for k, rows in enumerate(work.rows(part.begin, part.end)):
+        first = cut and k == 0
+        taken = np.concatenate([frame.cut(rows[:size]), rows[size:]]) if first else rows
+        if part.split == "train":
+            work.in_train(taken)
+        yield taken

@@ -20,7 +20,7 @@ from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
 from seqmodel.media.definitions import Picture, Progress
-from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes
+from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 
 ONLY = "test"
@@ -107,10 +107,7 @@ def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]
 
 def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -> None:
     """Draw a piece, and below it the nats of each of its frames (T,), to `path`."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    figure, (above, below) = wide_figure(6, 2, 1, sharex=True, height_ratios=(2, 1))
     draw_picture(above, picture, len(nats))
     above.set_title(caption(title), fontsize=10)
     below.stairs(nats, np.arange(len(nats) + 1), color=ACCENT)

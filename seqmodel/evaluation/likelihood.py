@@ -1,5 +1,6 @@
 """How well a model predicts a split: exact likelihoods and its output's figures."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.model.sequence import Carry, SequenceModel
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import Window
 
 STEPS_AT_ONCE = 1 << 16
@@ -68,98 +69,92 @@ def likelihood(
     each scores some of the batches, and all get the same figures as one alone would, to the bit.
     """
     rank, size = (0, 1) if group is None else (group.rank, group.size)
-    # A group reports progress where all its processes are, which may then agree to save or stop.
-    scoring = _Scoring(model, split, progress if size == 1 else None, each_frame=each_frame)
     was_training = model.training
     model.eval()
+    nats, first = np.zeros(len(split)), np.zeros(len(split))
+    sums, done = defaultdict[str, float](float), 0
+    frame_nats = [np.zeros(length) for length in split.lengths] if each_frame else []
+
+    def report(read: int) -> None:
+        # A group reports progress where all its processes are, which may then agree to save or
+        # stop.
+        if progress is not None and size == 1:
+            progress(done + read, split.frames)
+
     # Very long frames are read one piece at a time: a window has at least a frame of each.
     most = max(1, STEPS_AT_ONCE // model.encoder.steps)
     plan = batches.in_order(split.lengths, min(batch_size, most))
     with torch.inference_mode():
         for turn in range(0, len(plan), size):
             ours = plan[turn + rank : turn + rank + 1]
-            scored = scoring.score(ours[0]) if ours else None
+            scored = _score(model, split, ours[0], frame_nats, report) if ours else None
             of_all = [scored] if group is None else group.all(scored)
             for indices, theirs in zip(plan[turn : turn + size], of_all, strict=False):
-                scoring.add(indices, theirs)
+                nats[indices], first[indices], figures = theirs
+                _add(sums, figures)
+                done += int(split.lengths[indices].sum())
             if size > 1 and progress is not None:
-                progress(scoring.done, split.frames)
+                progress(done, split.frames)
     model.train(was_training)
-    nats, first = scoring.nats, scoring.first
     total = float(nats.sum())
     others = split.frames - len(split)
-    skip_first = (total - float(first.sum())) / others if others else 0.0
     return Likelihood(
         pieces=len(split),
         frames=split.frames,
         nats_per_frame=total / split.frames,
-        nats_per_frame_skip_first=skip_first,
+        nats_per_frame_skip_first=(total - float(first.sum())) / others if others else 0.0,
         piece_mean_nats_per_frame=float(np.mean(nats / split.lengths)),
         figures=model.output.figures().values(
-            scoring.sums, nats=total, frames=split.frames, pieces=len(split)
+            sums, nats=total, frames=split.frames, pieces=len(split)
         ),
         piece_nats=nats,
-        frame_nats=scoring.of_frames,
+        frame_nats=frame_nats,
     )
 
 
-@dataclass
-class _Scoring:
-    """The scores of a split's pieces, as they come in."""
+def _score(
+    model: SequenceModel,
+    split: Split,
+    indices: NDArray[np.int64],
+    frame_nats: list[NDArray[np.float64]],
+    report: Callable[[int], None],
+) -> list[Any]:
+    """The nats of these pieces, those of their first frames, and the sums of figures, as JSON.
 
-    model: SequenceModel
-    split: Split
-    progress: Callable[[int, int], None] | None
-    each_frame: bool
-
-    def __post_init__(self) -> None:
-        self.nats, self.first = np.zeros(len(self.split)), np.zeros(len(self.split))
-        self.sums, self.done = dict[str, float](), 0
-        lengths = self.split.lengths if self.each_frame else ()
-        self.of_frames = [np.zeros(length) for length in lengths]
-
-    def score(self, indices: NDArray[np.int64]) -> list[Any]:
-        """The nats of these pieces, those of their first frames, and the sums of figures."""
-        model, split, length = self.model, self.split, self.model.window(len(indices))
-        carry, figures = model.start(len(indices)), model.output.figures()
-        nats, first, sums = np.zeros(len(indices)), np.zeros(len(indices)), dict[str, float]()
-        for begin in range(0, int(split.lengths[indices].max()), length):
-            batch = batches.load(split, indices, begin=begin, window=length)
-            window, carry = _read(model, batch, carry)
-            scores = model.output.score(window.h, window.frames, window.past)
-            scores = scores.double().masked_fill(~window.inside, 0.0)
-            nats += scores.sum(0).cpu().numpy()
-            if self.of_frames:
-                for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
-                    place = self.of_frames[index][begin : begin + length]
-                    place[:] = column[: len(place)]
-            if begin == 0:
-                first = scores[0].cpu().numpy()
-            _add(sums, figures.sums(window))
-            if self.progress is not None:
-                read = split.lengths[indices].clip(max=begin + length).sum()
-                self.progress(self.done + int(read), split.frames)
-        return [nats.tolist(), first.tolist(), sums]
-
-    def add(self, indices: NDArray[np.int64], scored: list[Any]) -> None:
-        """Add what `score` returned, here or elsewhere."""
-        self.nats[indices], self.first[indices], sums = scored
-        _add(self.sums, sums)
-        self.done += int(self.split.lengths[indices].sum())
+    Fills in `frame_nats`, unless that is empty.
+    """
+    length, carry, figures = (
+        model.window(len(indices)),
+        model.start(len(indices)),
+        model.output.figures(),
+    )
+    nats, first, sums = (
+        np.zeros(len(indices)),
+        np.zeros(len(indices)),
+        defaultdict[str, float](float),
+    )
+    for begin in range(0, int(split.lengths[indices].max()), length):
+        batch = batches.load(split, indices, begin=begin, window=length)
+        T, lengths = len(batch.frames), torch.from_numpy(batch.lengths)
+        ragged = lengths.clamp(0, T) if int(lengths.min()) < T else None
+        frames = torch.from_numpy(batch.frames).to(carry.past.numbers.device)
+        h, frames, past, carry = model.read(frames, carry, ragged)
+        lengths = lengths.to(h.device)
+        steps = torch.arange(T, device=h.device).unsqueeze(1)
+        window = Window(h, frames, past, lengths, steps == lengths - 1, steps < lengths)
+        scores = model.output.score(h, frames, past).double().masked_fill(~window.inside, 0.0)
+        nats += scores.sum(0).cpu().numpy()
+        if frame_nats:
+            for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
+                place = frame_nats[index][begin : begin + length]
+                place[:] = column[: len(place)]
+        if begin == 0:
+            first = scores[0].cpu().numpy()
+        _add(sums, figures.sums(window))
+        report(int(split.lengths[indices].clip(max=begin + length).sum()))
+    return [nats.tolist(), first.tolist(), sums]
 
 
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
     for name, number in more.items():
-        sums[name] = sums.get(name, 0.0) + number
-
-
-def _read(model: SequenceModel, batch: batches.Batch, carry: Carry) -> tuple[Window, Carry]:
-    """A batch's window as the output scores it, and the carry after it."""
-    T = len(batch.frames)
-    lengths = torch.from_numpy(batch.lengths)
-    ragged = lengths.clamp(0, T) if int(lengths.min()) < T else None
-    frames = torch.from_numpy(batch.frames).to(carry.past.numbers.device)
-    h, frames, past, after = model.read(frames, carry, ragged)
-    lengths = lengths.to(h.device)
-    steps = torch.arange(T, device=h.device).unsqueeze(1)
-    return Window(h, frames, past, lengths, steps == lengths - 1, steps < lengths), after
+        sums[name] += number

@@ -42,11 +42,6 @@ On one host, dead processes are recognised at once by the locks that they lost.
 """
 
 
-def is_experiment(folder: Path) -> bool:
-    """Whether a folder bears an experiment's mark: our journal, or the lock of its beginning."""
-    return holds_journal(folder) or (folder / BEGIN).is_file()
-
-
 def holds_journal(folder: Path) -> bool:
     """Whether a folder has a journal that is ours and has begun, if only with part of a line.
 
@@ -76,7 +71,7 @@ def check_folder(folder: Path) -> None:
         foreign = False
     except OSError as error:
         raise disk_error(folder, "use", error) from error
-    if foreign and not is_experiment(folder):
+    if foreign and not (holds_journal(folder) or (folder / BEGIN).is_file()):
         raise SeqmodelError(
             f"--out {folder} is not empty and holds no experiment: name a folder of its own"
         )

@@ -19,7 +19,7 @@ from seqmodel.experiment.folder import AGAIN
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.studies import Studies, name_in, open_storage
-from seqmodel.experiment.worker import Artifacts, Worker
+from seqmodel.experiment.worker import Worker
 from seqmodel.kernels.run.machine import available_memory, cores
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
@@ -36,7 +36,7 @@ SILENCE = 60
 DONE = "done"
 """The last word of a process that found nothing left to do."""
 
-Said = Event | SeqmodelError | MemoryError | str
+Message = Event | SeqmodelError | MemoryError | str
 """What a process reports: progress, the error that stopped it, `DONE` or a line for people."""
 
 
@@ -59,7 +59,7 @@ def work(
     jobs: int | None,
     most: int,
     *,
-    tell: Callable[[Event], None],
+    report: Callable[[Event], None],
     say: Callable[[str], None],
     stop: StopRequest,
 ) -> None:
@@ -68,7 +68,7 @@ def work(
     Small models gain more from running side by side than from threads, and on one thread a run's
     result does not depend on what else is running. A killed process is replaced. There are `jobs`
     processes, or one per core as far as memory allows, but at most `most`, which have something to
-    do. `tell` takes what they report, `say` lines for people; `stop` ends the work once it is set.
+    do. `report` takes their events, `say` lines for people; `stop` ends the work once it is set.
 
     Raises:
         InterruptError: after `stop` was set; the same call resumes.
@@ -76,7 +76,7 @@ def work(
         SeqmodelError: the error that stopped a process, or if one was killed again and again.
     """
     room = _Room(jobs, most, say)
-    pool = _Pool(task, room, tell, say)
+    pool = _Pool(task, room, report, say)
     try:
         while True:
             while stop.signal is None and not pool.ends:
@@ -115,9 +115,9 @@ class _Pool:
     """
 
     def __init__(
-        self, task: Task, room: "_Room", tell: Callable[[Event], None], say: Callable[[str], None]
+        self, task: Task, room: "_Room", report: Callable[[Event], None], say: Callable[[str], None]
     ) -> None:
-        self._task, self._room, self._tell, self._say = task, room, tell, say
+        self._task, self._room, self._report, self._say = task, room, report, say
         self._context = multiprocessing.get_context("forkserver")
         self._deaths: Counter[tuple[str, int]] = Counter()
         self.members: dict[Connection, _Member] = {}
@@ -125,7 +125,7 @@ class _Pool:
         self.ends = False
         """Whether nobody is to be replaced: one found nothing left to do, or has to end."""
         self._asked = False
-        self._said = -float(SILENCE)
+        self._said_at = -float(SILENCE)
 
     def start(self) -> None:
         """Start one more process."""
@@ -145,24 +145,24 @@ class _Pool:
             assert isinstance(connection, Connection)
             member = self.members[connection]
             try:
-                said: Said = connection.recv()
+                message: Message = connection.recv()
             except (EOFError, OSError):
                 del self.members[connection]
                 if not self.ends:
                     self._bury(member)
                 continue
-            if isinstance(said, Event):
-                member.last = said
-                self._room.observe(said)
-                self._tell(said)
-            elif said == DONE:
+            if isinstance(message, Event):
+                member.last = message
+                self._room.observe(message)
+                self._report(message)
+            elif message == DONE:
                 self.ends = True
-            elif isinstance(said, str):
-                if time.monotonic() - self._said > SILENCE:  # all lose a database at once
-                    self._said = time.monotonic()
-                    self._say(said)
+            elif isinstance(message, str):
+                if time.monotonic() - self._said_at > SILENCE:  # all lose a database at once
+                    self._said_at = time.monotonic()
+                    self._say(message)
             else:
-                self._fail(said)
+                self._fail(message)
 
     def end(self) -> None:
         """Ask every process to save and end."""
@@ -210,7 +210,7 @@ class _Room:
         self.largest = max(self.largest, event.memory)
 
     def for_another(self, others: list[Event | None]) -> bool:
-        """Whether one more may start beside others, of which the latest events are given."""
+        """Whether one more may start next to others, of which the latest events are given."""
         if len(others) >= self._most:
             return False
         if self._jobs is not None:
@@ -265,31 +265,31 @@ def _process(task: Task, pipe: Connection) -> None:
     shared, trained = _peak(), False  # with the server, at the start
     with stop_on_signals() as stop:
 
-        def tell(said: Said) -> None:
+        def report(message: Message) -> None:
             nonlocal trained
-            if isinstance(said, Event):
-                trained = trained or said.share > 0 or said.epoch > said.begun
-                said = replace(said, memory=max(_peak() - shared, 1) if trained else 0)
+            if isinstance(message, Event):
+                trained = trained or message.share > 0 or message.epoch > message.begun
+                message = replace(message, memory=max(_peak() - shared, 1) if trained else 0)
             try:
-                pipe.send(said)
+                pipe.send(message)
             except BrokenPipeError:  # the command was killed: save, and end as if stopped
                 stop.signal = signal.SIGTERM
 
         try:
-            storage = open_storage(task.folder, task.storage, tell, stop)
+            storage = open_storage(task.folder, task.storage, report, stop)
             name = name_in(storage, task.folder, task.storage)
             studies = Studies(storage, name, task.plan)
             with advising(AGAIN):
-                Worker(studies, task.folder, tell, stop, Artifacts(task.artifacts)).work()
-            tell(DONE)
+                Worker(studies, task.folder, report, stop, task.artifacts).work()
+            report(DONE)
         except InterruptError:
             pass
         except SeqmodelError as error:
-            tell(SeqmodelError(str(error)))
+            report(SeqmodelError(str(error)))
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
                 raise
-            tell(MemoryError())
+            report(MemoryError())
 
 
 def _peak() -> int:

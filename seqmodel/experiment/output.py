@@ -30,12 +30,11 @@ NAMED = 4
 
 
 def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, list[str]]:
-    """Write tables, the list of runs, learning curves and a page to the experiment's folder.
+    """Write tables, learning curves and a page to the experiment's folder.
 
     table.md, .tex, .csv and .json are the same whenever and wherever they are made from the same
-    runs, except that .json has the datasets' paths; runs.txt, curves-*.png and report.html hold
-    times too, and the page the `command`. Returns the results as they are printed, and the names of
-    the files.
+    runs, except that .json has the datasets' paths; the page holds times too, and the `command`.
+    Returns the results as they are printed, and the names of the files.
     """
     comparisons = results(studies)
     notes = _notes(studies.plan)
@@ -44,7 +43,6 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
         "table.tex": table.latex(comparisons),
         "table.csv": table.as_csv(comparisons),
         "table.json": table.as_json(comparisons, studies.plan.to_json()),
-        "runs.txt": table.times(comparisons),
     }
     for name, content in files.items():
         write_file(folder / name, content.encode(errors="backslashreplace"))
@@ -104,8 +102,8 @@ def _lead(comparison: Comparison) -> str:
     best = ranked[0]
     nats = comparison.mean(best)
     others = [other.name for other in ranked[1:] if comparison.leads(other)]
-    beside = f", though {listed(others)} cannot be told apart from it" if others else ""
-    claim = f"predicts {where} best{beside}"
+    tied = f", though {listed(others)} cannot be told apart from it" if others else ""
+    claim = f"predicts {where} best{tied}"
     if comparison.behind and not comparison.conclusive:
         claim = f"leads on {where}, on too few seeds or pieces for a verdict"
     text = f"{best.name} {claim}, with {nats:.3f} nats per frame"
@@ -211,7 +209,8 @@ def _runs(comparison: Comparison) -> parts.Table:
             series=outcome.name,
         )
         for outcome in comparison.outcomes
-        for kind, attempt in outcome.runs()
+        for kind, attempts in (("trial", outcome.trials), ("seed", outcome.seeds))
+        for attempt in attempts
     ]
     texts = ("valid over epochs", "ended")
     columns = tuple(parts.Column(name, is_text=name in texts) for name in names)

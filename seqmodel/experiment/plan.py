@@ -57,17 +57,21 @@ class Range:
         """The lowest and the highest value."""
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
 
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
     def at_end(self, value: float) -> bool:
         """Whether it lies in the outermost twentieth of the range, at either end."""
         scale = math.log if self.log else float
         low, high = scale(self.low), scale(self.high)
         return not 0.05 <= (scale(value) - low) / (high - low) <= 0.95
 
-    def suggested(self, trial: "optuna.Trial", name: str) -> float | int:
-        """The value that the trial's sampler draws for the setting `name`."""
+    def suggested(self, trial: "optuna.Trial", name: str, given: float | None) -> float | int:
+        """The value of the setting `name` for a trial: as given, or else drawn by its sampler."""
+        low, high = self.ends if given is None else (given, given)
         if self.whole:
-            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
-        return trial.suggest_float(name, self.low, self.high, log=self.log)
+            return trial.suggest_int(name, int(low), int(high), log=self.log)
+        return trial.suggest_float(name, low, high, log=self.log)
 
 
 @dataclass(frozen=True)

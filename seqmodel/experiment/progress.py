@@ -46,7 +46,7 @@ class Counts(NamedTuple):
         """About how many whole runs are left to train."""
         trials = (self.trials - self.trials_done) * self.weight("/trial-1")
         finals = (self.finals - self.finals_done) * self.weight("/final-1")
-        return trials + finals + min(self.seeds - self.seeds_done, self.seeds - 1)
+        return trials + finals + max(self.seeds - max(self.seeds_done, 1), 0)
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,15 @@ def seconds_left(left: float, gained: float, spent: float, processes: int) -> fl
 
 
 class Running(NamedTuple):
-    """A run that a live process is training, here or on another host; see `Event`."""
+    """A run that a live process is training, here or on another host."""
 
     run: str
     epoch: int
-    valid: float | None
-    event: Event | None
-    """What its process reported last; None if that cannot be read here."""
+    """The last epoch that ended."""
+    epochs: int | None
+    """The most that it can have; this and the share are unknown of other hosts."""
+    share_done: float | None
+    best_valid_nats_per_frame: float | None
     host: str | None
     """None for this one."""
 

@@ -17,7 +17,7 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.experiment.plan import Cell, Plan, Range
-from seqmodel.experiment.studies import ENDED, METRICS, Studies
+from seqmodel.experiment.studies import ENDED, METRICS, SCORES, Studies
 from seqmodel.model.build import outline
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
@@ -115,10 +115,6 @@ class Outcome:
     def name(self) -> str:
         """The variant's."""
         return self.cell.variant.name
-
-    def runs(self) -> list[tuple[str, Attempt]]:
-        """All runs: trials, then seeds."""
-        return [*(("trial", run) for run in self.trials), *(("seed", run) for run in self.seeds)]
 
     @property
     def found(self) -> Mapping[str, Any]:
@@ -224,7 +220,7 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
             trials[number] = replace(trials[number], ended=going_on.ended, metrics=going_on.metrics)
     config = None if winner is None else studies.plan.config(cell, dataset, winner[1].params, 0)
     every = seeds.indexed().items()
-    scores = {k: trial.user_attrs["scores"] for k, trial in every if "scores" in trial.user_attrs}
+    scores = {k: trial.user_attrs[SCORES] for k, trial in every if SCORES in trial.user_attrs}
     return Outcome(
         cell,
         config,

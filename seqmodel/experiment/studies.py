@@ -12,14 +12,16 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
-from optuna.samplers import BaseSampler
+from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage
+from optuna.storages._heartbeat import get_heartbeat_thread  # else only `optimize` sends any
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.errors import SeqmodelError
@@ -29,17 +31,20 @@ from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.progress import (
     CellStatus,
     Counts,
+    Event,
     Running,
     Status,
     read_event,
     seconds_left,
 )
-from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.stopping import StopRequest
 
 PLAN, WORKER = "plan", "worker"
 """Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
 ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
+SCORES, CHECKPOINT = "scores", "checkpoint"
+"""Of a winner's: split -> nats of each piece; the file in --artifacts with its best checkpoint."""
 WINNER, FINALISTS = "winner", "finalists"
 """Attributes of the studies of seeds and finals: the trial or trials that they continue."""
 
@@ -146,30 +151,34 @@ class Studies:
 
     def trials(self, cell: Cell) -> "Study":
         """The search of a cell."""
-        return self._study(f"{cell.name}/trials", self.plan.trials)
+        return self._study("trial", f"{cell.name}/trials", self.plan.trials)
 
     def finals(self, cell: Cell) -> "Study":
         """The trials of a cell that are trained to completion; none in a search without pruning.
 
         There are fewer than planned if too many trials diverge before an epoch has ended.
         """
-        study = self._study(f"{cell.name}/finals", self.plan.finals)
+        study = self._study("final", f"{cell.name}/finals", self.plan.finals)
         if self.trials(cell).complete():
             study.count = len(self.finalists(cell))
         return study
 
     def seeds(self, cell: Cell) -> "Study":
-        """The runs of a cell's winner; those of a former one, with fewer trials, are apart."""
+        """The runs of a cell's winner; those of a former one, with fewer trials, are apart.
+
+        There are none if every trial diverged before an epoch ended.
+        """
         if cell.name in self._seeds:
             return self._seeds[cell.name]
-        study = self._study(f"{cell.name}/seeds", self.plan.seeds)
+        study = self._study("seed", f"{cell.name}/seeds", self.plan.seeds)
         if not self.searched(cell):
             return study
         number, _ = self.winner(cell) or (-1, None)
         if study.noted(WINNER) is None:
             study.note(WINNER, number)
         elif study.noted(WINNER) != number:
-            study = self._study(f"{cell.name}/seeds of trial {number}", self.plan.seeds)
+            study = self._study("seed", f"{cell.name}/seeds of trial {number}", self.plan.seeds)
+        study.count = self.plan.seeds if number >= 0 else 0
         self._seeds[cell.name] = study
         return study
 
@@ -187,7 +196,7 @@ class Studies:
         """
         if cell.name in self._finalists:
             return self._finalists[cell.name]
-        finals = self._study(f"{cell.name}/finals", self.plan.finals)
+        finals = self._study("final", f"{cell.name}/finals", self.plan.finals)
         order = list(finals.noted(FINALISTS) or [])
         if self.trials(cell).complete():
             added = [number for number in self._leading(cell) if number not in order]
@@ -218,9 +227,14 @@ class Studies:
         """Whether the search of a cell has ended, so that its winner is known."""
         return self.trials(cell).complete() and self.finals(cell).complete()
 
+    def unfinished(self, cell: Cell) -> "Study | None":
+        """The first study of the cell that is not complete: each needs the one before."""
+        opened = (study(cell) for study in (self.trials, self.finals, self.seeds))
+        return next((study for study in opened if not study.complete()), None)
+
     def complete(self) -> bool:
         """Whether nothing is left to do."""
-        return all(self.searched(c) and self.seeds(c).complete() for c in self.plan.cells())
+        return all(self.unfinished(cell) is None for cell in self.plan.cells())
 
     def counts(self, cell: Cell) -> Counts:
         """How many runs a cell has, and how many have ended."""
@@ -230,19 +244,19 @@ class Studies:
             trials.count, trials.done(), seeds.count, repeated, finals.count, finals.done()
         )
 
-    def _study(self, name: str, count: int) -> "Study":
+    def _study(self, kind: str, name: str, count: int) -> "Study":
         if name not in self._opened:
             full = f"{self._name}/{name}"
             study = optuna.create_study(study_name=full, storage=self.storage, load_if_exists=True)
-            self._opened[name] = Study(study, count)
+            self._opened[name] = Study(kind, study, count)
         return self._opened[name]
 
 
 class Study:
-    """`count` trials, each of which is run to completion once."""
+    """`count` trials of a kind, trial, final or seed, each of which is run to completion once."""
 
-    def __init__(self, study: optuna.Study, count: int) -> None:
-        self._study, self.count = study, count
+    def __init__(self, kind: str, study: optuna.Study, count: int) -> None:
+        self.kind, self._study, self.count = kind, study, count
         self._complete = False  # once True it stays so, which saves further database queries
 
     def indexed(self) -> dict[int, FrozenTrial]:
@@ -307,37 +321,24 @@ class Study:
                     self._study.tell(trial.number, state=TrialState.FAIL)
                 queue_again(self._study, trial)
 
-    def run_next(self, objective: Objective, sampler: BaseSampler) -> None:
+    def run_next(self, objective: Objective) -> None:
         """Take a trial, a queued one first, run it and store the result.
 
-        There is none to store if another host, which thought that we were dead, took it over.
+        Nothing is stored of a trial that another host, which thought that we were dead, took over.
+        An error leaves it to whoever finds its process dead.
         """
-        lost = False
-
-        def of_trial(trial: Trial) -> float:
-            nonlocal lost
-            numbers = self.begun()
-            if trial.number not in numbers:
-                raise optuna.TrialPruned
-            try:
-                value = objective(trial, numbers.index(trial.number))
-                if self._study.get_trials(deepcopy=False)[trial.number].state.is_finished():
-                    raise UpdateFinishedTrialError
-            except UpdateFinishedTrialError:
-                lost = True
-                raise
-            return value
-
-        self._study.sampler = sampler
-        try:
-            self._study.optimize(of_trial, n_trials=1)
-        except (ValueError, UpdateFinishedTrialError):  # what Optuna says of a finished trial
-            if not lost:
-                raise
-        except UnboundLocalError as error:  # a fault of Optuna's, where a stop ends its last calls
-            if isinstance(error.__context__, InterruptError):
-                raise error.__context__ from None
-            raise
+        self._study.sampler = RandomSampler(0)  # the objective may choose another
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of heartbeats, which are sent below
+            trial = self._study.ask()
+        numbers, value = self.begun(), None
+        with suppress(UpdateFinishedTrialError):
+            if trial.number in numbers:
+                heart = get_heartbeat_thread(trial._trial_id, self._study._storage)
+                with suppress(optuna.TrialPruned), heart:
+                    value = objective(trial, numbers.index(trial.number))
+            state = TrialState.PRUNED if value is None else TrialState.COMPLETE
+            self._study.tell(trial, value, state, skip_if_finished=True)
 
 
 def _ended(trial: FrozenTrial) -> bool:
@@ -368,16 +369,15 @@ def status_of(studies: Studies, folder: Path) -> Status:
         left += counts.left
         for name, trial in runs.items():
             weight = counts.weight(name)
-            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            if _ended(trial):
                 gained += weight
-            elif (at_hand := _running(name, trial, folder)) is not None:
-                running.append(at_hand)
-                if at_hand.event is None:
-                    continue
-                left -= weight * at_hand.event.done
-                gained += weight * at_hand.event.gained
             else:
-                continue
+                at_hand, event = _running(name, trial, folder)
+                running += at_hand
+                if event is None:
+                    continue
+                left -= weight * event.done
+                gained += weight * event.gained
             if weight and trial.datetime_start is not None:
                 until = trial.datetime_complete or datetime.now()
                 spent += (until - trial.datetime_start).total_seconds()
@@ -394,17 +394,16 @@ def _runs(studies: Studies, cell: Cell) -> dict[str, FrozenTrial]:
     return {f"{cell.name}/{name}": trial for name, trial in named.items()}
 
 
-def _running(run: str, trial: FrozenTrial, folder: Path) -> Running | None:
-    """What a live process is doing with a run; None if there is none."""
+def _running(run: str, trial: FrozenTrial, folder: Path) -> tuple[list[Running], Event | None]:
+    """The run, if a live process trains it, and what that reports, if that can be read here."""
     name = trial.user_attrs.get(WORKER)
     if trial.state != TrialState.RUNNING or name is None or is_dead(folder, name):
-        return None
-    here, figures = is_here(folder, name), trial.intermediate_values
-    event = read_event(lock_of(folder, name)) if here else None
-    return Running(
-        run,
-        len(figures),
-        min(figures.values(), default=None),
-        event if event is not None and event.run == run else None,
-        None if here else host_of(name),
-    )
+        return [], None
+    figures = trial.intermediate_values.values()
+    best = min(figures, default=None)
+    if not is_here(folder, name):
+        return [Running(run, len(figures), None, None, best, host_of(name))], None
+    event = read_event(lock_of(folder, name))
+    if event is None or event.run != run:
+        return [Running(run, len(figures), None, None, best, None)], None
+    return [Running(run, event.epoch, event.epochs, event.done, best, None)], event

@@ -2,8 +2,8 @@
 
 A table has a block for each dataset, a column for each variant and, like Table 2 of Chung et al.
 2014, a row for each split: the mean of the seeds' nats per frame and their standard deviation.
-Training times, which differ each time, are in `text` and `times` only; of the rest, only the
-datasets' paths in the JSON's plan depend on where it was made.
+Training times, which differ each time, are in `text` only; of the rest, only the datasets' paths in
+the JSON's plan depend on where it was made.
 """
 
 import csv
@@ -148,20 +148,6 @@ def as_json(comparisons: Sequence[Comparison], plan: Mapping[str, Any]) -> str:
     """Everything, the plan included, for programs."""
     values = {"plan": plan, "datasets": [*map(_values, comparisons)]}
     return json.dumps(values, indent=2) + "\n"
-
-
-def times(comparisons: Sequence[Comparison]) -> str:
-    """How long every run took, and how it ended, one line each."""
-    lines = []
-    for outcome in (outcome for comparison in comparisons for outcome in comparison.outcomes):
-        for kind, run in outcome.runs():
-            figure = "no figure" if run.valid is None else f"{run.valid:.4f}"
-            found = " ".join(f"{k}={v:.3g}" for k, v in run.found.items())
-            lines.append(
-                f"{outcome.cell.name} {kind} {run.index}: {figure}, {len(run.metrics)} epochs, "
-                f"{run.seconds:.0f} s, {run.ended or 'unfinished'} {found}".rstrip()
-            )
-    return "\n".join(lines) + "\n"
 
 
 def _values(comparison: Comparison) -> dict[str, Any]:

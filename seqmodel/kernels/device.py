@@ -14,23 +14,19 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-_process = {"forked": False}
-
-
-def watch_forks() -> None:
-    """From now on, notice if this process is a fork, which lacks its parent's threads."""
-    if hasattr(os, "register_at_fork") and "watching" not in _process:
-        _process["watching"] = True
-        os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
-    # If first imported in a child, this module has missed the fork.
-    if multiprocessing.parent_process() is not None:
-        method = multiprocessing.get_start_method(allow_none=True)
-        _process["forked"] = _process["forked"] or method in (None, "fork")
+_importer = os.getpid()
 
 
 def forked() -> bool:
-    """Whether this process is a fork of another."""
-    return _process["forked"]
+    """Whether this process is a fork of another, whose threads it lacks."""
+    return _missed_fork() or os.getpid() != _importer
+
+
+@cache
+def _missed_fork() -> bool:
+    """Whether this module was first imported in a fork."""
+    method = multiprocessing.get_start_method(allow_none=True)
+    return multiprocessing.parent_process() is not None and method in (None, "fork")
 
 
 def transformed() -> bool:

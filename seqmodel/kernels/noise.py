@@ -5,7 +5,7 @@ generators run in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), seede
 generator. Torch's seed thus determines every draw, for any number of threads and any vector width.
 """
 
-import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,49 +13,40 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector, polynomial
+from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature
+from seqmodel.kernels.run.threads import compile_kernel, parallel_for
 
 _LANES = 16
 _STATE = 4  # words in a generator's state: three that are mixed, and a counter
 _PAIR = 2 * _LANES  # numbers written per iteration
 _SIGN = 1 << 31
 _EIGHTH = float(np.pi / 4)
+_DRAWS = Signature(
+    "draws",
+    ("count",),
+    (Array("states", (f"{_STATE}", f"{_LANES}"), torch.int32), Array("out", ("count",))),
+    ("kept",),
+)
 
 
 def normals(count: int) -> Tensor:
     """Independent standard normals (count,), float32."""
-    return _drawn("normals", count)
+    return _drawn(_write_normals, count)
 
 
 def dropout_factors(count: int, kept: int) -> Tensor:
     """2^16 / kept with probability kept / 2^16, else 0; (count,) float32."""
-    return _drawn("factors", count, kept, 2**16 / kept)
+    return _drawn(_write_factors, count, kept)
 
 
-def _drawn(name: str, count: int, *more: float) -> Tensor:
-    out = torch.empty(-(-count // _PAIR) * _PAIR, dtype=torch.float32)
+def _drawn(write: Callable[..., None], count: int, kept: int = 0) -> Tensor:
     states = torch.empty(_STATE, _LANES, dtype=torch.int32).random_(-_SIGN, _SIGN)
-    _kernels()[name](states.data_ptr(), out.data_ptr(), len(out), *more)
-    return out[:count]
-
-
-@compiled_once
-def _kernels() -> dict[str, Any]:
-    module = ir.Module("draws")
-    common = [POINTER, POINTER, INT]
-    with function(module, "normals", common, 4) as (e, *args):
-        _write_normals(_Lanes(e.builder), *args)
-    with function(module, "factors", [*common, INT, ir.FloatType()], 4) as (e, *args):
-        _write_factors(_Lanes(e.builder), *args)
-    library = Library(module)
-    kinds: dict[str, list[Any]] = {"normals": [], "factors": [ctypes.c_int64, ctypes.c_float]}
-    made: dict[str, Any] = {"library": library}  # keeps the code alive
-    for name, more in kinds.items():
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *more)
-        made[name] = kind(library.address(name))
-    return made
+    fields: KernelFields = {"count": -(-count // _PAIR) * _PAIR, "kept": kept, "states": states}
+    job = compile_kernel(_DRAWS, 4, write).job({**fields, "out": NEW})
+    parallel_for([job], 1)
+    return job.made["out"][:count]
 
 
 class _Lanes(Emitter):
@@ -93,12 +84,12 @@ class _Lanes(Emitter):
         return drawn
 
 
-def _write_normals(e: _Lanes, states: Any, out: Any, count: Any) -> None:
+def _write_normals(to: Emitter, f: dict[str, Any], *_: Any) -> None:
     """Box-Muller: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
-    b = e.builder
+    b, e = to.builder, _Lanes(to.builder)
     sine = polynomial(lambda q: np.sin(_EIGHTH * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
     cosine = polynomial(lambda q: np.cos(_EIGHTH * np.sqrt(q)), 0.0, 1.0, 3)
-    with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
+    with e.carrying(0, f["count"], _PAIR, e.load_states(f["states"])) as (i, state):
         radius = e.root(e.uniform(e.draw(state), 32).log() * -2.0)
         # 29 bits give the angle within an octant, three more the octant.
         word = e.draw(state)
@@ -110,7 +101,7 @@ def _write_normals(e: _Lanes, states: Any, out: Any, count: Any) -> None:
             size = b.select(swapped, one.value, other.value)
             sign = b.and_(b.shl(word, e.whole(1 + k)), e.whole(_SIGN))
             signed = b.bitcast(b.xor(b.bitcast(size, e.integers), sign), e.vector)
-            e.store((radius * Vector(e, signed)).value, e.offset(out, i, k * _LANES))
+            e.store((radius * Vector(e, signed)).value, e.offset(f["out"], i, k * _LANES))
 
 
 def _series(x: Vector, coefficients: list[float]) -> Vector:
@@ -121,12 +112,14 @@ def _series(x: Vector, coefficients: list[float]) -> Vector:
     return total
 
 
-def _write_factors(e: _Lanes, states: Any, out: Any, count: Any, kept: Any, factor: Any) -> None:
-    b = e.builder
-    limit = e.splat(b.trunc(kept, e.integers.element), e.integers)
-    factors = e.splat(factor, e.vector)
-    with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
+def _write_factors(to: Emitter, f: dict[str, Any], *_: Any) -> None:
+    b, e = to.builder, _Lanes(to.builder)
+    limit = e.splat(b.trunc(f["kept"], e.integers.element), e.integers)
+    exact = ir.DoubleType()
+    factor = b.fdiv(ir.Constant(exact, 2.0**16), b.sitofp(f["kept"], exact))
+    factors = e.splat(b.fptrunc(factor, e.real), e.vector)
+    with e.carrying(0, f["count"], _PAIR, e.load_states(f["states"])) as (i, state):
         word = e.draw(state)
         for k, half in enumerate((b.and_(word, e.whole(2**16 - 1)), b.lshr(word, e.whole(16)))):
             chosen = b.select(b.icmp_unsigned("<", half, limit), factors, e.zero())
-            e.store(chosen, e.offset(out, i, k * _LANES))
+            e.store(chosen, e.offset(f["out"], i, k * _LANES))

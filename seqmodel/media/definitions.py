@@ -147,17 +147,23 @@ class Work:
     """SHA-256 of the prepared frames: equal works share a split even if their sources differ."""
     split: str | None
     """The split named inside the file, if any."""
-    pieces: Iterable[tuple[Piece, Iterable["NDArray[Any]"]]]
-    """Each piece with its stored rows, in blocks of whole frames; valid until the next work is
-    requested."""
-    frames: int
-    """Total over all pieces."""
+    pieces: Sequence[tuple[str, int]]
+    """The name of each piece of it, and its length in frames."""
+    rows: "Callable[[int, int], Iterable[NDArray[Any]]]"
+    """The stored rows of its frames from `begin` to `end`, in blocks of whole frames; valid until
+    the next work is requested."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """`Piece.facts` of all of its pieces."""
     repairs: Sequence[str] = ()
     """What was wrong with the source and how it was read anyway."""
-    when_in_train: Callable[[], None] = lambda: None
-    """Called if the work goes to train, from which statistics such as the mean are computed."""
-    when_rows_in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
-    """Called instead for a work cut by time, with its rows that go to train, in blocks."""
+    in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
+    """Called with its rows that go to train, in blocks, from which statistics such as the mean are
+    computed."""
+
+    @property
+    def frames(self) -> int:
+        """Total over all pieces."""
+        return sum(frames for _, frames in self.pieces)
 
 
 class Corpus(Protocol):

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-LONGEST_HEADER = 10_000
-"""In bytes, NumPy's own limit; longer ones are slow to parse, and ours have 118."""
+LONGEST_START = 12 + 10_000
+"""Bytes of magic, version and length, and of the longest header that NumPy parses."""
 
 
 class Header(NamedTuple):
@@ -35,27 +35,21 @@ def read_header(stream: BinaryIO) -> Header:
         ValueError: if it is damaged.
         OSError: if the stream cannot be read.
     """
-    # NumPy would first read the length that the header claims, up to 4 GB.
-    start = stream.read(8)
-    width = 2 if start[6:7] == b"\x01" else 4
-    length = stream.read(width)
-    size = int.from_bytes(length, "little")
-    if size > LONGEST_HEADER:
-        raise ValueError(f"a header of {size} bytes")
-    header = io.BytesIO(start + length + stream.read(size))
+    start = io.BytesIO(stream.read(LONGEST_START))
     try:
         newer = np.lib.format.read_array_header_2_0
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): newer, (3, 0): newer}
-        read = readers[np.lib.format.read_magic(header)]
+        read = readers[np.lib.format.read_magic(start)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that it was written by Python 2
-            shape, fortran_order, dtype = read(header)
+            shape, fortran_order, dtype = read(start)
     except Exception as error:  # its text is parsed as Python, which can raise nearly anything
         raise ValueError("a damaged header") from error
     if any(type(size) is not int or size < 0 for size in shape):  # NumPy takes True for one
         raise ValueError(f"a shape of {shape}")
-    comment = header.getvalue().decode("latin1").partition("#")[2].strip()
-    return Header(shape, fortran_order, dtype, header.tell(), comment)
+    offset = stream.seek(start.tell())
+    comment = start.getvalue()[:offset].decode("latin1").partition("#")[2].strip()
+    return Header(shape, fortran_order, dtype, offset, comment)
 
 
 def with_comment(data: bytes, comment: str) -> bytes:

@@ -22,8 +22,6 @@ HEADER_BYTES = 44  # of a WAV; its size field does not count the first 8
 MAX_SAMPLES = (2**32 - 1 - (HEADER_BYTES - 8)) // 2
 """The limit of a WAV, whose size field has 32 bits."""
 
-MAX_FLAC_RATE = 655_350
-
 ENCODERS = {"flac": ("FLAC", "PCM_16"), "ogg": ("OGG", "VORBIS"), "mp3": ("MP3", "MPEG_LAYER_III")}
 """libsndfile's format and subtype for each kind that it encodes."""
 
@@ -44,17 +42,22 @@ def to_levels(samples: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     return levels.clip(-FULL_SCALE, FULL_SCALE - 1)
 
 
-def check_encoder(kind: str) -> None:
-    """Raise UsageError if the installed libsndfile cannot write `kind`; MP3 needs 1.1 or later."""
+def check_encoder(kind: str, rate: int = 44_100) -> None:
+    """UsageError if the installed libsndfile cannot write `kind` at this rate, by trying it.
+
+    MP3 needs libsndfile 1.1 or later, and FLAC has at most 655,350 samples per second.
+    """
     if kind not in ENCODERS:
         return
     import soundfile
 
-    if ENCODERS[kind][0] not in soundfile.available_formats():
+    try:
+        _encode(io.BytesIO(), kind, [], rate)
+    except soundfile.LibsndfileError as error:
         raise UsageError(
-            f"libsndfile {soundfile.__libsndfile_version__}, as installed, cannot write {kind}: "
-            "use a .wav"
-        )
+            f"libsndfile {soundfile.__libsndfile_version__}, as installed, cannot write {kind} at "
+            f"{rate:,} Hz: use a .wav"
+        ) from error
 
 
 def write_sound(

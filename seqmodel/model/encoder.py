@@ -27,15 +27,6 @@ class Past(NamedTuple):
     """(B, K), whatever else an encoder remembers, in its own dtype."""
 
 
-class Inputs(NamedTuple):
-    """What is read before a step: a frame, where the encoder makes one step of it."""
-
-    x: Tensor
-    """(B R, I), by the unit."""
-    skip: Tensor | None = None
-    """(B R, E), by the output alongside each row of h."""
-
-
 class Encoded(NamedTuple):
     """Frames ready for the unit and for the output."""
 
@@ -61,8 +52,7 @@ class Encoder(ABC):
         input_size: I, the size of a unit row's input.
         skip_size: E, the number of values that the output reads alongside each row of h.
         rows: R, the number of unit rows for each piece.
-        steps: S, the number of unit steps for each frame; `inputs` and `append` are for one step,
-            which predicts F / S numbers.
+        steps: S, the number of unit steps for each frame, each of which predicts F / S numbers.
         end_odds: what the last of the E numbers is to be multiplied by to give log odds that the
             piece ends; 0 if it is something else.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
@@ -101,7 +91,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
-        """Encode frames (T, B, F), of any numeric type, that follow `past`.
+        """Encode frames (T, B, F), or one step (1, B, F / S), of any numeric type, after `past`.
 
         With `lengths` (B,) from 0 to T, frames from a piece's length on are padding. The last past
         is then that at its length, but only of encoders that can join pieces.
@@ -114,13 +104,14 @@ class Encoder(ABC):
         """
         return past
 
-    @abstractmethod
-    def inputs(self, past: Past) -> Inputs:
-        """What is read before the step that follows `past`."""
+    def inputs(self, past: Past) -> tuple[Tensor, Tensor | None]:
+        """What the unit (B R, I) and the output (B R, E) read before the step after `past`."""
+        encoded = self.encode(past.numbers.unsqueeze(0), past)  # whatever its numbers are
+        return encoded.inputs[0], None if encoded.skip is None else encoded.skip[0]
 
-    @abstractmethod
-    def append(self, past: Past, frame: Tensor) -> Past:
+    def append(self, past: Past, numbers: Tensor) -> Past:
         """The past with the numbers of one step (B, F / S) appended."""
+        return self.encode(numbers.unsqueeze(0), past).last
 
     def scaled(self, numbers: Tensor) -> Tensor:
         """The numbers (B, C) in the form in which compiled sampling has them."""
@@ -172,14 +163,6 @@ class WindowEncoder(Encoder):
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
         return Encoded(self.scaled(before), None, frames, before, Past(last))
-
-    def inputs(self, past: Past) -> Inputs:
-        """See `Encoder`."""
-        return Inputs(self.scaled(past.numbers))
-
-    def append(self, past: Past, frame: Tensor) -> Past:
-        """See `Encoder`."""
-        return Past(torch.cat([past.numbers, frame], 1)[:, -self.input_size :])
 
     def scaled(self, numbers: Tensor) -> Tensor:
         """See `Encoder`: standardised."""

@@ -17,7 +17,7 @@ from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thr
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.clock import ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
-from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past, in_line
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, in_line
 from seqmodel.outputs.notes import OCTAVE, note_count
 
 WINDOW = 2 * OCTAVE + 1
@@ -78,21 +78,20 @@ class NoteEncoder(nn.Module, Encoder):
         return Past(numbers, numbers.new_zeros(batch_size, self._memory_size, dtype=torch.int64))
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
-        """See `Encoder`."""
+        """See `Encoder`; computed on the CPU."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
-        x, memory = self._read(before, past.memory)
+        T, B, _ = before.shape
+        given = for_kernels(before).contiguous()
+        memory = None if past.memory is None else past.memory.to("cpu", copy=True)
+        fields = self._fields(T, B, memory, given.dtype)
+        kernel = self._kernel(given.element_size())
+        job = kernel.job(fields | {"frames": given, "x": NEW, "work": NEW})
+        parallel_for([job], thread_count(B))
+        x = job.made["x"].to(before)
         skip = x[..., -self.skip_size :] if self.skip_size else None
+        memory = None if memory is None else memory.to(before.device)
         return Encoded(x, skip, frames, before, Past(last, memory))
-
-    def inputs(self, past: Past) -> Inputs:
-        """See `Encoder`."""
-        x, _ = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Inputs(x[0], x[0, :, -self.skip_size :] if self.skip_size else None)
-
-    def append(self, past: Past, frame: Tensor) -> Past:
-        """See `Encoder`."""
-        return Past(frame, self._read(past.numbers.unsqueeze(0), past.memory)[1])
 
     def compiled(self, arena: Arena) -> CompiledInputs:
         """See `Encoder`."""
@@ -105,22 +104,8 @@ class NoteEncoder(nn.Module, Encoder):
             "work": arena.take(1, 2 * D + 6 * OCTAVE),
         }
         kernel = self._kernel(ITEMSIZE)
-        step = kernel.library.address(f"{kernel.name}_alone")
+        step = kernel.library.address(f"{kernel.signature.name}_alone")
         return CompiledInputs(past, x, [Call(step, kernel.signature, ITEMSIZE, fields)], memory)
-
-    def _read(self, frames: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The unit inputs (T, B D, I) after each of `frames` (T, B, C), and the new memory.
-
-        Computed on the CPU, and moved to where the frames are.
-        """
-        T, B, _ = frames.shape
-        given = for_kernels(frames).contiguous()
-        memory = None if memory is None else memory.to("cpu", copy=True)
-        fields = self._fields(T, B, memory, given.dtype)
-        kernel = self._kernel(given.element_size())
-        job = kernel.job(fields | {"frames": given, "x": NEW, "work": NEW})
-        parallel_for([job], thread_count(B))
-        return job.made["x"].to(frames), None if memory is None else memory.to(frames.device)
 
     def _fields(self, T: int, B: int, memory: Any, dtype: torch.dtype) -> dict[str, Any]:
         table = torch.empty(0, 0) if self.clock is None else self.clock.table()

@@ -4,29 +4,22 @@ The plain score reads and writes the logits a dozen times. In the compiled one a
 in the L1 cache from the matrix product to the nats, and gradients overwrite the logits.
 """
 
-from collections.abc import Callable
 from typing import Any, Self
 
-from llvmlite import ir
 from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.language import copy, translate
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, note_count
-from seqmodel.outputs.notes_kernels import (
-    BYTE,
-    NotesDraw,
-    NotesWriter,
-    draw_signature,
-    write_nats,
-    write_struck_nats,
-)
+from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
-from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 
 
 class BernoulliOutput(LinearNotesOutput):
@@ -59,15 +52,9 @@ class BernoulliOutput(LinearNotesOutput):
         kernel = _SCORE if past is None else _ONSETS_SCORE
         return linear_nats(kernel, h, weight, bias, *weights, **seen)
 
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`."""
-        logits = self(h)
-        frame = self.draw(logits, past, uniforms, temperature)
-        return Drawn(frame, self.ends(logits, uniforms))
-
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        return NotesDraw(self, setting, _DRAW, {}, _write_draw)
+        return LinearNotesDraw(self, setting, _DRAW, _write_draw)
 
 
 class TiedBernoulliOutput(TiedOutput):
@@ -85,19 +72,18 @@ class TiedBernoulliOutput(TiedOutput):
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
-        return self.logits(h.view(*frames.shape[:-1], self.notes, -1))
+        logits: Tensor = self(h)
+        return logits
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The logits (..., B, F) of frames, from h (..., B D, H)."""
+        return self.logits(h.view(*h.shape[:-2], -1, self.notes, h.shape[-1]))
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
         """See `NotesOutput.weighted_score`."""
         return self.weighted_nats(self.note_logits(h, frames), frames, weights.unsqueeze(-1), past)
-
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`."""
-        logits = self.logits(h.view(len(uniforms), self.notes, -1))
-        frame = self.draw(logits, past, uniforms, temperature)
-        return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
@@ -125,58 +111,30 @@ _SCORE = likelihood("bernoulli", (), (_FRAMES,), lambda *args: _write_score(*arg
 _ONSETS_SCORE = likelihood(
     "bernoulli_onsets", (), (_FRAMES, _PAST), lambda *args: _write_score(*args, onsets=True)
 )
-_DRAW = draw_signature("bernoulli_draw")
+_DRAW = LinearNotesWriter.signature("bernoulli_draw")
 
 
-def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
-    draw, D = _Drawing(frame, at_zero=at_zero), frame.field["D"]
-    if not onsets:
-        draw.numbers(0, D, draw.likely, as_bytes=True)
-        return
-    b = frame.e.builder
-    notes = b.lshr(D, frame.e.int(1))
+def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
+    e, b, D = frame.e, frame.e.builder, frame.field["D"]
+    factor = frame.broadcast("factor", 0)
 
-    def unless_held(j: Any, lanes: Any) -> Any:
-        return b.or_(draw.likely(j, lanes), b.not_(draw.ones(b.sub(j, notes), lanes)))
+    def draw(j: Any, lanes: Any) -> None:
+        """Each number by its own logit, whose place it takes; at temperature 0 the likelier."""
+        logit = frame.output(j, lanes)
+        positive = b.fcmp_ordered(">", logit.value, e.zero())
+        one = positive if at_zero else frame.below(logit * factor, j, lanes)
+        number = b.select(one, e.constant(1.0), e.zero())
+        e.store(number, e.offset(frame.field["product"], j), lanes)
 
-    def if_sounding(j: Any, lanes: Any) -> Any:
-        return b.and_(draw.ones(j, lanes), draw.ones(b.sub(j, notes), lanes))
-
-    # While x still holds the previous frame: struck if drawn as such, or if silent before.
-    draw.numbers(notes, D, unless_held, as_bytes=False)
-    draw.numbers(0, notes, draw.likely, as_bytes=True)
-    draw.numbers(notes, D, if_sounding, as_bytes=True)
+    e.columns(D, draw)
+    notes = b.lshr(D, e.int(1)) if onsets else D
+    drawn, x = frame.array("product"), frame.array("x")
+    translate(e, put_frame, drawn=drawn, x=x, notes=notes, onsets=onsets)
 
 
-class _Drawing:
-    """Writes the numbers of a frame to x and to the frame's bytes."""
-
-    def __init__(self, frame: NotesWriter, *, at_zero: bool) -> None:
-        self._frame, self._e, self._at_zero = frame, frame.e, at_zero
-
-    def numbers(
-        self, begin: Any, end: Any, which: Callable[[Any, Any], Any], *, as_bytes: bool
-    ) -> None:
-        """Put numbers `begin` to `end` in x, one where `which` holds; `as_bytes`: in bytes too."""
-        e, b = self._e, self._e.builder
-        with e.loop(begin, end, e.lanes) as j:
-            lanes = e.first_lanes(b.sub(end, j))
-            drawn = b.and_(which(j, lanes), lanes.mask)
-            number = b.select(drawn, e.constant(1.0), e.zero())
-            e.store(number, e.offset(self._frame.field["x"], j), lanes)
-            if as_bytes:  # writes past `end` are overwritten by what is drawn next
-                whole = b.zext(drawn, ir.VectorType(BYTE, e.lanes))
-                b.store(whole, b.gep(self._frame.bytes, [j], source_etype=BYTE), align=1)
-
-    def likely(self, j: Any, lanes: Any) -> Any:
-        """Whether the numbers from j on are drawn as ones, each by its own logit."""
-        e, logit = self._e, self._frame.output(j, lanes)
-        if self._at_zero:  # the likelier value
-            return e.builder.fcmp_ordered(">", logit.value, e.zero())
-        return self._frame.below(logit * self._frame.factor, j, lanes)
-
-    def ones(self, j: Any, lanes: Any) -> Any:
-        """Which numbers of x from j on are one."""
-        e = self._e
-        x = e.load(e.offset(self._frame.field["x"], j), lanes)
-        return e.builder.fcmp_ordered(">", x, e.zero())
+def put_frame(drawn: Any, x: Any, notes: Any, onsets: bool) -> None:
+    """Replace the previous frame by the one drawn; see `notes` for which strikes are free."""
+    if onsets:
+        for n in range(notes):
+            x[notes + n] = drawn[n] * max(drawn[notes + n], 1.0 - x[n])
+    copy(drawn, x, notes)

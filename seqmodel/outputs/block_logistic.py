@@ -8,12 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.outputs.logistic import (
-    Mixture,
-    drawn_from,
-    log_probability,
-    logistic_noise,
-)
+from seqmodel.outputs.logistic import Logistics, drawn_from, log_probability
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 from seqmodel.outputs.samples import (
     LEVEL_STEP,
@@ -133,18 +128,14 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         likeliest component's mean.
         """
         window, frame = self.standardised(past.to(parameters.dtype)), []
-        choices, noise = self.split(uniforms)
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
-            z = drawn_from(mixture, choices[..., j : j + 1], noise[..., j : j + 1], temperature)
+            u = uniforms[..., 2 * j], uniforms[..., 2 * j + 1]
+            z = drawn_from(mixture, *u, temperature).unsqueeze(-1)
             sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
             window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
-
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SampleBlocksOutput.split`."""
-        return uniforms[..., ::2], logistic_noise(uniforms[..., 1::2])
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
         """See `Output.compiled_draw`: none."""
@@ -163,7 +154,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """The linear prediction (...) from standardised windows (..., C)."""
         return p @ (self.predictor + self.residual * self.correction)
 
-    def _mixture(self, states: Tensor, p: Tensor) -> Mixture:
+    def _mixture(self, states: Tensor, p: Tensor) -> Logistics:
         """The mixtures of samples, from B_j h (..., M) and their standardised windows (..., C)."""
         outputs = self.mixture(torch.tanh(states + self.window(p)))
         logits, offsets, log_scales = outputs.unflatten(-1, (3, self.components)).unbind(-2)

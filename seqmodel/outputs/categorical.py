@@ -14,11 +14,11 @@ from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.linear_score import likelihood, linear_nats
 from seqmodel.outputs.protocol import (
@@ -30,7 +30,6 @@ from seqmodel.outputs.protocol import (
     labelled,
 )
 from seqmodel.outputs.samples import LABELS, LevelFigures, SampleWiseOutput, choose
-from seqmodel.outputs.samples_draw import AudioDraw, SamplesWriter, draw_signature
 
 SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
 """The two levels about zero, of samples up to 5 of 32,768 in size."""
@@ -93,7 +92,7 @@ class CategoricalOutput(SampleWiseOutput):
         weight, bias = self.linear.weight, self.linear.bias
         if not h.numel() or device.unsupported_reason((h, weight, bias)) is not None:
             return _nats(self(h), levels)
-        return categorical_nats(h, weight, bias, levels)
+        return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -108,14 +107,14 @@ class CategoricalOutput(SampleWiseOutput):
         samples = torch.from_numpy(mu_law.SAMPLES).to(parameters)
         return samples[level].unsqueeze(-1)
 
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SampleBlocksOutput.split`; a level that is chosen needs no noise."""
-        choices = uniforms[..., :1]
-        return choices, torch.zeros_like(choices)
-
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        return categorical_draw(self, setting)
+        return SamplesDraw(
+            self, setting, _DRAW, _write_draw,
+            weight=pack(self.linear.weight), bias=self.linear.bias.double(),
+            logits=setting.arena.take(self.components),
+            samples=torch.from_numpy(SAMPLES).double(),
+        )  # fmt: skip
 
     def figures(self) -> Together:
         """Nats and bits per sample, apart for silence; the nats of ends, if any."""
@@ -170,11 +169,6 @@ class SilenceFigures(LevelFigures):
         return [*labelled(figures, labels), remark]
 
 
-def categorical_nats(h: Tensor, weight: Tensor, bias: Tensor, levels: Tensor) -> Tensor:
-    """h (..., H), weight (N, H), bias (N,), levels (...) from 0 to N - 1 -> nats (...)."""
-    return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
-
-
 def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     with e.loop(start, e.add(start, rows)) as r:
         _write_row(e, f, r)
@@ -217,10 +211,9 @@ def _load(e: Emitter, address: Any, k: Any, lanes: Any) -> Vector:
 
 
 _SCORE = likelihood("categorical", (), (Array("levels", ("rows",), torch.int64),), _write_score)
-_DRAW = draw_signature(
+_DRAW = SamplesWriter.signature(
     "categorical_draw",
-    (),
-    (
+    arrays=(
         packed("weight", "H", "K"),
         Array("bias", ("K",)),
         Array("logits", ("K",)),
@@ -229,18 +222,8 @@ _DRAW = draw_signature(
 )
 
 
-def categorical_draw(output: SampleWiseOutput, setting: DrawSetting) -> AudioDraw:
-    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
-    fields: dict[str, int | Tensor | Slot] = {
-        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
-        "logits": setting.arena.take(output.components),
-        "samples": torch.from_numpy(SAMPLES).double(),
-    }  # fmt: skip
-    return AudioDraw(output, setting, _DRAW, fields, _write_draw)
-
-
 def _write_draw(frame: SamplesWriter) -> None:
     e, f = frame.e, frame.field
     frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["logits"], f["K"])
-    level = frame.choose("logits", 0)
+    level = frame.choose("logits")
     frame.put(0, frame.broadcast("samples", level), e.first_lanes(e.int(1)))

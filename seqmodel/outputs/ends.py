@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from seqmodel.outputs.protocol import Figures, Loss, Output, Sums, Window, labelled
+from seqmodel.outputs.protocol import Drawn, Figures, Loss, Output, Sums, Window, labelled
 
 FIGURE = "end_nats_per_piece"
 END_LABELS = {FIGURE: "end, nats per piece"}
@@ -24,18 +25,43 @@ class EndingOutput(Output):
     end: bool
 
     @abstractmethod
-    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        """-log p(whether the piece ends here) for `last` (T, B), 1 at a piece's last frame."""
+    def end_logits(self, h: Tensor) -> Tensor:
+        """The logits (...) of the end, from h (..., B R, H) or what of it the end depends on."""
 
-    def with_ends(
-        self, nats: Tensor, h: Tensor, weights: Tensor, lengths: NDArray[np.int64]
+    @abstractmethod
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw frames (B, F), given `forward(h)` and the rest as in `draw_frame`."""
+
+    def loss(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
-        """The loss, given the weighted sum of the frames' `nats`; the rest is as in `loss`."""
+        """See `Output.loss`."""
+        nats = self.weighted_score(h, frames, weights, past)
         if not self.end:
             return Loss(nats, nats.detach())
         last = torch.from_numpy(np.arange(len(weights))[:, None] == lengths - 1).to(h)
         ends = self.end_score(h, last)
         return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """-log p(whether the piece ends here) for `last` (T, B), 1 at a piece's last frame."""
+        return binary_cross_entropy_with_logits(self.end_logits(h), last, reduction="none")
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`."""
+        frame = self.draw(self(h), past, uniforms, temperature)
+        return Drawn(frame, self.ends(h, uniforms))
+
+    def ends(self, h: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw whether pieces end (B,) with the frame, from h (B R, H), by the last uniform.
+
+        The temperature does not apply: it governs what a frame holds, not a piece's length.
+        """
+        if not self.end:
+            return torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
+        return uniforms[..., -1] < torch.sigmoid(self.end_logits(h))
 
 
 class EndFigures(Figures):

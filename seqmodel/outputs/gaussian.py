@@ -6,9 +6,7 @@ cache.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,25 +17,20 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter
-from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, STORED, Array, packed, per_thread
+from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for
+from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Figures, Sums, Window
 from seqmodel.outputs.samples import (
+    LEAST_UNIFORM,
     LEVEL_STEP,
     SampleBlocksOutput,
-    above_zero,
     choose,
     nearest_level,
     windows,
-)
-from seqmodel.outputs.samples_draw import (
-    AudioDraw,
-    SamplesWriter,
-    draw_signature,
-    log_and_inverse,
 )
 
 # Standardised. If it were narrower, the first random steps of the means would cost too much.
@@ -107,7 +100,11 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         weight, bias = self.linear.weight, self.linear.bias
         if not h.numel() or device.unsupported_reason((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames, past)
-        return gaussian_nats(h, weight, bias, self.standardised(frames), self.floor)
+        z = rows_of(self.standardised(frames))
+        return linear_nats(
+            _SCORE, h, weight, bias, F=self.frame_size, K=self.components, z=z,
+            floor=h.new_tensor([self.floor]), work=NEW, threads=threads_for(len(z)),
+        )  # fmt: skip
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
@@ -131,19 +128,24 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         component's mean.
         """
         logits, means, log_scales = self._parts(parameters.double())
-        choices, noise = self.split(uniforms)
-        component = choose(logits, choices.squeeze(-1), temperature)
+        component = choose(logits, uniforms[..., 0], temperature)
+        noise = torch.special.ndtri(uniforms[..., 1:].clamp(min=LEAST_UNIFORM))
         sigma = self._log_sigmas(_of_component(log_scales, component)).exp()
         z = _of_component(means, component) + temperature * sigma * noise
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
 
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SampleBlocksOutput.split`."""
-        return uniforms[..., :1], torch.special.ndtri(above_zero(uniforms[..., 1:]))
-
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        return gaussian_draw(self, setting)
+        K, columns = self.components, 2 * self.frame_size
+        weight = self.linear.weight.view(columns + 1, K, -1)
+        bias = self.linear.bias.double().view(columns + 1, K)
+        return SamplesDraw(
+            self, setting, _DRAW, _write_draw,
+            logit_weight=pack(weight[0]), logit_bias=bias[0].contiguous(),
+            logits=setting.arena.take(K),
+            weight=torch.stack([pack(rows) for rows in weight[1:].unbind(1)]),
+            bias=bias[1:].t().contiguous(), parameters=setting.arena.take(columns),
+        )  # fmt: skip
 
     def figures(self) -> "DensityFigures":
         """Nats per sample, and the share of samples at the floor."""
@@ -205,96 +207,6 @@ class DensityFigures(Figures):
         ]
 
 
-@dataclass(frozen=True)
-class MixtureParameters:
-    """Parameters (R, K) of a mixture of K components; the first row holds the logits.
-
-    With energy_k = -log p_k, p_k being the components' likelihoods, the nats are
-    logsumexp(logit) - logsumexp(logit - energy).
-    """
-
-    e: Emitter
-    values: Any
-    """The address of a layer's outputs, which the nats' slopes overwrite."""
-    bias: Any
-    """The address of the layer's bias."""
-    rows: Any
-    components: Any
-    energies: Any
-    """The address of scratch space for K numbers."""
-
-    def nats(self, energy: Callable[[Any, Any], Vector]) -> Vector:
-        """The nats, in every lane.
-
-        `energy(k, lanes)` computes the energies of the components from k on, and overwrites their
-        parameters, except the logits, with the energies' slopes, using `put`.
-        """
-        e, lowest = self.e, self.e.constant(-math.inf)
-        highest = [lowest, lowest]
-        with self._each(highest) as (k, lanes, inside):
-            logits, energies = self.get(0, k, lanes), energy(k, lanes)
-            self.put(logits, 0, k, lanes)
-            e.store(energies.value, e.offset(self.energies, k), lanes)
-            for n, exponent in enumerate((logits, logits - energies)):
-                candidate = Vector(e, e.builder.select(lanes.mask, exponent.value, lowest))
-                inside[n] = Vector(e, inside[n]).maximum(candidate).value
-        peaks = [Vector(e, value).over_lanes(Vector.maximum) for value in highest]
-        some_energy = Vector(e, e.broadcast(self.energies))
-        sums = [e.zero(), e.zero()]
-        with self._each(sums) as (k, lanes, inside):
-            for n, weight in enumerate(self._weights(peaks, k, lanes)):
-                inside[n] = (Vector(e, inside[n]) + weight.masked(lanes)).value
-        totals = [Vector(e, value).over_lanes(Vector.__add__) for value in sums]
-        with self._each([]) as (k, lanes, _):
-            after = Vector(e, e.load(e.offset(self.energies, k), lanes)) / totals[1]
-            self.put(self._value(0, k, lanes) / totals[0] - after, 0, k, lanes)
-            with e.loop(1, self.rows) as row:
-                self.put(self._value(row, k, lanes) * after, row, k, lanes)
-        nats = peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
-        # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
-        return nats.replaced(peaks[1], "==", -math.inf, some_energy)
-
-    def get(self, row: Any, k: Any, lanes: Any) -> Vector:
-        """Parameters of one row, including the bias."""
-        bias = self.e.offset(self.bias, self.e.mul(row, self.components), k)
-        return self._value(row, k, lanes) + Vector(self.e, self.e.load(bias, lanes))
-
-    def put(self, value: Vector, row: Any, k: Any, lanes: Any) -> None:
-        """Replace parameters of one row."""
-        self.e.store(value.value, self._place(row, k), lanes)
-
-    @contextmanager
-    def _each(self, values: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
-        """A loop over the components, a vector at a time."""
-        e = self.e
-        with e.carrying(0, self.components, e.lanes, values) as (k, inside):
-            yield k, e.first_lanes(e.builder.sub(self.components, k)), inside
-
-    def _weights(self, peaks: list[Vector], k: Any, lanes: Any) -> tuple[Vector, Vector]:
-        """The exponentials of both exponents less their peaks, replacing logits and energies."""
-        e, place = self.e, self.e.offset(self.energies, k)
-        logits, energies = self._value(0, k, lanes), Vector(e, e.load(place, lanes))
-        before, after = (logits - peaks[0]).exp(), (logits - energies - peaks[1]).exp()
-        self.put(before, 0, k, lanes)
-        e.store(after.value, place, lanes)
-        return before, after
-
-    def _value(self, row: Any, k: Any, lanes: Any) -> Vector:
-        return Vector(self.e, self.e.load(self._place(row, k), lanes))
-
-    def _place(self, row: Any, k: Any) -> Any:
-        return self.e.offset(self.values, self.e.mul(row, self.components), k)
-
-
-def gaussian_nats(h: Tensor, weight: Tensor, bias: Tensor, z: Tensor, floor: float) -> Tensor:
-    """h (..., H), weight (N, H), bias (N,), standardised z (..., F), the floor -> nats (...)."""
-    z, F = rows_of(z), z.shape[-1]
-    return linear_nats(
-        _SCORE, h, weight, bias, F=F, K=weight.shape[0] // (2 * F + 1), z=z,
-        floor=h.new_tensor([floor]), energies=NEW, threads=threads_for(len(z)),
-    )  # fmt: skip
-
-
 def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     with e.loop(start, e.add(start, rows)) as r:
         _write_row(e, f, r)
@@ -302,75 +214,56 @@ def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
 
 def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
     F, K = f["F"], f["K"]
-    parameters = MixtureParameters(
+    mixture = Mixture(
         e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.add(F, F, 1), K,
-        e.offset(f["energies"], e.mul(f["thread"], e.padded(K))),
+        e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))),
     )  # fmt: skip
 
-    def energy(k: Any, lanes: Any) -> Vector:
+    def energy(k: Any, lanes: Any) -> tuple[Vector]:
         """-log N_k(z), summed over the samples."""
         floor, total = Vector(e, e.broadcast(f["floor"])), [e.zero()]
         with e.carrying(0, F, 1, total) as (j, inside):
             of_mean, of_scale = e.add(j, 1), e.add(j, 1, F)
-            log_scale = parameters.get(of_scale, k, lanes)
+            log_scale = mixture.parameter(of_scale, k, lanes)
             scale = log_scale.exp()
             log_sigma, inverse = log_and_inverse(scale, log_scale, floor)
             z = Vector(e, e.broadcast(e.offset(f["z"], e.mul(r, F), j)))
-            error = (z - parameters.get(of_mean, k, lanes)) * inverse
+            error = (z - mixture.parameter(of_mean, k, lanes)) * inverse
             square = error * error
             nats = square * 0.5 + (log_sigma + math.log(2 * math.pi) / 2)
             inside[0] = (Vector(e, inside[0]) + nats).value
-            parameters.put(error * inverse * -1.0, of_mean, k, lanes)
-            parameters.put((1.0 - square) * (scale * inverse), of_scale, k, lanes)
-        return Vector(e, total[0])
+            mixture.put(error * inverse * -1.0, of_mean, k, lanes)
+            mixture.put((1.0 - square) * (scale * inverse), of_scale, k, lanes)
+        return (Vector(e, total[0]),)
 
-    nats = parameters.nats(energy)
-    e.store(nats.value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
+    e.store(mixture.nats(energy).value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
 
 
 _SCORE = likelihood(
     "gaussian",
     ("F", "K"),
-    (Array("z", ("rows", "F")), Array("floor", ("1",)), per_thread("energies", "K")),
+    (Array("z", ("rows", "F")), Array("floor", ("1",)), per_thread("work", WORK)),
     _write_score,
 )
-_DRAW = draw_signature(
+_DRAW = SamplesWriter.signature(
     "gaussian_draw",
-    (),
-    (
+    arrays=(
         packed("logit_weight", "H", "K"),
         Array("logit_bias", ("K",)),
         Array("logits", ("K",)),
         # A component's rows of means and log scales, packed.
-        Array("weight", ("K", *packed("", "H", "2 * F").shape), STORED),
-        Array("bias", ("K", "2 * F")),
-        Array("parameters", ("2 * F",)),  # the chosen component's means, then its log scales
+        Array("weight", ("K", *packed("", "H", "2 * D").shape), STORED),
+        Array("bias", ("K", "2 * D")),
+        Array("parameters", ("2 * D",)),  # the chosen component's means, then its log scales
     ),
 )
 
 
-def gaussian_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw:
-    """The draw from h (H,), for a unit that reads x (C,).
-
-    The component is chosen first, so that only its means and scales are computed.
-    """
-    K, (H,), columns = output.components, setting.h.shape, 2 * output.frame_size
-    weight = output.linear.weight.view(columns + 1, K, H)
-    bias = output.linear.bias.double().view(columns + 1, K)
-    panels = torch.stack([pack(rows) for rows in weight[1:].unbind(1)])
-    fields: dict[str, int | Tensor | Slot] = {
-        "logit_weight": pack(weight[0]), "logit_bias": bias[0].contiguous(),
-        "logits": setting.arena.take(K), "weight": panels,
-        "bias": bias[1:].t().contiguous(), "parameters": setting.arena.take(columns),
-    }  # fmt: skip
-    return AudioDraw(output, setting, _DRAW, fields, _write_draw)
-
-
 def _write_draw(frame: SamplesWriter) -> None:
     e, f = frame.e, frame.field
-    h, H, F = f["h"], f["H"], f["F"]
+    h, H, F = f["h"], f["H"], f["D"]
     frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])
-    component = frame.choose("logits", 0)
+    component = frame.choose("logits")
     columns = e.mul(F, 2)
     width = PANEL * frame.of_weights.lanes
     panels = e.builder.sdiv(e.add(columns, width - 1), e.int(width))
@@ -381,6 +274,30 @@ def _write_draw(frame: SamplesWriter) -> None:
     def put(j: Any, lanes: Any) -> None:
         mean = frame.load("parameters", j, lanes)
         sigma = frame.load("parameters", e.add(F, j), lanes).exp() + frame.constant("floor")
-        frame.put(j, mean + sigma * frame.noise(j, lanes), lanes)
+        frame.put(j, mean + sigma * frame.noise(e.add(j, 1), normal_quantile), lanes)
 
     e.columns(F, put)
+
+
+def normal_quantile(u: Vector) -> Vector:
+    """The inverse CDF of the standard normal, within 1e-14.
+
+    By polynomials of the square root of -log(p), p being the smaller of u and 1 - u.
+    """
+    root = ((u.where(">", 0.5, 1.0 - u).log() * -1.0).log() * 0.5).exp()
+    lower = _lower_normal(root, *_NEAR).replaced(root, ">", _NEAR[1], _lower_normal(root, *_FAR))
+    return lower.replaced(u, ">", 0.5, lower * -1.0)
+
+
+_NEAR, _FAR = (0.83, 2.4, 18), (2.4, 6.2, 22)
+"""From where to where, and the degree."""
+
+
+def _lower_normal(root: Vector, low: float, high: float, degree: int) -> Vector:
+    middle, half = (low + high) / 2, (high - low) / 2
+
+    def exact(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        share = torch.from_numpy(np.exp(-((x + middle) ** 2)))
+        return np.asarray(torch.special.ndtri(share))
+
+    return (root - middle).in_powers(polynomial(exact, -half, half, degree))

@@ -5,7 +5,6 @@ each lane is a sample: components are few, and would fill a vector less well.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -18,38 +17,32 @@ from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
+from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Together
 from seqmodel.outputs.samples import (
     HIGHEST,
     LEAST_FINE,
+    LEAST_UNIFORM,
     LEVEL_STEP,
     LEVELS,
     LOWEST,
     UNIFORM,
     LevelFigures,
-    SampleBlocksOutput,
     SampleWiseOutput,
-    above_zero,
     choose,
     nearest_level,
-)
-from seqmodel.outputs.samples_draw import (
-    AudioDraw,
-    SamplesWriter,
-    draw_signature,
-    log_and_inverse,
 )
 
 _START = -1.0, 0.2
 """Between these log scales training starts; chosen on speech, whose best single one is -0.3."""
 
 
-Mixture = tuple[Tensor, Tensor, Tensor]
+Logistics = tuple[Tensor, Tensor, Tensor]
 """Logits, means and log scales of logistics over a sample, in any units: (..., K) each."""
 
 
@@ -118,7 +111,13 @@ class SampleLogisticOutput(SampleWiseOutput):
         given = h, *self.linear.parameters(), frames
         if not h.numel() or device.unsupported_reason(given) is not None:
             return self.nats(self(h), frames, past)
-        return self.of_frames(sample_nats(self, h, self.of_steps(frames)))
+        weight, bias = self.linear.weight, self.linear.bias
+        samples = self.of_steps(frames).reshape(-1).contiguous()
+        nats = linear_nats(
+            _SCORE, h, weight, bias, K=self.components, samples=samples,
+            floor=weight.new_tensor([self.floor]), work=NEW, threads=threads_for(len(samples)),
+        )  # fmt: skip
+        return self.of_frames(nats)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -137,27 +136,27 @@ class SampleLogisticOutput(SampleWiseOutput):
         fall or rise from sample to sample: into silence below 1, up to full scale above.
         """
         mixture, certainty, spacing, anchor = self._mixture(parameters.double())
-        choices, noise = self.split(uniforms)
-        deviation = drawn_from(mixture, choices[..., :1], noise, temperature).squeeze(-1)
+        choices, noise, of_grid = uniforms[..., :3].unbind(-1)
+        deviation = drawn_from(mixture, choices, noise, temperature)
         if temperature > 0:
             deviation = deviation * (mean_size(mixture, 1.0) / mean_size(mixture, temperature))
-        fine = (choices[..., 1] < fine_share(certainty, spacing)) | (temperature == 0)
+        fine = (of_grid < fine_share(certainty, spacing)) | (temperature == 0)
         sample = nearest_level(anchor + deviation, spacing.masked_fill(fine, LEVEL_STEP))
         return sample.unsqueeze(-1).to(parameters.dtype)
 
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SampleBlocksOutput.split`."""
-        return uniforms[..., :3:2], logistic_noise(uniforms[..., 1:2])
-
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        return sample_draw(self, setting)
+        return SamplesDraw(
+            self, setting, _DRAW, _write_draw, setting.temperature == 0,
+            weight=pack(self.linear.weight), bias=self.linear.bias.double(),
+            outputs=setting.arena.take(3 * self.components),
+        )  # fmt: skip
 
     def figures(self) -> Together:
         """Nats and bits per sample; the nats of ends, if any."""
         return Together(LevelFigures(self.steps), EndFigures(self))
 
-    def _mixture(self, parameters: Tensor) -> tuple[Mixture, Tensor, Tensor, Tensor]:
+    def _mixture(self, parameters: Tensor) -> tuple[Logistics, Tensor, Tensor, Tensor]:
         """The mixtures of samples less their anchors; certainties, spacings and anchors (...)."""
         certainty, spacing, anchor, level = parameters[..., -4:].unbind(-1)
         logits, offsets, log_scales = parameters[..., :-4].chunk(3, -1)
@@ -172,13 +171,13 @@ def fine_share(certainty: Tensor, spacing: Tensor) -> Tensor:
     return torch.where(spacing > LEVEL_STEP, (1 - certainty).clamp(min=LEAST_FINE), 1.0)
 
 
-def log_probability(mixture: Mixture, sample: Tensor, raw: Tensor, step: float) -> Tensor:
+def log_probability(mixture: Logistics, sample: Tensor, raw: Tensor, step: float) -> Tensor:
     """log P of samples (...), in the mixture's units and raw; levels are `step` of them apart."""
     return mixed(mixture[0], level_log_probability(mixture, sample, raw, step))
 
 
 def level_log_probability(
-    mixture: Mixture,
+    mixture: Logistics,
     sample: Tensor,
     raw: Tensor,
     step: float | Tensor,
@@ -212,18 +211,19 @@ def mixed(logits: Tensor, log_p: Tensor) -> Tensor:
     return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)
 
 
-def drawn_from(mixture: Mixture, uniforms: Tensor, noise: Tensor, temperature: float) -> Tensor:
-    """Draw samples (..., 1) in float64: the `uniforms` (..., 1) choose the components.
+def drawn_from(mixture: Logistics, choices: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
+    """Draw samples (...) in float64, given the uniforms that choose components, and others.
 
-    `noise` (..., 1), see `logistic_noise`, is in units of the chosen component's scale.
+    The noise of a uniform u is log(u) - log(1 - u), in units of the chosen component's scale.
     """
     logits, means, log_scales = (part.double() for part in mixture)
-    component = choose(logits, uniforms.squeeze(-1), temperature).unsqueeze(-1)
-    scale = log_scales.gather(-1, component).exp()
-    return means.gather(-1, component) + temperature * noise * scale
+    component = choose(logits, choices, temperature).unsqueeze(-1)
+    mean, scale = means.gather(-1, component), log_scales.gather(-1, component).exp()
+    u = uniforms.clamp(min=LEAST_UNIFORM)
+    return mean.squeeze(-1) + temperature * (u.log() - (-u).log1p()) * scale.squeeze(-1)
 
 
-def mean_size(mixture: Mixture, temperature: float) -> Tensor:
+def mean_size(mixture: Logistics, temperature: float) -> Tensor:
     """E|x| (...) of samples x as `drawn_from` draws them at a temperature above 0.
 
     |m| + 2 s log(1 + exp(-|m| / s)) for a logistic of mean m and scale s.
@@ -232,26 +232,6 @@ def mean_size(mixture: Mixture, temperature: float) -> Tensor:
     scales, sizes = temperature * log_scales.exp(), means.abs()
     sizes = sizes + 2 * scales * functional.softplus(-sizes / scales)
     return (torch.softmax(logits / temperature, -1) * sizes).sum(-1)
-
-
-def logistic_noise(uniforms: Tensor) -> Tensor:
-    """log(u) - log(1 - u) of uniforms (...) in [0, 1): from the standard logistic distribution."""
-    u = above_zero(uniforms)
-    return u.log() - (-u).log1p()
-
-
-WORK = "4 * K * LANES"
-"""The length of `Mixtures.work`."""
-
-
-class Units(NamedTuple):
-    """What offsets and scales are measured in."""
-
-    unit: Vector
-    """The size of the prediction's errors."""
-    log_unit: Vector
-    floor: Vector
-    """The smallest scale."""
 
 
 class Grid(NamedTuple):
@@ -276,76 +256,6 @@ class Coarse(NamedTuple):
     """-log of the weight of all levels."""
 
 
-@dataclass(frozen=True)
-class Mixtures:
-    """The parameters of as many samples as there are lanes: logits, offsets, log scales."""
-
-    e: Emitter
-    outputs: Any
-    """The address of a layer's outputs (count, 3 K), which the nats' slopes overwrite."""
-    bias: Any
-    """The address of the layer's bias (3 K,)."""
-    components: Any
-    count: Any
-    """Of the samples; what other lanes hold is not written."""
-    work: Any
-    """The address of scratch space, for four vectors per component."""
-
-    def nats(
-        self, error: Vector, raw: Vector, units: Units, grid: Grid, coarse: Coarse | None = None
-    ) -> Vector:
-        """The nats of the samples' levels; see `mixed`.
-
-        `error` is the sample less the prediction that the offsets start from, `raw` the sample.
-        With energy_k = -log p_k, they are logsumexp(logit) - logsumexp(logit - energy), but for the
-        uniform share.
-        """
-        e, K, peaks = self.e, self.components, [self.e.constant(-math.inf)] * 2
-        with e.carrying(0, K, 1, peaks) as (k, inside):
-            logit, offset, log_scale = (self._parameter(row, k) for row in range(3))
-            energy, *slopes = _energy(offset, log_scale, error, raw, units, grid, coarse)
-            self._keep(k, logit, logit - energy, *slopes)
-            for n, exponent in enumerate((logit, logit - energy)):
-                inside[n] = Vector(e, inside[n]).maximum(exponent).value
-        before, after = (Vector(e, peak) for peak in peaks)
-        some = self._kept(0)[1] * -1.0
-        sums = [e.zero(), e.zero()]
-        with e.carrying(0, K, 1, sums) as (k, inside):
-            logit, exponent, *slopes = self._kept(k)
-            weights = (logit - before).exp(), (exponent - after).exp()
-            self._keep(k, *weights, *slopes)
-            for n, weight in enumerate(weights):
-                inside[n] = (Vector(e, inside[n]) + weight).value
-        total_before, total_after = (Vector(e, value) for value in sums)
-        nats = before - after + (total_before / total_after).log()
-        # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
-        nats = nats.replaced(after, "==", -math.inf, some)
-        nats, share = _with_uniform(nats)
-        with e.loop(0, K) as k:
-            weight_before, weight_after, *slopes = self._kept(k)
-            weight_after = weight_after / total_after * share
-            put = weight_before / total_before * share - weight_after
-            for row, slope in enumerate((put, *(slope * weight_after for slope in slopes))):
-                place = e.offset(self.outputs, e.mul(K, row), k)
-                e.scatter(slope.value, place, e.mul(K, 3), self.count)
-        return nats
-
-    def _parameter(self, row: int, k: Any) -> Vector:
-        e, column = self.e, self.e.add(self.e.mul(self.components, row), k)
-        output = e.gather(e.offset(self.outputs, column), e.mul(self.components, 3), self.count)
-        return Vector(e, output) + Vector(e, e.broadcast(e.offset(self.bias, column)))
-
-    def _keep(self, k: Any, *vectors: Vector) -> None:
-        for n, vector in enumerate(vectors):
-            self.e.store(vector.value, self._place(k, n))
-
-    def _kept(self, k: Any) -> list[Vector]:
-        return [Vector(self.e, self.e.load(self._place(k, n))) for n in range(4)]
-
-    def _place(self, k: Any, n: int) -> Any:
-        return self.e.offset(self.work, self.e.mul(k, 4 * self.e.lanes), n * self.e.lanes)
-
-
 def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
     """The nats of mixtures that leave a share to all levels alike, and what slopes shrink to."""
     e = nats.to
@@ -356,49 +266,6 @@ def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
     whole = Vector(e, e.constant(1.0))
     found = nats.where(">", counts, soft * -1.0 + most)
     return found, whole.replaced(nats, ">", counts, share)
-
-
-def _energy(
-    offset: Vector,
-    log_scale: Vector,
-    error: Vector,
-    raw: Vector,
-    units: Units,
-    grid: Grid,
-    coarse: Coarse | None,
-) -> tuple[Vector, Vector, Vector]:
-    """-log of a component's probability of the samples' levels, and its slopes."""
-    unit, log_unit, floor = units
-    log_scale = log_scale + log_unit
-    scale = log_scale.exp()
-    log_total, inverse = log_and_inverse(scale, log_scale, floor)
-    scaled = (error - unit * offset) * inverse
-    nats = _level(grid, raw, scaled, inverse, log_total)
-    if coarse is not None:
-        nats = _with_coarse(nats, coarse, raw, scaled, inverse, log_total)
-    total, by_error, by_scale = nats
-    return total, by_error * inverse * unit, by_scale * (scale * inverse)
-
-
-def _with_coarse(
-    nats: tuple[Vector, Vector, Vector], coarse: Coarse, *level: Vector
-) -> tuple[Vector, Vector, Vector]:
-    """The nats of a level and their slopes, where it may also be one of a coarser grid."""
-    e = coarse.cost.to
-    fine = nats[0] + coarse.fine_cost, *nats[1:]
-    found = [part.value for part in fine]
-    with e.when(any_of(e, coarse.holds), found) as inside:
-        other = _level(coarse.grid, *level)
-        gain, share = (fine[0] - other[0] - coarse.cost).softplus()
-        both = (
-            fine[0] - gain,
-            *(a + (b - a) * share for a, b in zip(fine[1:], other[1:], strict=True)),
-        )
-        inside[:] = [
-            e.builder.select(coarse.holds, new.value, old)
-            for new, old in zip(both, inside, strict=True)
-        ]
-    return Vector(e, found[0]), Vector(e, found[1]), Vector(e, found[2])
 
 
 def any_of(e: Emitter, bits: Any) -> Any:
@@ -439,41 +306,61 @@ def _level(
     return below + above - within, below_slope - above_slope, by_scale
 
 
-def sample_nats(output: SampleBlocksOutput, h: Tensor, samples: Tensor) -> Tensor:
-    """h (..., H), raw samples (...) -> nats (...).
-
-    See `SampleLogisticOutput` for what the last numbers of a row of h are.
-    """
-    weight, bias = output.linear.parameters()
-    samples = samples.reshape(-1).contiguous()
-    return linear_nats(
-        _SCORE, h, weight, bias, K=output.components, samples=samples,
-        floor=weight.new_tensor([output.floor]), work=NEW, threads=threads_for(len(samples)),
-    )  # fmt: skip
-
-
 def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    H, N, K = f["H"], f["N"], f["K"]
-    floor = Vector(e, e.broadcast(f["floor"]))
+    with e.loop(0, rows, e.lanes) as done:
+        _write_samples(e, f, e.add(start, done), e.builder.sub(rows, done))
+
+
+def _write_samples(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
+    """The nats of as many samples from row r on as there are lanes, or `count`."""
+    H, K, floor = f["H"], f["K"], Vector(e, e.broadcast(f["floor"]))
+    mixture = Mixture(
+        e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.int(3), K,
+        e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))), count,
+    )  # fmt: skip
+    end, lanes = e.offset(f["h"], e.mul(e.add(r, 1), H)), e.first_lanes(count)
+    certainty, spacing, anchor, level = (
+        Vector(e, e.gather(e.offset(end, i), H, count)) for i in (-4, -3, -2, -1)
+    )
+    raw = Vector(e, e.load(e.offset(f["samples"], r), lanes))
+    coarse, error, log_level = _coarse(e, certainty, spacing, raw), raw - anchor, level.log()
+
+    def energy(k: Any, lanes: Any) -> tuple[Vector, ...]:
+        """-log of a component's probability of the samples' levels, and its slopes."""
+        offset, log_scale = (mixture.parameter(row, k, lanes) for row in (1, 2))
+        log_scale = log_scale + log_level
+        scale = log_scale.exp()
+        log_total, inverse = log_and_inverse(scale, log_scale, floor)
+        scaled = (error - level * offset) * inverse
+        nats, by_error, by_scale = _component(coarse, raw, scaled, inverse, log_total)
+        return nats, by_error * inverse * level, by_scale * (scale * inverse)
+
+    nats = mixture.nats(energy, _with_uniform)
+    e.store(nats.value, e.offset(f["nats"], r), lanes)
+
+
+def _component(coarse: Coarse, *level: Vector) -> tuple[Vector, Vector, Vector]:
+    """The nats of levels under a component and their slopes, where they may be a coarser grid's."""
+    e = coarse.cost.to
     step, log_step, highest = (
         Vector(e, e.constant(value))
         for value in (LEVEL_STEP, math.log(LEVEL_STEP), HIGHEST * LEVEL_STEP)
     )
-    grid = Grid(step, log_step, highest)
-    with e.loop(0, rows, e.lanes) as done:
-        r, count = e.add(start, done), e.builder.sub(rows, done)
-        mixtures = Mixtures(
-            e, e.offset(f["slope"], e.mul(r, N)), f["bias"], K, count,
-            e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))),
-        )  # fmt: skip
-        end, lanes = e.offset(f["h"], e.mul(e.add(r, 1), H)), e.first_lanes(count)
-        certainty, spacing, anchor, level = (
-            Vector(e, e.gather(e.offset(end, i), H, count)) for i in (-4, -3, -2, -1)
+    nats, *slopes = _level(Grid(step, log_step, highest), *level)
+    fine = nats + coarse.fine_cost, *slopes
+    found = [part.value for part in fine]
+    with e.when(any_of(e, coarse.holds), found) as inside:
+        other = _level(coarse.grid, *level)
+        gain, share = (fine[0] - other[0] - coarse.cost).softplus()
+        both = (
+            fine[0] - gain,
+            *(a + (b - a) * share for a, b in zip(fine[1:], other[1:], strict=True)),
         )
-        raw = Vector(e, e.load(e.offset(f["samples"], r), lanes))
-        coarse = _coarse(e, certainty, spacing, raw)
-        nats = mixtures.nats(raw - anchor, raw, Units(level, level.log(), floor), grid, coarse)
-        e.store(nats.value, e.offset(f["nats"], r), lanes)
+        inside[:] = [
+            e.builder.select(coarse.holds, new.value, old)
+            for new, old in zip(both, inside, strict=True)
+        ]
+    return Vector(e, found[0]), Vector(e, found[1]), Vector(e, found[2])
 
 
 def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coarse:
@@ -499,24 +386,14 @@ _SCORE = likelihood(
     (Array("samples", ("rows",)), Array("floor", ("1",)), per_thread("work", WORK)),
     _write_score,
 )
-_DRAW = draw_signature(
+_DRAW = SamplesWriter.signature(
     "sample_logistic_draw",
-    (),
-    (
+    arrays=(
         packed("weight", "H", "3 * K"),
         Array("bias", ("3 * K",)),
         Array("outputs", ("3 * K",)),
     ),
 )
-
-
-def sample_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw:
-    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
-    fields: dict[str, int | Tensor | Slot] = {
-        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
-        "outputs": setting.arena.take(3 * output.components),
-    }  # fmt: skip
-    return AudioDraw(output, setting, _DRAW, fields, _write_draw, setting.temperature == 0)
 
 
 def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
@@ -525,7 +402,7 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
     certainty, spacing, anchor, level = (
         frame.broadcast("h", e.add(f["H"], i)) for i in (-4, -3, -2, -1)
     )
-    choice = frame.choice(1)  # by which the sample is drawn from single levels, or from the grid
+    choice = frame.choice(2)  # by which the sample is drawn from single levels, or from the grid
     fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE) - choice
     spacing = spacing.replaced(fine, ">", 0.0, LEVEL_STEP).where("<", LEVEL_STEP, LEVEL_STEP)
     factor = Vector(e, e.constant(1.0))
@@ -534,13 +411,18 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
             _mean_size(frame, level, at) for at in (factor, frame.constant("temperature"))
         )
         factor = usual / tempered
-    component, K = frame.choose("outputs", 0), f["K"]
+    component, K = frame.choose("outputs"), f["K"]
     offset, log_scale = (
         frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
     )
     scale, one = log_scale.exp() * level + frame.constant("floor"), e.first_lanes(e.int(1))
-    deviation = (offset * level + scale * frame.noise(0, one)) * factor
+    deviation = (offset * level + scale * frame.noise(1, _quantile)) * factor
     frame.put(0, anchor + deviation, one, spacing)
+
+
+def _quantile(u: Vector) -> Vector:
+    """The inverse CDF of the standard logistic distribution."""
+    return u.log() - (1.0 - u).log()
 
 
 def _mean_size(frame: SamplesWriter, level: Vector, temperature: Vector) -> Vector:

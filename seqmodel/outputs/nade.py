@@ -20,26 +20,20 @@ from torch.nn import functional as F
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width, vector_lanes
+from seqmodel.kernels.code.language import Written, translate
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul, packing, panels_of
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
-from seqmodel.kernels.run.calls import Slot
+from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import linear_score
+from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
-from seqmodel.outputs.notes import LinearNotesOutput, note_count
-from seqmodel.outputs.notes_kernels import (
-    BYTE,
-    ITEMSIZE,
-    NotesDraw,
-    NotesWriter,
-    draw_signature,
-    write_nats,
-    write_struck_nats,
-)
-from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
+from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
+from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 
 
 class NadeOutput(LinearNotesOutput):
@@ -115,7 +109,9 @@ class NadeOutput(LinearNotesOutput):
         nats: Tensor = function.apply(h, *given)  # type: ignore[no-untyped-call]
         return nats
 
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+    def draw(
+        self, outputs: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
+    ) -> Tensor:
         """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
 
         A number is one where its entry of `uniforms` (B, F + 1), in [0, 1), is below its
@@ -123,9 +119,8 @@ class NadeOutput(LinearNotesOutput):
         conditional logit is divided by `temperature`; at 0 each number in turn takes its likelier
         value.
         """
-        outputs = self(h)
         b_v, a = self._biases(outputs)
-        frame, D = h.new_zeros(len(h), self.frame_size), self.notes
+        frame, D = outputs.new_zeros(len(outputs), self.frame_size), self.notes
         for d in range(self.frame_size):
             logit = b_v[:, d] + a.sigmoid() @ self.U[d]
             if temperature == 0:
@@ -134,21 +129,20 @@ class NadeOutput(LinearNotesOutput):
                 number = uniforms[:, d] < torch.sigmoid(logit / temperature)
             if d >= D:
                 sounding = frame[:, d - D] > 0
-                number = torch.where(past[:, d - D] > 0, number & sounding, sounding)
-            frame[:, d] = number.to(h.dtype)
+                number = torch.where(needed(past)[:, d - D] > 0, number & sounding, sounding)
+            frame[:, d] = number.to(frame.dtype)
             a = a + frame[:, d : d + 1] * self.V[d]
-        return Drawn(frame, self.ends(outputs, uniforms))
+        return frame
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
         P = V.shape[1]
-        own: dict[str, int | Tensor | Slot | None] = {
-            "K": self.width, "P": P, "V": V, "U": U,
-            "a": arena.take(P), "state": arena.take(P), "limits": arena.take(self.frame_size),
-            "past": arena.take(self.frame_size) if self.onsets else None,
-        }  # fmt: skip
-        return NotesDraw(self, setting, _DRAW, own, _write_draw)
+        return LinearNotesDraw(
+            self, setting, _DRAW, _write_draw, K=self.width, P=P, V=V, U=U,
+            a=arena.take(P), state=arena.take(P), limits=arena.take(self.frame_size),
+            past=arena.take(self.frame_size) if self.onsets else None,
+        )  # fmt: skip
 
 
 class Given(NamedTuple):
@@ -447,7 +441,7 @@ _GRADIENT = BlockKernel(
 )
 
 
-_DRAW = draw_signature(
+_DRAW = LinearNotesWriter.signature(
     "nade_draw",
     ("K", "P"),  # P is K padded to whole vectors
     (
@@ -466,9 +460,11 @@ def _padded(matrix: Tensor) -> Tensor:
     return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
 
 
-def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
+def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     D, P = f["D"], f["P"]
+    if onsets:
+        e.copy(f["x"], f["past"], D)
 
     def limit(j: Any, lanes: Any) -> None:
         """u < s(logit) where logit > log(u / (1 - u)). The log of 0 comes out as -709."""
@@ -482,41 +478,35 @@ def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
         e.store(a.value, e.offset(f["a"], k))
         e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(f["state"], k))
 
+    def add(d: Any) -> None:
+        """What the hidden units become after number `d`, which is one."""
+        with e.loop(0, P, e.lanes) as k:
+            step = Vector(e, e.load(e.offset(f["V"], e.mul(d, P), k)))
+            activate(Vector(e, e.load(e.offset(f["a"], k))) + step, k)
+
     e.columns(D, limit)
     e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
-    factor = b.load(f["factor"], typ=e.real)
-    if onsets:
-        e.copy(f["x"], f["past"], D)
-    with e.loop(0, D) as d:
-        of_note, dot = e.mul(d, P), [e.zero()]
-        with e.carrying(0, P, e.lanes, dot) as (k, total):
-            weight = e.load(e.offset(f["U"], of_note, k))
-            total[0] = e.multiply_add(weight, e.load(e.offset(f["state"], k)), total[0])
-        product, bias, limits = (
-            b.load(e.offset(f[name], d), typ=e.real) for name in ("product", "bias", "limits")
-        )
-        logit = b.fadd(e.sum(dot[0]), b.fadd(product, bias))
-        scaled = b.fmul(logit, factor)
-        frame.put_logits(Vector(e, e.splat(scaled, e.vector)), d, e.first_lanes(e.int(1)))
-        one = b.fcmp_ordered(">", scaled, limits)
-        if onsets:
-            one = _as_it_must_be(frame, d, one)
-        b.store(b.uitofp(one, e.real), e.offset(f["x"], d))
-        b.store(b.zext(one, BYTE), b.gep(frame.bytes, [d], source_etype=BYTE), align=1)
-        with b.if_then(one), e.loop(0, P, e.lanes) as k:
-            a, step = e.load(e.offset(f["a"], k)), e.load(e.offset(f["V"], of_note, k))
-            activate(Vector(e, a) + Vector(e, step), k)
+    names = ("factor", "U", "state", "product", "bias", "limits", "past", "x")
+    given = {name: frame.array(name) for name in names}
+    notes = b.lshr(D, e.int(1)) if onsets else D
+    translate(
+        e, draw_numbers, **given, logits=frame.logits, D=D, P=P, notes=notes, fills=frame.fills,
+        dot=Written(e.dot), add=Written(add),
+    )  # fmt: skip
 
 
-def _as_it_must_be(frame: NotesWriter, d: Any, drawn: Any) -> Any:
-    """Number d of a frame with onsets: as drawn, unless it is a strike that is not free."""
-    e, b, f = frame.e, frame.e.builder, frame.field
-    notes, one = b.lshr(f["D"], e.int(1)), [drawn]
-    with e.when(b.icmp_signed(">=", d, notes), one) as strike:
-        note = b.sub(d, notes)
-        now, before = (
-            b.fcmp_ordered(">", b.load(e.offset(f[name], note), typ=e.real), e.real(0.0))
-            for name in ("x", "past")
-        )
-        strike[0] = b.and_(now, b.or_(drawn, b.not_(before)))
-    return one[0]
+def draw_numbers(
+    factor: Any, U: Any, state: Any, product: Any, bias: Any, limits: Any, past: Any, x: Any,
+    logits: Any, D: Any, P: Any, notes: Any, fills: bool, dot: Any, add: Any,
+) -> None:  # fmt: skip
+    """Each number given those before it; see `notes` for which strikes are free."""
+    for d in range(D):
+        logit = (dot(state, U[d * P :], P) + (product[d] + bias[d])) * factor[0]
+        if fills:
+            logits[d] = logit
+        one = logit > limits[d]
+        if d >= notes:
+            one = x[d - notes] > 0 and (one or past[d - notes] == 0)
+        x[d] = float(one)
+        if one:
+            add(d)

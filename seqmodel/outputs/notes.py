@@ -23,7 +23,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput, log_odds
-from seqmodel.outputs.protocol import Figures, Loss, Sums, Together, Window, labelled
+from seqmodel.outputs.protocol import Figures, Sums, Together, Window, labelled
 
 OCTAVE = 12
 """Semitones: as far as a note of the tied model reads its neighbours one by one, and the number of
@@ -116,16 +116,6 @@ class NotesOutput(EndingOutput):
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F)."""
 
-    @abstractmethod
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        """The sum of the frames' nats times weights (T, B), for training.
-
-        The weights of padding are zero. `past` (T, B, F) holds the previous frames, needed with
-        `onsets`.
-        """
-
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).
 
@@ -155,13 +145,6 @@ class NotesOutput(EndingOutput):
             drawn = uniforms[..., : logits.shape[-1]] < torch.sigmoid(logits / temperature)
         frame = drawn.to(logits.dtype)
         return as_drawn(frame, needed(past)) if self.onsets else frame
-
-    def loss(
-        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
-    ) -> Loss:
-        """See `Output.loss`."""
-        nats = self.weighted_score(h, frames, weights, past)
-        return self.with_ends(nats, h, weights, lengths)
 
     def figures(self) -> Together:
         """Accuracy, precision and recall over all notes; the nats of onsets and ends, if any."""
@@ -294,23 +277,6 @@ class LinearNotesOutput(NotesOutput):
             return None
         return self.compiled_nats(h, *given)
 
-    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        """`end_nats(forward(h), last)`, from h (..., H), without the other columns."""
-        logit = F.linear(h, self.linear.weight[-1:], self.linear.bias[-1:])
-        return self.end_nats(logit, last)
-
-    def end_nats(self, outputs: Tensor, last: Tensor) -> Tensor:
-        """-log p(whether the piece ends here) for `last` (...), 1 at a piece's last frame.
-
-        `outputs` are the layer's, the end's logit last.
-        """
-        return F.binary_cross_entropy_with_logits(outputs[..., -1], last, reduction="none")
-
-    def ends(self, outputs: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw whether the piece ends (...) with the frame, by the last of the `uniforms`.
-
-        The temperature does not apply: it governs which notes sound, not a piece's length.
-        """
-        if not self.end:
-            return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
-        return uniforms[..., self.frame_size] < torch.sigmoid(outputs[..., -1])
+    def end_logits(self, h: Tensor) -> Tensor:
+        """See `EndingOutput.end_logits`: the layer's last column."""
+        return F.linear(h, self.linear.weight[-1:], self.linear.bias[-1:]).squeeze(-1)

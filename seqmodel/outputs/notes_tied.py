@@ -1,40 +1,38 @@
 """Outputs with one unit row per note: their layer, the ends of pieces, and the compiled draw."""
 
+import inspect
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from llvmlite import ir
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
-from seqmodel.kernels.code.language import Pointer, clear, copy, translate
+from seqmodel.kernels.code.emit import INT
+from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.code.language import Written, clear, copy, translate, unrolled
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
-from seqmodel.kernels.run.calls import Call, Nested, Slot
+from seqmodel.kernels.run.calls import Call, Slot, write_calls
 from seqmodel.kernels.run.signature import Array, Signature, packed
+from seqmodel.outputs.draws import DrawField, NotesDraw, NotesWriter
 from seqmodel.outputs.ends import log_odds
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, needed, restrikes
-from seqmodel.outputs.notes_kernels import BYTE, FRAMES, ITEMSIZE, FramesDraw, NotesWriter
 from seqmodel.outputs.protocol import DrawSetting
 
 WORK = 4 * OCTAVE + 1
 """The size of `work` beyond 2 D."""
-_SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
 _ARRAYS = (
     Array("h", ("notes", "H")),
     Array("weight", ("D // notes", "R")),
     Array("bias", ("D // notes",)),
+    Array("scores", ("D",)),  # the logits, if they are not asked for
+    Array("first", ("D",)),  # the first of a frame's candidates
     Array("end_weight", ("H",), optional=True),
     Array("end_bias", ("1",), optional=True),
-    Array("x", ("D",)),  # the previous frame, then the one drawn
-    *FRAMES,
 )
 
 
@@ -104,29 +102,15 @@ class TiedOutput(NotesOutput):
             return total
         return total + (self.onset_nats(logits, frames, needed(past)) * weights.squeeze(-1)).sum()
 
-    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        """-log p(whether the piece ends here) for `last` (T, B), 1 at a piece's last frame."""
-        logits = self.end_logits(h.view(*last.shape, self.notes, -1))
-        return F.binary_cross_entropy_with_logits(logits, last, reduction="none")
-
     def end_logits(self, h: Tensor) -> Tensor:
-        """The logit of the end (...), from the notes' h (..., D, H): the log of their mean odds.
+        """See `EndingOutput.end_logits`: the log of the mean odds of the notes, h (..., B D, H).
 
         Any one note can thus signal the end, however many are silent.
         """
         assert self.ending is not None
-        of_notes = torch.mv(h.reshape(-1, h.shape[-1]), self.ending.weight[0]).view(h.shape[:-1])
+        of_notes = torch.mv(h.reshape(-1, h.shape[-1]), self.ending.weight[0])
+        of_notes = of_notes.view(*h.shape[:-2], -1, self.notes)
         return of_notes.logsumexp(-1) - math.log(self.notes) + self.ending.bias
-
-    def ends(self, h: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw whether pieces end (B,) with the frame, from h (B D, H), by the last uniform.
-
-        The temperature does not apply: it governs which notes sound, not a piece's length.
-        """
-        if not self.end:
-            return torch.zeros(len(uniforms), dtype=torch.bool)
-        logits = self.end_logits(h.view(len(uniforms), self.notes, -1))
-        return uniforms[:, self.frame_size] < torch.sigmoid(logits)
 
 
 # Texts of `kernels.code.language`: a note's inputs from the notes below it in its own frame.
@@ -190,20 +174,19 @@ class Steps(NamedTuple):
     """Its output."""
 
 
-class TiedDraw(FramesDraw):
-    """A `CompiledDraw` whose notes are drawn one after another."""
+class TiedDraw(NotesDraw):
+    """A draw of notes one after another."""
 
     def __init__(
         self, output: TiedOutput, setting: DrawSetting, steps: Steps | None = None
     ) -> None:
         """`steps` read each note's row of h; without them the output layer reads the row itself."""
-        super().__init__(output, setting)
-        h, x, arena, _, temperature, fills = setting
+        h, _, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
-        fields = self.fields | {
-            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "x": x,
-            "weight": weight, "bias": bias,
+        fields: dict[str, DrawField] = {
+            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
+            "scores": arena.take(output.frame_size), "first": arena.take(output.frame_size),
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (p.double() for p in output.ending.parameters())
@@ -220,10 +203,11 @@ class TiedDraw(FramesDraw):
             if fills:
                 fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(states)}
         signature = _signature(tuple(states), output.onsets)
-        addresses = tuple((call.function, len(call.fields)) for call in inner)
-        library = _library(signature, addresses, temperature == 0, output.onsets, fills)
-        outer = Call(library.address("draw"), signature, ITEMSIZE, fields)
-        self.call = Nested(outer, inner)
+        addresses = tuple(call.shape for call in inner)
+        what = addresses, tuple(states), temperature == 0, output.onsets, output.end
+        super().__init__(
+            output, setting, signature, fields, _write_draw, signature, *what, calls=inner
+        )
 
 
 @compiled_once
@@ -239,182 +223,120 @@ def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
         *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
         *(Array(f"trail{k}", ("notes", str(size)), optional=True) for k, size in enumerate(states)),
     ]
-    return Signature("tied_draw", _SIZES, (*_ARRAYS, *(of_unit if states else ())), ("N",))
+    arrays = *_ARRAYS, *(of_unit if states else ())
+    sizes = "H", "notes", "R"
+    return NotesWriter.signature("tied_draw", sizes, arrays, optional_sizes=("N",))
 
 
-@compiled_once
-def _library(
-    signature: Signature, calls: tuple[tuple[int, int], ...], at_zero: bool, onsets: bool,
-    fills: bool,
-) -> Library:  # fmt: skip
-    """draw(fields, n), which makes `calls`, addresses and field counts, for each note."""
-    module = ir.Module("tied_draw")
-    with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
-        b, f = e.builder, signature.load(e, fields)
-        notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n, fills=fills)
-        unit = _NoteUnit(e, signature, f, fields, calls, onsets=onsets) if calls else None
-        if unit is not None:
-            unit.begin(n if fills else e.int(0))
-        alike = _Alike(frame, n, unit) if fills and unit is not None else None
-
-        def logit(read: Any, column: int) -> Vector:
-            """The logit of a number, divided by the temperature, given what is read of its note."""
-            weight = e.offset(f["weight"], e.mul(f["R"], column))
-            product = Vector(e, e.splat(e.dot(read, weight, f["R"]), e.vector))
-            bias = Vector(e, e.broadcast(e.offset(f["bias"], column)))
-            return (product + bias) * frame.factor
-
-        def drawn(read: Any, column: int, number: Any) -> Any:
-            """Whether this number of the frame is drawn as one."""
-            if alike is not None:
-                return frame.first(frame.chosen(frame.logit_of(number), number))
-            value = logit(read, column)
-            if at_zero:  # the likelier value
-                return frame.first(b.fcmp_ordered(">", value.value, e.zero()))
-            return frame.first(frame.below(value, number, e.first_lanes(e.int(1))))
-
-        def put(one: Any, number: Any) -> Any:
-            """Write this number of the frame, and return it."""
-            value = b.uitofp(one, e.real)
-            b.store(value, e.offset(f["x"], number))
-            b.store(b.zext(one, BYTE), b.gep(frame.bytes, [number], source_etype=BYTE))
-            return value
-
-        with e.loop(0, notes) as note:
-            numbers = [note, e.add(notes, note)] if onsets else [note]
-            read = e.offset(f["h"], e.mul(note, H))
-            if alike is not None:
-                with alike.unless_known(numbers):
-                    read = alike.unit.read(note)
-                    for column, number in enumerate(numbers):
-                        frame.put_logits(logit(read, column), number, e.first_lanes(e.int(1)))
-            elif unit is not None:
-                read = unit.read(note)
-            before = b.load(e.offset(f["x"], note), typ=e.real)
-            sounds = drawn(read, 0, note)
-            sounding, struck = put(sounds, note), None
-            if onsets:
-                silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
-                struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, numbers[1]))), numbers[1])
-            if unit is not None:
-                unit.add(note, sounding, struck)
-            if alike is not None:
-                alike.compare(note, numbers)
-        _write_end(frame)
-    return Library(module)
-
-
-class _NoteUnit:
-    """The unit over the notes of a frame, at its first note."""
-
-    def __init__(
-        self, e: Emitter, signature: Signature, field: dict[str, Any], fields: Any,
-        calls: Sequence[tuple[int, int]], *, onsets: bool,
-    ) -> None:  # fmt: skip
-        self._e, self._field, self._fields, self._calls = e, field, fields, calls
-        self._start = len(signature.fields)
-        self._onsets = onsets
-        self._below = {"work": Pointer(field["work"], e.real), "D": field["notes"]}
-        translate(e, begin_below, **self._below)
-        sizes = {array.name: array.shape[0] for array in signature.arrays}
-        self._states = [
-            (field[name], field[name.replace("state", "trail")], e.int(int(size)))
-            for name, size in sizes.items()
-            if name.startswith("state")
-        ]
-
-    def begin(self, candidate: Any) -> None:
-        """Clear the states; before the first candidate also multiply all rows of h."""
-        e, f = self._e, self._field
-        with e.builder.if_then(e.builder.icmp_signed("==", candidate, e.int(0))):
-            sizes = f["notes"], f["H"], f["N"]
-            matmul(e, f["h"], f["H"], f["of_h"], f["products"], f["N"], *sizes, False)
-        for state, _, size in self._states:
-            e.clear(state, size)
-
-    def read(self, note: Any) -> Any:
-        """Advance by a note, and return the address of its output."""
-        e, f = self._e, self._field
-        e.copy(e.offset(f["products"], e.mul(note, f["N"])), f["product"], f["N"])
-        x = Pointer(f["note_x"], e.real)
-        translate(e, read_below, **self._below, n=note, to=x, onsets=self._onsets)
-        start = self._start
-        for address, size in self._calls:
-            place = e.builder.gep(self._fields, [e.int(start)], source_etype=INT)
-            call_at(e.builder, address, ir.VoidType(), [place])
-            start += size
-        return self._field["read"]
-
-    def add(self, note: Any, sounding: Any, struck: Any) -> None:
-        """Add what is drawn of a note to those below the next."""
-        translate(self._e, add_below, **self._below, n=note, note=sounding)
-        if self._onsets:
-            translate(self._e, add_struck, **self._below, n=note, struck=struck)
-
-    def leave_trail(self, note: Any) -> None:
-        """Keep the state after this note."""
-        for state, trail, size in self._states:
-            self._e.copy(state, self._e.offset(trail, self._e.mul(note, size)), size)
-
-    def take_trail(self, note: Any) -> None:
-        """Return to the state that was kept after this note."""
-        for state, trail, size in self._states:
-            self._e.copy(self._e.offset(trail, self._e.mul(note, size)), state, size)
-
-
-class _Alike:
-    """Whether candidate `n` for a frame is so far like the first, whose logits then hold for it.
-
-    Many candidates are alike throughout, as where all notes are held.
-    """
-
-    def __init__(self, frame: NotesWriter, n: Any, unit: _NoteUnit) -> None:
-        self._frame, self.unit, b = frame, unit, frame.e.builder
-        self._first = b.icmp_signed("==", n, frame.e.int(0))
-        self._alike = b.alloca(ir.IntType(1))
-        b.store(b.not_(self._first), self._alike)
-
-    @contextmanager
-    def unless_known(self, numbers: Sequence[Any]) -> Iterator[None]:
-        """What computes the logits of these numbers, unless they are those of the first."""
-        b, frame = self._frame.e.builder, self._frame
-        with b.if_else(b.load(self._alike, typ=ir.IntType(1))) as (known, unknown):
-            with known:
-                for number in numbers:
-                    one = frame.e.first_lanes(frame.e.int(1))
-                    frame.put_logits(frame.logit_of(number, of_first=True), number, one)
-            with unknown:
-                yield
-
-    def compare(self, note: Any, numbers: Sequence[Any]) -> None:
-        """Compare the numbers of a note, once they are drawn."""
-        b = self._frame.e.builder
-        with b.if_then(self._first):
-            self.unit.leave_trail(note)
-        alike = b.load(self._alike, typ=ir.IntType(1))
-        with b.if_then(alike):
-            same = ir.Constant(ir.IntType(1), 1)
-            for number in numbers:
-                ours, theirs = (
-                    b.load(b.gep(place, [number], source_etype=BYTE), typ=BYTE)
-                    for place in (self._frame.bytes, self._frame.field["frames"])
-                )
-                same = b.and_(same, b.icmp_signed("==", ours, theirs))
-            with b.if_then(b.not_(same)):
-                b.store(ir.Constant(ir.IntType(1), 0), self._alike)
-                self.unit.take_trail(note)
-
-
-def _write_end(frame: NotesWriter) -> None:
-    """Return whether the piece ends with the frame."""
+def _write_draw(
+    frame: NotesWriter, signature: Signature, calls: tuple[tuple[int, int], ...],
+    sizes: tuple[int, ...], at_zero: bool, onsets: bool, end: bool,
+) -> Any:  # fmt: skip
+    """Draw a frame; makes `calls`, addresses and field counts, for each note."""
     e, b, f = frame.e, frame.e.builder, frame.field
-    with b.if_then(b.icmp_unsigned("!=", f["end_weight"], POINTER(None))):
-        total = [e.zero()]
-        with e.carrying(0, f["notes"], 1, total) as (note, inside):
-            row = e.offset(f["h"], e.mul(note, f["H"]))
-            of_note = e.splat(e.dot(row, f["end_weight"], f["H"]), e.vector)
-            inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
-        notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
-        logit = (Vector(e, total[0]).log() - notes.log()) + Vector(e, e.broadcast(f["end_bias"]))
-        b.ret(b.zext(frame.first(frame.below(logit, f["D"], e.first_lanes(e.int(1)))), INT))
-    b.ret(e.int(0))
+
+    def multiply() -> None:
+        size = f["notes"], f["H"], f["N"]
+        matmul(e, f["h"], f["H"], f["of_h"], f["products"], f["N"], *size, False)
+
+    def chosen(number: Any, logit: Any) -> Any:
+        """1.0 if the number is drawn as one; at temperature 0 the likelier."""
+        if at_zero:
+            return b.uitofp(b.fcmp_ordered(">", logit, e.real(0.0)), e.real)
+        below = frame.uniforms(number).below(Vector(e, e.splat(logit, e.vector)))
+        return b.uitofp(frame.first(below), e.real)
+
+    def advance() -> None:
+        start = len(signature.fields)
+        write_calls(e, calls, b.gep(frame.fields, [e.int(start)], source_etype=INT))
+
+    given = signature.arguments(e, frame.fields) | {
+        "logits": frame.logits or frame.array("scores"), "first_logits": frame.array("logits"),
+        "states": tuple(frame.array(f"state{k}") for k in range(len(sizes))),
+        "trails": tuple(frame.array(f"trail{k}") for k in range(len(sizes) if frame.fills else 0)),
+        "sizes": sizes, "fills": frame.fills, "onsets": onsets,
+        "candidate": frame.n if frame.fills else 0, "dot": Written(e.dot),
+        "multiply": Written(multiply), "chosen": Written(chosen), "advance": Written(advance),
+    }  # fmt: skip
+    wanted = inspect.signature(draw_notes).parameters
+    translate(e, draw_notes, **{name: given.get(name) for name in wanted})
+    return _ends(frame) if end else None
+
+
+def draw_notes(  # noqa: PLR0912
+    candidate: Any, h: Any, weight: Any, bias: Any, factor: Any, x: Any, logits: Any,
+    first_logits: Any, first: Any, products: Any, product: Any, note_x: Any, work: Any, read: Any,
+    states: Any, trails: Any, notes: Any, D: Any, H: Any, R: Any, N: Any, sizes: Any, fills: bool,
+    onsets: bool, dot: Any, multiply: Any, chosen: Any, advance: Any,
+) -> None:  # fmt: skip
+    """Draw notes from low to high, by a unit if it has states of `sizes`, or from h alone.
+
+    Candidates for a frame are often alike, as where all notes are held. As long as one is like the
+    first, the logits of that hold for it; then the unit goes on from the first's `trails`.
+    """
+    runs = len(sizes) > 0
+    compares = fills and runs
+    if runs:
+        if candidate == 0:
+            multiply()
+        begin_notes(states, sizes, work, notes)
+    alike = candidate > 0
+    for note in range(notes):
+        if compares and alike:
+            for k in unrolled(2 if onsets else 1):
+                logits[k * notes + note] = first_logits[k * notes + note]
+        else:
+            if runs:
+                copy(products[note * N :], product, N)
+                read_below(work, notes, note, note_x, onsets)
+                advance()
+            for k in unrolled(2 if onsets else 1):
+                seen = dot(read if runs else h[note * H :], weight[R * k :], R)
+                logits[k * notes + note] = (seen + bias[k]) * factor[0]
+        before = x[note]
+        x[note] = chosen(note, logits[note])
+        if onsets:
+            struck = before == 0 or chosen(notes + note, logits[notes + note]) > 0
+            x[notes + note] = float(x[note] > 0 and struck)
+        if runs:
+            add_below(work, notes, note, x[note])
+            if onsets:
+                add_struck(work, notes, note, x[notes + note])
+        if compares and candidate == 0:
+            for k in unrolled(len(sizes)):
+                copy(states[k], trails[k][note * sizes[k] :], sizes[k])
+        if compares and alike:
+            alike = goes_on_alike(x, first, states, trails, note, notes, sizes, onsets)
+    if compares and candidate == 0:
+        copy(x, first, D)
+
+
+def begin_notes(states: Any, sizes: Any, work: Any, notes: Any) -> None:
+    """Before the lowest note of a candidate."""
+    for k in unrolled(len(sizes)):
+        clear(states[k], sizes[k])
+    begin_below(work, notes)
+
+
+def goes_on_alike(
+    x: Any, first: Any, states: Any, trails: Any, note: Any, notes: Any, sizes: Any, onsets: bool
+) -> Any:
+    """Whether a candidate is like the first at this note too; else its unit goes on from here."""
+    alike = x[note] == first[note] and (not onsets or x[notes + note] == first[notes + note])
+    if not alike:
+        for k in unrolled(len(sizes)):
+            copy(trails[k][note * sizes[k] :], states[k], sizes[k])
+    return alike
+
+
+def _ends(frame: NotesWriter) -> Any:
+    """Whether the piece ends with the frame."""
+    e, b, f = frame.e, frame.e.builder, frame.field
+    total = [e.zero()]
+    with e.carrying(0, f["notes"], 1, total) as (note, inside):
+        row = e.offset(f["h"], e.mul(note, f["H"]))
+        of_note = e.splat(e.dot(row, f["end_weight"], f["H"]), e.vector)
+        inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
+    notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
+    logit = (Vector(e, total[0]).log() - notes.log()) + frame.broadcast("end_bias", 0)
+    return frame.first(frame.below(logit, f["D"], e.first_lanes(e.int(1))))

@@ -129,17 +129,20 @@ class DrawSetting(NamedTuple):
 class CompiledDraw(Protocol):
     """A draw in compiled code, which `sampling.compiled` calls for each step, usually a frame.
 
-    `call` is draw(fields, n): it draws step n of a chunk from h, leaves the last C numbers in x,
-    and returns 1 if the piece ends there, else 0.
+    Attributes:
+        call: draw(fields, n), which draws step n of a chunk from h, leaves the last C numbers in x,
+            and returns 1 if the piece ends there, else 0.
+        uniforms: (1,), where the chunk begins in the stream.
     """
 
     call: "Call"
+    uniforms: "Slot"
 
     def refill(self, memory: NDArray[np.uint8], uniforms: "Uniforms") -> None:
         """Take the uniforms of the next chunk."""
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """What the first `count` steps of the chunk drew (count, F)."""
+        """What the first `count` steps of the chunk drew (count, D)."""
 
 
 class Output(nn.Module, ABC):
@@ -192,12 +195,16 @@ class Output(nn.Module, ABC):
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
-        """The nats of each frame times its weight (T, B), summed. Padding has weight 0.
+        """The loss of a window, its frames' nats times weights (T, B), 0 for padding.
 
         `lengths` (B,) is as in `Window`.
         """
-        total = torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
+        total = self.weighted_score(h, frames, weights, past)
         return Loss(total, total.detach())
+
+    def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor) -> Tensor:
+        """The sum of `score` times weights (T, B), for training."""
+        return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
 
     def figures(self) -> Figures:
         """What this output reports of a split; by default, nothing besides the nats."""

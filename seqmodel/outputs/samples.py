@@ -13,14 +13,13 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.ends import EndingOutput, log_odds
-from seqmodel.outputs.protocol import Drawn, Figures, Loss, Output, Sums, labelled
+from seqmodel.outputs.protocol import Figures, Sums, labelled
 
 LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 LEVEL_STEP = 1 / 32768
@@ -28,13 +27,15 @@ UNIFORM = 2.0**-40
 """The share of every level alike in a distribution over levels."""
 LEAST_FINE = 2.0**-20
 """The least weight of single levels beside a coarser grid."""
+LEAST_UNIFORM = 2.0**-54
+"""What a uniform of 0 is taken as where it makes noise: half the smallest positive one."""
 LABELS = {"nats_per_sample": "nats per sample", "bits_per_sample": "bits per sample"}
 # An output finds its start from at least this many frames, if there are as many, taken evenly from
 # all pieces.
 _FRAMES = 20_000
 
 
-class SampleBlocksOutput(Output):
+class SampleBlocksOutput(EndingOutput):
     """An output over blocks of F raw samples in [-1, 1), given the C samples before them.
 
     It computes with z = (x - mean) / deviation, the mean and deviation of the training samples.
@@ -46,6 +47,7 @@ class SampleBlocksOutput(Output):
     """
 
     frame_type = np.float32
+    end = False
     floor: float
     linear: nn.Linear
 
@@ -88,20 +90,11 @@ class SampleBlocksOutput(Output):
     def forward(self, h: Tensor) -> Tensor:
         """The parameters of the frame's distribution, from h (..., H)."""
 
-    @abstractmethod
-    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """A frame's uniforms: those that choose components, and noise (..., F) from the others."""
-
-    @abstractmethod
-    def draw(
-        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
-    ) -> Tensor:
-        """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), from `forward(h)`."""
-
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`; sound has no end."""
-        frame = self.draw(self(h), past, uniforms, temperature)
-        return Drawn(frame, torch.zeros(len(frame), dtype=torch.bool, device=frame.device))
+    def end_logits(self, h: Tensor) -> Tensor:
+        """See `EndingOutput.end_logits`."""
+        assert self.ending is not None
+        logits: Tensor = self.ending(h)
+        return logits.squeeze(-1)
 
     def standardised(self, samples: Tensor) -> Tensor:
         """z of raw samples."""
@@ -143,11 +136,6 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
     return (cumulative <= uniforms.unsqueeze(-1)).sum(-1)
 
 
-def above_zero(uniforms: Tensor) -> Tensor:
-    """The uniforms, 0 replaced by 2^-54, half the smallest positive one, for finite noise."""
-    return uniforms.clamp(min=2.0**-54)
-
-
 class LevelFigures(Figures):
     """Nats and bits per sample, of the probabilities of levels: they follow from the nats."""
 
@@ -165,7 +153,7 @@ class LevelFigures(Figures):
         return [*labelled(figures, LABELS), remark]
 
 
-class SampleWiseOutput(SampleBlocksOutput, EndingOutput):
+class SampleWiseOutput(SampleBlocksOutput):
     """An output over samples one at a time, each from its own row of h.
 
     A frame is of S samples, and the rows of a frame follow each other. Pieces end with a frame: the
@@ -188,33 +176,9 @@ class SampleWiseOutput(SampleBlocksOutput, EndingOutput):
             with torch.no_grad():
                 self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
 
-    def loss(
-        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
-    ) -> Loss:
-        """See `Output.loss`."""
-        nats = super().loss(h, frames, past, weights, lengths).total
-        return self.with_ends(nats, h, weights, lengths)
-
     def end_score(self, h: Tensor, last: Tensor) -> Tensor:
         """See `EndingOutput.end_score`: h (T S, B, H)."""
-        logits = self.end_logits(h[self.steps - 1 :: self.steps])
-        return functional.binary_cross_entropy_with_logits(logits, last, reduction="none")
-
-    def end_logits(self, h: Tensor) -> Tensor:
-        """The logits (...) of the end, from rows of h (..., H)."""
-        assert self.ending is not None
-        logits: Tensor = self.ending(h)
-        return logits.squeeze(-1)
-
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`.
-
-        Whether the piece ends follows from the last of the uniforms, whatever the temperature.
-        """
-        drawn = super().draw_frame(h, past, uniforms, temperature)
-        if not self.end:
-            return drawn
-        return Drawn(drawn.frame, uniforms[:, -1] < torch.sigmoid(self.end_logits(h)))
+        return super().end_score(h[self.steps - 1 :: self.steps], last)
 
     def of_steps(self, frames: Tensor) -> Tensor:
         """The samples (T S, B) of frames (T, B, S), one for each row of h."""

@@ -21,13 +21,13 @@ from torch import Tensor
 from seqmodel import plain
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import disk_error, write_file
+from seqmodel.files import open_input, write_file
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
-from seqmodel.runs.files import open_file
+from seqmodel.runs.files import read_file
 from seqmodel.units.module import KEY as UNIT_KEY
 
 FORMAT = "seqmodel-checkpoint"
@@ -35,6 +35,8 @@ VERSION = 1
 # The only metadata key: safetensors writes several in random order, and equal runs should leave
 # equal bytes.
 KEY = "seqmodel"
+LONGEST_HEADER = 2**24
+"""Bytes read of a file that may be anybody's; those of a header hold the figures of all epochs."""
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
 PROGRESS = "place"
@@ -67,8 +69,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     SeqmodelError if the file is missing, truncated, changed, or of another format or version.
     """
-    with _opened(path) as (file, metadata):
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    with _opened(path) as (data, metadata):
+        tensors = safetensors.torch.load(data)
         text = metadata.text("content")
         if _checksum(tensors, text) != metadata.text("sha256"):
             raise ValueError("another checksum")
@@ -77,21 +79,25 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def load_content(path: Path) -> dict[str, Any]:
     """Read the content alone, which is quick but does not verify the checksum."""
-    with _opened(path) as (_, metadata):
+    with _opened(path) as (data, metadata):
+        safetensors.torch.load(data)  # an error if the file is cut short
         return _content(metadata.text("content"))
 
 
 def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a checkpoint of ours, of any version; its content is not verified."""
     try:
-        with _safetensors(path) as file:
-            return _metadata(file).text("format") == FORMAT
-    except (OSError, safetensors.SafetensorError, ValueError):
+        with open_input(path) as file:
+            return _metadata(file.read(LONGEST_HEADER)).text("format") == FORMAT
+    except (OSError, ValueError):
         return False
 
 
-def _metadata(file: Any) -> Fields:
-    return Fields.of(plain.parse((file.metadata() or {}).get(KEY, "{}")))
+def _metadata(data: bytes) -> Fields:
+    """Ours in a safetensors file, which begins with the length of its header, a JSON object."""
+    header = Fields.of(plain.parse(data[8 : 8 + int.from_bytes(data[:8], "little")]))
+    metadata = header.values.get("__metadata__")
+    return Fields.of(plain.parse(Fields.of(metadata).text(KEY)) if metadata else {})
 
 
 def _content(text: str) -> dict[str, Any]:
@@ -100,36 +106,20 @@ def _content(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _safetensors(path: Path) -> Iterator[Any]:
-    """Yield an open safetensors file; OSError if it cannot be read.
-
-    Opened here because safetensors' own error does not say why it failed, and safetensors cannot
-    open names that are not UTF-8 at all.
-    """
-    with (
-        open_file(path) as file,
-        safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as tensors,
-    ):
-        yield tensors
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Fields]]:
-    """Yield a checkpoint's safetensors file and our metadata; failures become SeqmodelErrors."""
+def _opened(path: Path) -> Iterator[tuple[bytes, Fields]]:
+    """Yield a checkpoint's bytes and our metadata; errors in the block become SeqmodelErrors."""
+    data = read_file(path)
     try:
-        with _safetensors(path) as file:
-            metadata = _metadata(file)
-            if metadata.values.get("format") != FORMAT:
-                raise SeqmodelError(f"{path} is not a seqmodel checkpoint")
-            version = metadata.values.get("version")
-            if version != VERSION:
-                raise SeqmodelError(
-                    f"{path} has checkpoint version {version!r:.20}; this seqmodel reads version "
-                    f"{VERSION}: use the seqmodel that wrote it"
-                )
-            yield file, metadata
-    except OSError as error:
-        raise disk_error(path, "read", error) from error
+        metadata = _metadata(data)
+        if metadata.values.get("format") != FORMAT:
+            raise SeqmodelError(f"{path} is not a seqmodel checkpoint")
+        version = metadata.values.get("version")
+        if version != VERSION:
+            raise SeqmodelError(
+                f"{path} has checkpoint version {version!r:.20}; this seqmodel reads version "
+                f"{VERSION}: use the seqmodel that wrote it"
+            )
+        yield data, metadata
     except (safetensors.SafetensorError, ValueError, TypeError) as error:
         raise SeqmodelError(
             f"{path} is damaged (cut short or changed); use another checkpoint or train again"

@@ -7,12 +7,10 @@ before anything is allocated.
 """
 
 import os
-import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, open_input, read_bytes
@@ -37,17 +35,6 @@ def is_there(path: Path) -> bool:
         return path.is_file()
     with _opened(path.parent) as archive:
         return path.name in archive.namelist()
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Open a run's file, with a descriptor even in a zip; otherwise as `open_input`."""
-    if not path.parent.is_file():
-        return open_input(path)
-    content = read_file(path)
-    file = os.fdopen(os.memfd_create(path.name), "w+b")
-    file.write(content)
-    file.seek(0)
-    return file
 
 
 def read_file(path: Path) -> bytes:
@@ -94,10 +81,6 @@ def _objections(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
             yield f"it holds {name!r:.60}"
         if names.count(name) > 1:
             yield f"it holds {name} twice"
-        if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
-            yield f"{name} is no regular file"
-        if member.flag_bits & 1:
-            yield f"{name} is encrypted"
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             yield f"{name} is packed in another way"
     if BEST not in names:

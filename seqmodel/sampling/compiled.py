@@ -29,8 +29,8 @@ from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import Carry, SequenceModel
+from seqmodel.outputs.draws import NotesDraw
 from seqmodel.outputs.notes import NotesOutput
-from seqmodel.outputs.notes_kernels import FramesDraw
 from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.sampling.plain import FREE, Candidates, Drawing, Draws
 
@@ -120,7 +120,7 @@ class CompiledParticles:
         with torch.no_grad():
             self._model = CompiledModel.of(model, steps)
             draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
-        assert isinstance(draw, FramesDraw)
+        assert isinstance(draw, NotesDraw)
         self._draw, last = draw, self._model.inputs.last
         self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces them
         copied = {"before": self._copy_of_last, "last": last}

@@ -95,8 +95,7 @@ class PlainParticles:
             logits = [output.note_logits(h.unsqueeze(0), frame.unsqueeze(0))[0] for frame in drawn]
             end = np.full(N, -np.inf)
             if output.end:
-                goes_on = output.end_score(h.unsqueeze(0), h.new_zeros(1, N))
-                end = (goes_on - output.end_score(h.unsqueeze(0), h.new_ones(1, N)))[0].numpy()
+                end = output.end_logits(h).numpy()
         frames = torch.stack(drawn, 1).numpy().astype(np.uint8)
         return Candidates(frames, torch.stack(logits, 1).numpy() / self._temperature, end)
 

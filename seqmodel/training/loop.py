@@ -108,13 +108,15 @@ def train_run(
     stop: StopRequest | None = None,
     again: str | None = None,
     group: Group | None = None,
+    until: int | None = None,
 ) -> Progress:
     """Train the run that `config` describes in `folder`, at its one learning rate.
 
     With `resume`, continue the run in `folder` from its last checkpoint; else, with `init_from`,
     start from the weights of another run. `again` is what errors tell the user to do in order to
     continue, if the run is one of many; by default to resume it. `group` are the processes that
-    train it together, this one the first.
+    train it together, this one the first. It ends after the epoch `until` at the latest, without
+    any other effect.
 
     Returns how far the run has come; its `metrics` hold every epoch.
 
@@ -128,7 +130,7 @@ def train_run(
     """
     listener = listener or Listener()
     try:
-        trainer = Trainer(config, dataset, folder, device, again, group)
+        trainer = Trainer(config, dataset, folder, device, again, group, until)
         if resume:
             trainer.resume()
         elif init_from is not None:
@@ -167,8 +169,10 @@ class Trainer:
         device: torch.device = CPU,
         again: str | None = None,
         group: Group | None = None,
+        until: int | None = None,
     ) -> None:
         self.config, self.folder, self._group = config, folder, group or Group()
+        self._last = min(until or config.epochs, config.epochs)
         self.writer = RunWriter(folder)
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
@@ -211,7 +215,11 @@ class Trainer:
         try:
             with threads_of(self.config):
                 ended = bool(progress.metrics and listener.resumed(progress.metrics))
-                while not (ended or is_over(self.config, progress.epoch, progress.best_epoch)):
+                while not (
+                    ended
+                    or progress.epoch >= self._last
+                    or is_over(self.config, progress.epoch, progress.best_epoch)
+                ):
                     ended = self._epoch(listener, stop)
         except DivergedError:
             self.writer.curve(progress.metrics)
@@ -327,7 +335,7 @@ class Trainer:
 
     def _tick(self) -> Tick:
         progress, total = self.state.progress, self.train.frames
-        epochs = self.config.epochs - progress.epoch
+        epochs = self._last - progress.epoch
         left = self._pace.seconds_left(epochs * total - progress.frames, epochs * self.valid.frames)
         mean, speed = progress.nats / progress.frames, self._pace.frames_per_second
         return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)

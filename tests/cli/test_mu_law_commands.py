@@ -64,28 +64,6 @@ def test_levels_that_already_fit_do_not_share_a_fingerprint_with_16_bits(call: C
     assert open_dataset("d").fingerprint() != open_dataset("e").fingerprint()
 
 
-def test_outputs_refuse_levels_that_are_not_theirs(call: Call):
-    """Guards against a likelihood of 65,536 levels where there are 256, or the other way round."""
-    record("a.wav", 2000)
-    call("prepare", "a.wav", "-o", "d", "--levels", "mu-law")
-    call("prepare", "a.wav", "-o", "linear")
-    mu_law_has = "does not fit 8-bit mu-law audio, which has categorical"
-    for told, *arguments in (
-        (
-            "--model frame-wise does not fit 8-bit mu-law audio, which has sample-wise",
-            *("d", "--model", "frame-wise"),
-        ),
-        (f"--output logistic {mu_law_has}", "d", "--output", "logistic"),
-        (f"--output gaussian {mu_law_has}", "d", "--output", "gaussian"),
-        (
-            "--output categorical does not fit 16-bit audio, which has gaussian and logistic",
-            *("linear", "--output", "categorical"),
-        ),
-    ):
-        result = call("train", *arguments)
-        assert (result.status, result.out, result.err) == (2, "", f"seqmodel: {told}\n")
-
-
 def test_from_recording_to_sample(call: Call):
     """Guards the figures, and samples that are not levels or change level when heard again."""
     record("a.wav", 4000)

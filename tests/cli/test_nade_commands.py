@@ -1,8 +1,6 @@
 """A run whose notes depend on each other, from the bundled music to a sampled piece."""
 
 import json
-import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -58,17 +56,6 @@ def test_a_run_trained_further_equals_the_longer_run(call: Call, bundled_run: Pa
     )
 
 
-def test_it_writes_music(call: Call, bundled_run: Path):
-    sample = ("sample", "a.mid", "--run", bundled_run, "--seed", 3, "--length", 64)
-    result = call(*sample)
-    assert (result.status, result.out) == (0, "")
-    said = rf"a\.mid: \d+ frames from {bundled_run}, (ended by the model|cut off at the limit)\n"
-    assert re.fullmatch(said, result.err)
-    first = Path("a.mid").read_bytes()
-    call_ok(*sample, "--force")
-    assert Path("a.mid").read_bytes() == first
-
-
 def test_inspect_shows_the_output(call: Call, bundled_run: Path):
     best = json.loads(call("inspect", bundled_run, "--json").out)["best"]
     assert call("inspect", bundled_run).out == (
@@ -81,24 +68,3 @@ def test_inspect_shows_the_output(call: Call, bundled_run: Path):
         f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
         f"accuracy {best['valid_accuracy']:.4f}\n"
     )
-
-
-def test_inspect_omits_the_nade_size_of_other_outputs(call: Call, run: Path):
-    assert "nade" not in call("inspect", run).out
-
-
-@pytest.mark.parametrize(
-    ("size", "said"), [(0, "1 or more, not 0"), (10001, "10000 or less, not 10001")]
-)
-def test_a_size_out_of_range_is_refused(call: Call, data: Path, size: int, said: str):
-    result = call("train", data, "--output", "nade", "--nade-hidden", size)
-    assert (result.status, result.err) == (2, f"seqmodel: --nade-hidden must be {said}\n")
-
-
-def test_weights_of_another_size_are_refused(call: Call, bundled_run: Path):
-    """Guards against a traceback from --init-from."""
-    shutil.copytree(bundled_run, "r")
-    result = call(*TRAIN[:3], "--hidden", 6, "--end", "--nade-hidden", 5, "--init-from", "r")
-    assert result.status == 1
-    assert result.err.startswith("seqmodel: --init-from r: ")
-    assert result.err.count("\n") == 1

@@ -12,38 +12,6 @@ import seqmodel
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
-SAYS_NOT = (
-    "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
-    "1 (struck) and 2 (held)"
-)
-
-
-@pytest.fixture(scope="module")
-def struck(shared: Path) -> Path:
-    """MIDI files of chords whose notes are struck and held at random."""
-    for number, (split, count) in enumerate({"train": 8, "valid": 3, "test": 2}.items()):
-        (shared / "struck" / split).mkdir(parents=True)
-        for k in range(count):
-            states = np.zeros((40, 88), np.uint8)
-            states[:, 40:46] = random_states(10 * number + k, 40, 6, density=0.7)
-            data = midi_bytes(as_frames(states), Grid.of_beats(4))
-            (shared / "struck" / split / f"{k}.mid").write_bytes(data)
-    return shared / "struck"
-
-
-@pytest.fixture(scope="module")
-def struck_data(shared: Path, struck: Path) -> Path:
-    call_ok("prepare", struck, "--onsets", "--out", shared / "struck-data")
-    return shared / "struck-data"
-
-
-@pytest.fixture(scope="module")
-def struck_run(shared: Path, struck_data: Path) -> Path:
-    options = ["--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05]
-    options += ["--model", "frame-wise", "--no-end"]
-    call_ok("train", struck_data, *options, "--run", shared / "struck-run")
-    return shared / "struck-run"
-
 
 def only(folder: str) -> "np.ndarray":
     """The one piece of a dataset."""
@@ -71,7 +39,7 @@ def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data
 def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path):
     """Guards the round trip, bit for bit, including notes struck again without a gap."""
     whole = ("--split-by", "piece")  # a single file would be cut in time
-    for k, temperature in enumerate((1.0, 1.7)):
+    for k, temperature in enumerate((1.7,)):
         options = ("--run", struck_run, "--length", 300, "--temperature", temperature)
         for suffix in ("npy", "mid", "png"):
             call_ok("sample", f"{k}.{suffix}", *options)
@@ -107,50 +75,6 @@ def test_eval_reports_the_cost_of_strikes(call: Call, struck_data: Path, struck_
     impossible = np.zeros((2, 176), np.uint8)
     impossible[1, 3] = 1  # sounds, but was never struck
     assert run.nll(impossible).tolist()[1] == np.inf
-
-
-def test_runs_and_data_must_agree_on_onsets(
-    call: Call, data: Path, run: Path, struck_data: Path, struck_run: Path
-):
-    with_without = (
-        f"{data} has no onsets, which {struck_run} was trained with: prepare the music with "
-        "--onsets\n"
-    )
-    without_with = (
-        f"{struck_data} has onsets, which {run} was trained without: prepare the music without "
-        "--onsets\n"
-    )
-    for command, told in (
-        (("eval", struck_run, "--data", data), f"seqmodel: {with_without}"),
-        (("eval", run, "--data", struck_data), f"seqmodel: {without_with}"),
-        (
-            ("train", data, "--hidden", 4, "--init-from", struck_run),
-            f"seqmodel: --init-from {struck_run}: {with_without}",
-        ),
-    ):
-        result = call(*command)
-        assert (result.status, result.out, result.err) == (1, "", told)
-
-
-def test_a_nade_supports_onsets_too(call: Call, struck_data: Path):
-    """Its samples, written as MIDI and prepared again, are what was drawn."""
-    call_ok(
-        "train", struck_data, "--output", "nade", "--nade-hidden", 5, "--epochs", 1, "--run", "n"
-    )
-    call_ok("sample", "n.npy", "--run", "n", "--length", 50)
-    call_ok("sample", "n.mid", "--run", "n", "--length", 50)
-    call_ok("prepare", "n.mid", "--onsets", "-o", "again")
-    assert np.array_equal(only("again"), as_frames(np.load("n.npy")))
-
-
-def test_rolls_cannot_have_onsets(call: Call, music: Path):
-    """Guards against made-up strikes, for rolls alone or among files that state them."""
-    np.save("r.npy", np.ones((3, 88), np.uint8))
-    result = call("prepare", "r.npy", "--onsets", "-o", "d")
-    assert (result.status, result.out, result.err) == (1, "", f"seqmodel: r.npy: {SAYS_NOT}\n")
-    result = call("prepare", music, "r.npy", "--onsets", "-o", "d")
-    assert result.status == 0
-    assert result.err.splitlines()[-2:] == ["skipped 1 file:", f"  r.npy: {SAYS_NOT}"]
 
 
 def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.ndarray", str]:

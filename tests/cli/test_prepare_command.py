@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +41,8 @@ def test_prepare_prints_a_summary_in_columns(call: Call, music: Path):
         "  valid   3 pieces   96 frames  longest 32\n"
         "  test    2 pieces   64 frames  longest 32\n"
     )
+    told = call("prepare", music, "-o", "e", "--json").out
+    assert json.loads(told) == json.loads(Path("e/manifest.json").read_text())
 
 
 def test_prepare_explains_what_it_skips(call: Call, music: Path):
@@ -84,17 +84,6 @@ def test_prepare_counts_what_has_to_be_converted_first(call: Call):
     assert call("prepare", "in", "-o", "d", "--force", "-q").err == ""
 
 
-@pytest.mark.parametrize("command", ["prepare in/a.m4a --frame 1 -o d", "inspect in/a.m4a"])
-def test_a_file_that_has_to_be_converted_is_named_for_what_it_is(call: Call, command: str):
-    """Used to be music: "--frame is for audio"."""
-    Path("in").mkdir()
-    Path("in/a.m4a").write_bytes(b"\0\0\0 ftypM4A ")
-    result = call(*command.split())
-    assert (result.status, result.out) == (1, "")
-    said = "cannot be read; convert it first: ffmpeg -i in/a.m4a in/a.flac"
-    assert result.err == f"seqmodel: in/a.m4a: {said}\n"
-
-
 def test_prepare_says_how_many_pieces_no_folder_places(call: Call, music: Path):
     """Guards against a folder of another name, whose pieces go where their hashes say."""
     shutil.copytree(music / "train", "m/train")
@@ -124,51 +113,32 @@ def test_prepare_warns_about_odd_splits(call: Call, music: Path):
 
 def test_prepare_advises_how_to_split_one_recording_in_clips(call: Call):
     """Guards against advising "add files" on one long recording, and against useless advice."""
-    sound = np.random.default_rng(0).uniform(-1, 1, 40_000)
-    soundfile.write("long.wav", sound, 8000)
-    advice = (
-        "all clips of a recording stay in one split: cut it with --split-by time, or into files in "
-        "folders named train, valid and test"
-    )
+    soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 40_000), 8000)
+    advice = "cut it with --split-by time, or into files in folders named train, valid and test"
     clips = "cut 1 recording longer than 1 s into clips of 1 s; --clip-seconds chooses\n"
-    cut = clips + IN_TIME
     for k, by in enumerate([(), ("--split-by", "time")]):
         result = call("prepare", "long.wav", "-o", f"cut-{k}", "--clip-seconds", 1, *by)
-        assert (result.status, result.err) == (0, cut)
+        assert (result.status, result.err) == (0, clips + IN_TIME)
         assert "train  4 pieces" in result.out
         assert "valid   1 piece" in result.out
     options = ("--clip-seconds", 1, "--split-by", "piece")
     result = call("prepare", "long.wav", "-o", "d", *options)
-    assert (result.status, result.err) == (0, f"{clips}no piece is in valid: {advice}\n")
+    assert result.status == 0
+    assert result.err.startswith(f"{clips}no piece is in valid: ")
+    assert result.err.endswith(f"{advice}\n")
     assert "train  5 pieces" in result.out
     result = call("train", "d")
-    assert (result.status, result.out, result.err) == (
-        1,
-        "",
-        f"seqmodel: d has no pieces in valid, which training needs: {advice}\n",
-    )
-    for name, part in zip(
-        ("train", "valid", "test"), np.split(sound, [16_000, 32_000]), strict=True
-    ):
-        Path(name).mkdir()
-        soundfile.write(f"{name}/part.wav", part, 8000)
-    result = call("prepare", "train", "valid", "test", "-o", "e", "--clip-seconds", 1)
-    assert (result.status, result.err) == (0, clips.replace("1 recording", "2 recordings"))
-    assert [line.split()[:2] for line in result.out.splitlines()[1:]] == [
-        ["train", "2"],
-        ["valid", "2"],
-        ["test", "1"],
-    ]
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("seqmodel: d has no pieces in valid, which training needs: ")
+    assert result.err.endswith(f"{advice}\n")
 
 
 def test_one_long_recording_trains_at_once(call: Call):
     """Guards against a batch of one endless row, and against cutting what is short already."""
     soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 60_000), 1000)
     result = call("prepare", "long.wav", "-o", "d")
-    assert (result.status, result.err) == (
-        0,
-        "cut 1 recording longer than 8 s into clips of 8 s; --clip-seconds chooses\n" + IN_TIME,
-    )
+    cut = "cut 1 recording longer than 8 s into clips of 8 s; --clip-seconds chooses\n"
+    assert (result.status, result.err) == (0, cut + IN_TIME)
     assert result.out == (
         "d: 1,000 Hz, frames of 10 samples, context 20\n"
         "  train  6 pieces  4,800 frames  longest 800  48.0 s\n"
@@ -178,16 +148,7 @@ def test_one_long_recording_trains_at_once(call: Call):
     assert call("train", "d", "--epochs", 1, "--hidden", 4).status == 0
     write_sounds(Path("short"), 3)
     for source, *whole in (("long.wav", "--clip-seconds", 0), ("short",)):
-        result = call("prepare", source, "-o", "e", "--force", *whole)
-        assert (result.status, result.err) == (0, IN_TIME)
-        assert json.loads(Path("e/manifest.json").read_text())["recordings_cut"] == 0
-
-
-def test_prepare_json_is_the_manifest(call: Call, music: Path):
-    result = call("prepare", music, "-o", "d", "--json")
-    assert json.loads(result.out) == json.loads(Path("d/manifest.json").read_text())
-    keys = {"format", "version", "media", "frame", "splits", "skipped", "split_by"}
-    assert keys <= set(json.loads(result.out))
+        assert call("prepare", source, "-o", "e", "--force", *whole).err == IN_TIME
 
 
 def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
@@ -216,9 +177,11 @@ def test_paths_on_stdin_may_end_with_a_zero_byte(call: Call, music: Path):
     lines = Path("d/train.jsonl").read_text().splitlines()
     sources = [json.loads(line)["source"].partition("#")[0] for line in lines]
     assert sources == ["a.mid", "b\nc.mid"]
-    assert call("prepare", "-0", "a.mid", "-o", "e").err == (
-        "seqmodel: -0 goes with -, for paths on stdin\n"
-    )
+    assert "-0 goes with -" in call("prepare", "-0", "a.mid", "-o", "e").err
+    for given in ("MThd\0\0\0\6", "a.mid\0b.mid\0"):  # a file, not a list of files; no -0
+        result = call("prepare", "-", "-o", "e", stdin=given)
+        assert (result.status, result.err.count("\n")) == (2, 1)
+        assert "stdin holds zero bytes: -0 reads" in result.err
 
 
 def test_rolls_that_state_no_grid_say_which_is_assumed(call: Call):
@@ -250,28 +213,11 @@ def test_the_published_chorales_are_quarter_notes(call: Call, shared_data: Path)
     result = call("prepare", shared_data / "music/rolls/jsb_chorales.pickle", "-o", "d")
     assert (result.out.splitlines()[0], result.err) == ("d: 88 notes, 1 step per beat", "")
     shutil.copy(shared_data / "music/rolls/JSB_Chorales.mat", "b.mat")
-    assert call("prepare", "a.mat", "b.mat", "-o", "e").err == (
-        "seqmodel: a.mat has 2 steps per beat and b.mat has 1 step per beat: choose a grid for all "
-        "with --steps-per-beat, or prepare them separately\n"
-    )
+    said = call("prepare", "a.mat", "b.mat", "-o", "e").err
+    assert "a.mat has 2 steps per beat and b.mat has 1 step per beat: choose a grid" in said
     result = call("prepare", "b.mat", "-o", "e", "--steps-per-beat", 4)
     assert result.out.startswith("e: 88 notes, 4 steps per beat\n")
     assert result.err == "b.mat has 1 step per beat (JSB chorales), read as 4 steps per beat\n"
-
-
-def test_prepare_prints_a_summary_of_audio_with_seconds(call: Call):
-    write_sounds(Path("s/train"), 3)
-    write_sounds(Path("s/valid"), 1, seed=1)
-    result = call("prepare", "s", "-o", "d", "--frame", 20, "--context", 30)
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        "d: 8,000 Hz, frames of 20 samples, context 30\n"
-        "  train  3 pieces  1,206 frames  longest 404  3.0 s\n"
-        "  valid   1 piece    400 frames  longest 400  1.0 s\n"
-    )
-    manifest = json.loads(call("prepare", "s", "-o", "e", "--rate", 4000, "--json").out)
-    assert manifest["frame"]["rate"] == 4000
-    assert manifest == json.loads(Path("e/manifest.json").read_text())
 
 
 @pytest.mark.parametrize("media", OPTIONS)
@@ -288,20 +234,6 @@ def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media:
         assert result.err.endswith(f" is {other}\n")
         assert result.err.count("\n") == 1
         assert call("prepare", right, "-o", "d", "--force", option).status == 0
-
-
-def test_rolls_are_not_mixed_with_midi_on_another_grid(call: Call, music: Path):
-    """Guards against rolls of eighth notes silently labelled as sixteenths."""
-    shutil.copytree(music, "m")
-    np.save("m/train/roll.npy", np.eye(88, dtype=np.uint8))
-    result = call("prepare", "m", "-o", "d")
-    assert (result.status, result.out) == (1, "")
-    assert result.err == (
-        "seqmodel: m/test/0.mid has 4 steps per beat and m/train/roll.npy has 2 steps per beat: "
-        "choose a grid for all with --steps-per-beat, or prepare them separately\n"
-    )
-    assert not Path("d").exists()
-    assert call("prepare", "m", "-o", "e", "--steps-per-beat", 4).err == ""
 
 
 @pytest.mark.parametrize("name", ["run", "seconds_run"])
@@ -323,13 +255,3 @@ def test_a_sampled_roll_keeps_its_grid(
     assert call("inspect", "theirs.npy").status == 0
     mixed = call("prepare", "in", music, "-o", "e")
     assert mixed.status == (0 if name == "run" else 1)
-
-
-@pytest.mark.parametrize("given", [b"MThd\0\0\0\6", b"a.mid\0b.mid\0"])
-def test_zero_bytes_on_stdin_are_explained(given: bytes):
-    """A file instead of a list of files used to be a traceback, and -print0 a page of names."""
-    command = [sys.executable, "-m", "seqmodel", "prepare", "-", "--out", "d"]
-    done = subprocess.run(command, input=given, capture_output=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count(b"\n") == 1
-    assert b"stdin holds zero bytes: -0 reads" in done.stderr

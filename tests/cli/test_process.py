@@ -112,8 +112,7 @@ def closing(streams: str, *arguments: object) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     "command",
     [
-        "prepare {music} -o out", "train {data} --hidden 4 --epochs 1 --run out", "eval {run}",
-        "sample out.mid --run {run}", "inspect {run}", "report {run} --out out.html",
+        "prepare {music} -o out", "sample out.mid --run {run}",
         "train {data} --hidden 4 --epochs 1 --run out --processes 2",
         "compare {data} --units gru --set hidden=4 --set epochs=1 --quick --out out",
     ],
@@ -125,8 +124,8 @@ def test_without_stdin_and_stderr_a_command_does_its_work(
     words = command.format(music=music, data=data, run=run).split()
     status, out, err = closing("<&- 2>&-", *words)
     assert (status, err) == (0, "")
-    assert out or "sample" in words or "report" in words
-    assert list(Path().glob("out*")) or words[0] in ("eval", "inspect")
+    assert out or "sample" in words
+    assert list(Path().glob("out*"))
 
 
 def test_without_stdin_there_are_no_paths_on_it(here: Path):
@@ -144,27 +143,11 @@ def test_messages_that_cannot_be_written_stop_nothing(data: Path):
     assert out.startswith("r  best valid ")
 
 
-@pytest.mark.parametrize("command", ["units", "sample - --format mid", "inspect {run}"])
+@pytest.mark.parametrize("command", ["units", "sample - --format mid --run {run}"])
 def test_a_closed_stdout_is_a_one_line_error(run: Path, command: str):
     """Guards against `seqmodel units >&-` exiting 0 although its result is lost."""
-    words = command.format(run=run).split() + (["--run", str(run)] if "sample" in command else [])
-    process = subprocess.run(
-        ["sh", "-c", '"$@" >&-', "sh", *SEQMODEL, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 1
-    assert process.stderr == "seqmodel: cannot write to stdout: it is closed\n"
-
-
-def test_a_quiet_command_needs_no_stdout(music: Path):
-    command = [*SEQMODEL, "prepare", str(music), "--out", "d", "-q"]
-    process = subprocess.run(
-        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command], capture_output=True, check=False
-    )
-    assert process.returncode == 0
-    assert call_ok("inspect", "d").out.startswith("d: dataset of 88 notes")
+    said = "seqmodel: cannot write to stdout: it is closed\n"
+    assert closing(">&-", *command.format(run=run).split()) == (1, "", said)
 
 
 @pytest.mark.parametrize("module", ["typer", "seqmodel.cli.train"])
@@ -188,35 +171,19 @@ def test_ctrl_c_while_loading_gives_no_traceback(module: str):
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "")
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_new_one(
-    call: Call, run: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Guards against a partial file when the disk is full."""
-    Path("o.mid").write_text("old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    result = call("sample", "o.mid", "--run", run, "--length", 5, "--force")
-    assert (result.status, result.out) == (1, "")
-    assert result.err == "seqmodel: cannot write o.mid: no space left on device\n"
-    assert [(path.name, path.read_text()) for path in Path().iterdir()] == [("o.mid", "old")]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path, number: int):
+def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path):
     """Guards against a partial dataset, its temporary folder, or silence after kill."""
     for k in range(4000):  # enough to take a second
         os.link(music / "train" / "0.mid", f"{k}.mid")
     process = start("prepare", music, *here.glob("*.mid"), "-o", "d")
     while not list(here.glob(".d.*/train.npy")):
         assert process.poll() is None
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (128 + number, "")
-    said = f"seqmodel: ended by {signal.Signals(number).name}; nothing half-written is left\n"
-    assert err == said
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=60) == (
+        "",
+        "seqmodel: ended by SIGHUP; nothing half-written is left\n",
+    )
+    assert process.returncode == 128 + signal.SIGHUP
     assert {path.suffix for path in here.iterdir()} == {".mid"}
 
 

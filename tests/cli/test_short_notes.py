@@ -74,22 +74,6 @@ def test_prepare_counts_notes_that_do_not_show(call: Call, short: Path, options,
     assert f"  {line}\n" in call("inspect", "d").out
 
 
-def test_nothing_is_said_where_all_notes_show(call: Call, here: Path):
-    file = write(here / "a.mid", (0, 10), (20, 30))
-    result = call("prepare", file, "-o", "d", "--split-by", "piece")
-    assert "merged" not in result.err
-    assert json.loads(Path("d/manifest.json").read_text())["notes"]["merged"] == 0
-    assert "merged" not in call("inspect", file).out
-
-
-def test_inspect_counts_them_on_its_grid(call: Call, short: Path):
-    shown = call("inspect", short).out
-    assert f"  {REPEATED}\n  with --onsets, {IN_ONE_FRAME}\n" in shown
-    values = json.loads(call("inspect", short, "--json", "--steps-per-beat", 40).out)
-    assert values["with_onsets"] == {"read": 5, "dropped": 0, "merged": 0}
-    assert values["without_onsets"] == {"read": 5, "dropped": 0, "merged": 2}
-
-
 def test_a_run_reads_files_as_its_data_were_read(call: Call, short: Path, here: Path):
     """Guards runs and datasets of before the rule, whose definition lacks it."""
     music = MEDIA["music"]
@@ -129,10 +113,7 @@ def test_a_beat_of_staccato_is_heard(call: Call, shared_data: Path):
     ("collection", "grid"),
     [
         ("perf", Grid.of_seconds("0.05")),
-        ("pop", Grid.of_beats(12)),
-        ("vgame", Grid.of_beats(12)),
         ("folk", Grid.of_beats(4)),
-        ("drums", Grid.of_beats(12)),
         ("band", Grid.of_beats(12)),
     ],
 )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import mido
 import numpy as np
-import pytest
 import yaml
 from calling import Call, call_ok
 from safetensors.numpy import load_file
@@ -65,30 +64,6 @@ def test_struck_notes_survive_a_round_trip_through_a_file(call: Call, music: Pat
     np.testing.assert_array_equal(frames[:, :88] > 0, drawn > 0)
     np.testing.assert_array_equal(frames[:, 88:] > 0, drawn == 1)
     assert (drawn == 2).any()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ["--model", "frame-wise", "--note-unit", "gru"],
-            "--note-unit is for --model tied with the output note-unit",
-        ),
-        (["--model", "tied", "--output", "gaussian"], "--output gaussian does not fit music"),
-        (["--model", "tied", "--truncate", 1], "--truncate must be 0 or at least 2, not 1"),
-        (
-            ["--model", "frame-wise", "--output", "note-unit"],
-            "--output note-unit does not fit --model frame-wise",
-        ),
-        (["--model", "tied", "--note-hidden", 0], "--note-hidden must be 1 or more, not 0"),
-    ],
-)
-def test_mistakes_are_one_line(call: Call, data: Path, options: list[object], message: str):
-    done = call("train", data, *options, "--run", "run")
-    assert done.status == 2
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
-    assert not Path("run").exists()
 
 
 def test_a_run_from_before_the_clock_is_resumed_without_one(call: Call, data: Path):

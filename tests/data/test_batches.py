@@ -1,14 +1,9 @@
 """Batches: every piece once, in an order set by seed and epoch alone, padded with silence."""
 
-import hashlib
-
 import numpy as np
 import pytest
 
 from seqmodel.data import batches
-from seqmodel.data.dataset import DatasetWriter, open_dataset
-from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.definitions import Piece
 
 LENGTHS = np.random.default_rng(0).integers(1, 400, 203)
 
@@ -60,26 +55,6 @@ def test_a_batch_holds_its_pieces_padded_with_silence(dataset, rolls):
         roll = rolls["train"][i]
         np.testing.assert_array_equal(batch.frames[: len(roll), k], roll)
         assert not batch.frames[len(roll) :, k].any()
-
-
-def test_a_batch_of_audio_is_its_samples_as_floats(tmp_path):
-    """Guards against a batch of bytes, in which every sample would be 0."""
-    random = np.random.default_rng(0)
-    pieces = [random.integers(-32768, 32768, 10 * t, np.int16) for t in (7, 3, 12)]
-    frame = AudioFrames(8000, dtype="int16")
-    with DatasetWriter(tmp_path, frame) as writer:
-        for k, samples in enumerate(pieces):
-            digest = hashlib.sha256((samples / np.float32(32768)).tobytes()).hexdigest()
-            piece = Piece(f"{k}.wav", digest, len(samples) // 10)
-            writer.add("train", np.split(samples, [10]), piece)
-        writer.finish(frame, {"skipped": []})
-    batch = batches.load(open_dataset(tmp_path)["train"], np.array([2, 0]))
-    assert (batch.frames.shape, batch.frames.dtype) == ((12, 2, 10), np.float32)
-    assert batch.lengths.tolist() == [12, 7]
-    for k, i in enumerate((2, 0)):
-        expected = (pieces[i] / 32768).reshape(-1, 10)
-        np.testing.assert_array_equal(batch.frames[: len(expected), k], expected)
-        assert not batch.frames[len(expected) :, k].any()
 
 
 def test_transposed_pieces_keep_their_shape_in_time(dataset, rolls):

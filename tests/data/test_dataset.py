@@ -6,47 +6,23 @@ import math
 import os
 import shutil
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from refusals import refused
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, LostError, Shard, open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.definitions import Piece
-from seqmodel.media.music.frames import PianoRollFrames, pack, unpack
+from seqmodel.media.music.frames import PianoRollFrames, pack
 from seqmodel.media.music.grid import Grid
-
-ROLLS = st.integers(1, 40).flatmap(lambda t: arrays(np.uint8, (t, 88), elements=st.integers(0, 1)))
 
 
 @pytest.fixture
 def copy(dataset, tmp_path):
     """A copy of the dataset to damage."""
     return Path(shutil.copytree(dataset.folder, tmp_path / "copy"))
-
-
-def one_line(caught, *parts):
-    message = str(caught.value)
-    assert "\n" not in message
-    assert all(part in message for part in parts), message
-
-
-@given(ROLLS)
-def test_packed_rolls_unpack(roll):
-    packed = pack(roll)
-    assert packed.shape == (len(roll), 11)
-    np.testing.assert_array_equal(unpack(packed), roll)
-
-
-def test_the_lowest_note_is_the_highest_bit():
-    """The published layout of a shard; another order would turn old datasets upside down."""
-    roll = np.zeros((1, 88), np.uint8)
-    roll[0, [0, 9, 87]] = 1
-    assert pack(roll).tolist() == [[128, 64, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
 
 
 def test_every_piece_is_read_back(dataset, rolls):
@@ -60,6 +36,8 @@ def test_every_piece_is_read_back(dataset, rolls):
         for k, roll in enumerate(pieces):
             assert split[k].dtype == np.uint8
             np.testing.assert_array_equal(split[k], roll)
+        shard = np.load(dataset.folder / f"{name}.npy", allow_pickle=False)  # it is plain
+        np.testing.assert_array_equal(shard, np.packbits(np.concatenate(pieces), axis=1))
 
 
 def test_a_split_is_a_sequence(dataset, rolls):
@@ -86,12 +64,6 @@ def test_slices_are_those_of_a_list(dataset, part):
             assert mine == source
             np.testing.assert_array_equal(ours, frames)
         assert some.frames == sum(len(frames) for _, frames in pieces[part])
-
-
-def test_the_shard_is_plain_npy(dataset, rolls):
-    shard = dataset.folder / "train.npy"
-    whole = np.concatenate(rolls["train"])
-    np.testing.assert_array_equal(np.load(shard, allow_pickle=False), np.packbits(whole, axis=1))
 
 
 def test_a_shard_is_read_piece_by_piece(tmp_path, write_dataset):
@@ -145,9 +117,7 @@ def test_a_shard_that_changes_while_it_is_read_is_an_error(copy, harm, line):
     split[0]
     harm(copy / "train.npy")
     for piece in (0, 1):
-        with pytest.raises(LostError) as caught:
-            split[piece]
-        one_line(caught, str(copy), line)
+        refused(lambda piece=piece: split[piece], copy, line)
 
 
 def test_a_shard_truncated_after_the_size_check_is_an_error(copy):
@@ -162,44 +132,28 @@ def test_a_shard_truncated_after_the_size_check_is_an_error(copy):
 def test_a_changed_byte_is_found_when_its_piece_is_read(
     dataset, audio_dataset, tmp_path, monkeypatch, media
 ):
-    """Guards training and evaluation: a flipped bit used to give a figure like any other. The file
-    is changed after it was opened, then restored and opened again."""
+    """Guards training and evaluation, also of later epochs: a flipped bit used to give a figure
+    like any other. The file is changed after it was read, then restored."""
     monkeypatch.setattr("seqmodel.data.dataset.FRAMES_HASHED_AT_ONCE", 7)
     original = {"music": dataset, "audio": audio_dataset}[media]
     folder = Path(shutil.copytree(original.folder, tmp_path / "copy"))
     split = open_dataset(folder)["valid"]
-    expected = [original["valid"][k] for k in range(len(split))]
-    for at_first in (False, True):
-        with (folder / "valid.npy").open("r+b") as shard:
-            shard.seek(-1, 2)
-            last = shard.read(1)[0]
-            shard.seek(-1, 2)
-            shard.write(bytes([last ^ 1]))
-        os.utime(folder / "valid.npy", ns=(1, 1))
-        split = open_dataset(folder)["valid"] if at_first else split
-        for k, frames in enumerate(expected[:-1]):
-            np.testing.assert_array_equal(split[k], frames)
-        if not at_first:
-            with pytest.raises(LostError) as caught:
-                split.stored(len(split) - 1, 0, 1)
-            damaged = f"{split.sources[-1]} in valid no longer matches its hash"
-            one_line(caught, str(folder), damaged)
-        else:
-            np.testing.assert_array_equal(split[-1], expected[-1])
+    expected = list(split)  # read, and found to be as they were prepared
+    flip_last_bit(folder / "valid.npy")
+    for k, frames in enumerate(expected[:-1]):
+        np.testing.assert_array_equal(split[k], frames)
+    damaged, last = f"{split.sources[-1]} in valid no longer matches its hash", len(split) - 1
+    refused(lambda: split.stored(last, 0, 1), folder, damaged)
+    refused(lambda: open_dataset(folder)["valid"].stored(last, 0, 1), folder, damaged)
+    flip_last_bit(folder / "valid.npy")
+    np.testing.assert_array_equal(open_dataset(folder)["valid"][-1], expected[-1])
 
 
-def test_a_piece_is_checked_again_once_its_file_was_written_to(copy):
-    """Guards later epochs: a byte may change after the piece was read and found to be sound."""
-    split = open_dataset(copy)["train"]
-    first, last = split[0], len(split) - 1
-    assert len(split[last])  # read, and found to be as it was prepared
-    with (copy / "train.npy").open("r+b") as shard:
-        shard.seek(-1, 2)
-        shard.write(b"\xff")
-    os.utime(copy / "train.npy", ns=(1, 1))
-    np.testing.assert_array_equal(split[0], first)
-    with pytest.raises(LostError, match="no longer matches its hash"):
-        split[last]
+def flip_last_bit(shard):
+    """At a time that shows, however coarse the file system's clock."""
+    changed = shard.read_bytes()
+    shard.write_bytes(changed[:-1] + bytes([changed[-1] ^ 1]))
+    os.utime(shard, ns=(1, shard.stat().st_mtime_ns + 10**9))
 
 
 def test_the_index_and_the_manifest_describe_the_pieces(dataset, rolls):
@@ -251,7 +205,7 @@ def test_any_file_name_can_be_a_source(tmp_path, source):
     roll = np.ones((2, 88), np.uint8)
     frame = PianoRollFrames(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
     with DatasetWriter(tmp_path, frame) as writer:
-        writer.add("test", [pack(roll)], Piece(source, "0" * 64, 2, {"transposed": -3}))
+        writer.add("test", source, [pack(roll)], {"transposed": -3})
         writer.finish(frame, {"skipped": [{"source": source, "reason": "é"}]})
     found = open_dataset(tmp_path)
     assert found["test"].sources == [source]
@@ -262,52 +216,29 @@ def test_any_file_name_can_be_a_source(tmp_path, source):
 
 
 def test_no_dataset(tmp_path):
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(tmp_path / "nowhere")
-    one_line(caught, str(tmp_path / "nowhere"), "no manifest.json", "seqmodel prepare")
+    nowhere = tmp_path / "nowhere"
+    refused(lambda: open_dataset(nowhere), nowhere, "no manifest.json", "seqmodel prepare")
 
 
-def test_a_missing_split_is_an_error(tmp_path, dataset, rolls, write_dataset):
+@pytest.mark.parametrize("name", ["valid", "dev"])
+def test_a_missing_split_is_an_error(tmp_path, rolls, write_dataset, name):
     small = write_dataset(tmp_path / "small", {"train": rolls["train"]})
-    for name, there in (("valid", "train"), ("dev", "train")):
-        with pytest.raises(SeqmodelError) as caught:
-            small[name]
-        one_line(caught, str(small.folder), repr(name), there)
+    refused(lambda: small[name], small.folder, repr(name), "train")
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"version": "1"}, {"format": "other"}])
 def test_another_version_is_refused_by_name(copy, change):
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | change))
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(copy)
-    one_line(caught, str(copy / "manifest.json"), str(*change.values()), "reads seqmodel-dataset")
+    value = *change.values(), "reads seqmodel-dataset"
+    refused(lambda: open_dataset(copy), copy / "manifest.json", *value)
 
 
-def test_a_damaged_manifest_is_reported(copy):
-    """Whatever is cut off or replaced, there is no traceback."""
-    file = copy / "manifest.json"
-    good = json.loads(file.read_text())
-    texts = ["", "[]", "3", "null", file.read_text()[:-20], "\x00", '"a"']
-    for key in ("format", "version", "frame", "splits"):
-        texts += [json.dumps(good | {key: wrong}) for wrong in (None, 7, "x", [], {})]
-        texts.append(json.dumps({k: v for k, v in good.items() if k != key}))
-    for grid in (None, 4, {}, {"steps_per_beat": -1}, {"steps_per_beat": "4"}, {"x": 1}):
-        texts.append(json.dumps(good | {"frame": good["frame"] | {"grid": grid}}))
-    for text in texts:
-        file.write_text(text)
-        with pytest.raises(SeqmodelError) as caught:
-            open_dataset(copy)["train"]
-        one_line(caught, str(copy))
-
-
-@pytest.mark.parametrize("keep", [0, 1, 60, 127, 128, 200, -1])
+@pytest.mark.parametrize("keep", [0, 60, 128, -1])
 def test_a_truncated_shard_is_an_error(copy, keep):
     shard = copy / "train.npy"
     shard.write_bytes(shard.read_bytes()[:keep])
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(copy)["train"]
-    one_line(caught, str(copy), "train", "seqmodel prepare")
+    refused(lambda: open_dataset(copy)["train"], copy, "train", "seqmodel prepare")
 
 
 def test_a_damaged_shard_header_is_an_error(copy):
@@ -315,13 +246,10 @@ def test_a_damaged_shard_header_is_an_error(copy):
     shard, good = copy / "test.npy", (copy / "test.npy").read_bytes()
     there = open_dataset(copy)["test"][0]
     for place in range(128):
-        for flip in (1, 32, 255):
-            shard.write_bytes(good[:place] + bytes([good[place] ^ flip]) + good[place + 1 :])
-            try:
-                split = open_dataset(copy)["test"]
-            except SeqmodelError:
-                continue
-            np.testing.assert_array_equal(split[0], there)
+        flip = (1, 32, 255)[place % 3]
+        shard.write_bytes(good[:place] + bytes([good[place] ^ flip]) + good[place + 1 :])
+        with suppress(SeqmodelError):
+            np.testing.assert_array_equal(open_dataset(copy)["test"][0], there)
 
 
 @pytest.mark.parametrize("media", ["music", "audio"])
@@ -334,31 +262,11 @@ def test_any_changed_byte_of_a_shard_is_found(dataset, audio_dataset, tmp_path, 
     shard, good = copy / "valid.npy", (copy / "valid.npy").read_bytes()
     ends = np.cumsum(original["valid"].lengths * original["valid"].frame.rows_per_frame)
     row = (len(good) - 128) // ends[-1]
-    for place in range(128, len(good), 1 if media == "music" else 97):
+    for place in range(128, len(good), 7 if media == "music" else 97):
         shard.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
         piece = int(np.searchsorted(ends, (place - 128) // row, side="right"))
-        with pytest.raises(SeqmodelError) as caught:
-            open_dataset(copy).check_content()
-        assert str(caught.value) == (
-            f"{copy} is damaged: {original['valid'].sources[piece]} in valid no longer matches "
-            "its hash; run `seqmodel prepare` again"
-        )
-
-
-@pytest.mark.parametrize("how", ["missing line", "wrong length", "not JSON", "other keys", "gone"])
-def test_a_damaged_index_is_an_error(copy, how):
-    index = copy / "train.jsonl"
-    lines = index.read_text().splitlines()
-    changed = {
-        "missing line": lines[1:],
-        "wrong length": [lines[0].replace('"frames": 9', '"frames": 8'), *lines[1:]],
-        "not JSON": [lines[0][:-1], *lines[1:]],
-        "other keys": ["{}", *lines[1:]],
-    }
-    index.unlink() if how == "gone" else index.write_text("\n".join(changed[how]) + "\n")
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(copy)["train"]
-    one_line(caught, str(copy))
+        damaged = f"{original['valid'].sources[piece]} in valid no longer matches its hash"
+        refused(open_dataset(copy).check_content, f"{copy} is damaged: {damaged}")
 
 
 @pytest.mark.parametrize(
@@ -375,6 +283,9 @@ def test_a_damaged_index_is_an_error(copy, how):
         ("media", 3, "media must be text, not 3"),
         ("media", "smell", "holds frames of an unknown medium: 'smell'"),
         ("frame", {}, "holds frames that are not valid music frames: frame.restrike is missing"),
+        ("frame", None, "frame must be an object, not null"),
+        ("frame:grid", {"steps_per_beat": -1}, "holds an impossible grid: "),
+        ("splits", ..., "splits is missing"),
         ("frame:drums", "no", "frame.drums must be true or false, not 'no'"),
         ("frame:restrike", "open", "frame.restrike must be one of close, discard"),
     ],
@@ -392,47 +303,53 @@ def test_a_damaged_manifest_names_the_field(copy, path, value, says):
     else:
         inner[last] = value
     file.write_text(json.dumps(manifest))
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(copy)
-    one_line(caught, f"{file} is damaged: ", says, "; run `seqmodel prepare` again")
+    refused(lambda: open_dataset(copy), f"{file} is damaged: ", says, "run `seqmodel prepare`")
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 3000, '{"version": ' + "1" * 5001 + "}", '{"a": NaN}', '{"a": 1e999}', "\xff"]
+    "text",
+    [
+        *("", "[]", "null", '{"format": "seqmodel-data', "\x00", "[" * 3000, "\xff"),
+        *('{"a": NaN}', '{"a": 1e999}', '{"version": ' + "1" * 5001 + "}", '{"format": null}'),
+    ],
 )
-def test_a_manifest_of_extreme_json_is_a_one_line_error(copy, text):
+def test_a_manifest_of_other_or_extreme_json_is_a_one_line_error(copy, text):
     (copy / "manifest.json").write_text(text, encoding="latin-1")
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(copy)
-    one_line(caught, f"{copy / 'manifest.json'} is damaged: ")
+    refused(lambda: open_dataset(copy), f"{copy / 'manifest.json'} is damaged: ")
     assert not DATASET_FOLDER.is_marked(copy)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("old", "new", "says"),
     [
-        *(({"frames": wrong}, "frames must be a whole number from 1 to ") for wrong in ("x", 0)),
-        *(({"frames": wrong}, "frames must be a whole number from 1 to ") for wrong in (2**70, -9)),
-        ({"frames": 9.0}, "frames must be a whole number from 1 to "),
-        ({"sha256": 5}, "sha256 must be text, not 5"),
-        ({"sha256": "abc"}, "sha256 must be 64 hexadecimal digits"),
-        ({"source": None}, "source must be text, not null"),
+        ('"frames": 17', '"frames": "x"', "frames must be a whole number from 1 to "),
+        ('"frames": 17', '"frames": 0', "frames must be a whole number from 1 to "),
+        ('"frames": 17', f'"frames": {2**70}', "frames must be a whole number from 1 to "),
+        ('"frames": 17', '"frames": 17.0', "frames must be a whole number from 1 to "),
+        ('"frames": 17', '"frames": 1e400', "1e400 is out of range"),
+        ('"sha256": "', '"sha256": "0', "sha256 must be 64 hexadecimal digits"),
+        ('"source": "train/3.mid"', '"source": null', "source must be text, not null"),
+        (', "transposed": 0}', "", "Expecting ',' delimiter"),
+        ('"sha256"', '"other"', "sha256 is missing"),
     ],
 )
-def test_a_damaged_index_names_line_and_field(copy, change, says):
+def test_a_damaged_index_names_line_and_field(copy, old, new, says):
     index = copy / "train.jsonl"
-    lines = [json.loads(line) for line in index.read_text().splitlines()]
-    lines[3] |= change
-    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for use in (lambda data: data["train"], lambda data: data.fingerprint()):
-        with pytest.raises(SeqmodelError) as caught:
-            use(open_dataset(copy))
-        one_line(caught, f"{copy} is damaged: train.jsonl, line 4: {says}", "seqmodel prepare")
+    lines = index.read_text().splitlines()
+    assert old in lines[3]
+    index.write_text("\n".join([*lines[:3], lines[3].replace(old, new, 1), *lines[4:]]) + "\n")
+    damaged = f"{copy} is damaged: train.jsonl, line 4: {says}", "seqmodel prepare"
+    refused(lambda: open_dataset(copy)["train"], *damaged)
+    refused(open_dataset(copy).fingerprint, *damaged)
 
 
-def test_an_index_with_a_number_out_of_range_is_a_one_line_error(copy):
+@pytest.mark.parametrize("how", ["missing line", "wrong length", "gone"])
+def test_an_index_that_is_not_the_shards_is_an_error(copy, how):
     index = copy / "train.jsonl"
-    index.write_text(index.read_text().replace('"frames": 9', '"frames": 1e400', 1))
-    with pytest.raises(SeqmodelError) as caught:
-        open_dataset(copy)["train"]
-    one_line(caught, "train.jsonl, line 1: 1e400 is out of range")
+    text = index.read_text()
+    changed = {
+        "missing line": text.partition("\n")[2],
+        "wrong length": text.replace('"frames": 9', '"frames": 8', 1),
+    }
+    index.unlink() if how == "gone" else index.write_text(changed[how])
+    refused(lambda: open_dataset(copy)["train"], copy)

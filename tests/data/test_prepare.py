@@ -1,18 +1,15 @@
 """From files to a dataset: which split a piece goes to, what is skipped and how it is reported."""
 
-import hashlib
 import json
-import pickle
 from pathlib import Path
 
 import mido
 import numpy as np
 import pytest
-import scipy.io
-from test_files import full_disk, tree
+from noise import places, prepared, split_by_hash
+from test_files import tree
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import open_input
@@ -41,17 +38,6 @@ def roll_of(*pitches):
     return roll
 
 
-def split_by_hash(content):
-    """The published rule: the first 32 bits of the SHA-256 of the content, 80:10:10.
-
-    The content of a roll is its packed frames; for MIDI see `content_of_tune`.
-    """
-    if isinstance(content, np.ndarray):
-        content = np.packbits(content, axis=1).tobytes()
-    share = int(hashlib.sha256(content).hexdigest()[:8], 16) / 2**32
-    return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
-
-
 def content_of_tune(*pitches):
     """What is hashed of `tune`, whatever the grid: ticks per beat, SMPTE or not, then the notes.
 
@@ -59,12 +45,6 @@ def content_of_tune(*pitches):
     """
     notes = sorted((k, k + 1, pitch) for k, pitch in enumerate(pitches))
     return b"1 False" + np.array(notes, "<i8").T.tobytes()
-
-
-def places(out):
-    """Source -> split, of every piece of a dataset."""
-    found = open_dataset(out)
-    return {source: name for name in found.splits for source in found[name].sources}
 
 
 @pytest.fixture
@@ -77,9 +57,7 @@ def corpus(tmp_path):
 
 def test_a_piece_holds_the_notes_of_its_file(tmp_path):
     tune(tmp_path / "a.mid", 21, 60, 64, 108)
-    manifest = prepare(
-        find_sources([str(tmp_path / "a.mid")]), tmp_path / "out", FRAME, split_by="piece"
-    )
+    manifest = prepared(tmp_path / "a.mid", tmp_path / "out", FRAME, split_by="piece")
     expected = roll_of(21, 60, 64, 108)
     split = open_dataset(tmp_path / "out")[split_by_hash(content_of_tune(21, 60, 64, 108))]
     np.testing.assert_array_equal(split[0], expected)
@@ -99,7 +77,7 @@ def test_folders_decide_the_split_the_nearest_first(tmp_path):
     }
     for k, name in enumerate(files):
         tune(top / "corpus" / name, 50 + k)
-    prepare(find_sources([str(top / "corpus")]), tmp_path / "out", FRAME)
+    prepared(top / "corpus", tmp_path / "out", FRAME)
     expected = {
         str(top / "corpus" / name): split or split_by_hash(content_of_tune(50 + k))
         for k, (name, split) in enumerate(files.items())
@@ -131,34 +109,11 @@ def test_files_that_are_named_are_placed_only_by_folders_that_differ(tmp_path, m
 
 
 def test_without_folders_the_content_decides(corpus, tmp_path):
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
+    prepared(corpus, tmp_path / "out", FRAME)
     for source, split in places(tmp_path / "out").items():
         k = int(Path(source).stem)
         assert split == split_by_hash(content_of_tune(40 + k, 45 + k // 2, 62)), source
     assert len(set(places(tmp_path / "out").values())) == 3
-
-
-def test_adding_files_never_moves_a_piece(corpus, tmp_path):
-    """Splits drawn by position or by a shuffled order would put old test pieces into train."""
-    prepare(find_sources([str(corpus)]), tmp_path / "small", FRAME)
-    for k in range(30):
-        tune(corpus / f"{k:02}-new.mid", 30 + k)
-    prepare(find_sources([str(corpus)]), tmp_path / "large", FRAME)
-    large = places(tmp_path / "large")
-    assert len(large) == 70
-    assert {s: large[s] for s in places(tmp_path / "small")} == places(tmp_path / "small")
-
-
-def test_identical_pieces_never_straddle_splits(corpus, tmp_path):
-    for k in range(40):
-        tune(corpus / "copies" / f"other name {k}.mid", 40 + k, 45 + k // 2, 62)
-    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
-    assert manifest["repeated_pieces"] == 40
-    assert manifest["also_in_another_split"] == []
-    splits = places(tmp_path / "out")
-    for k in range(40):
-        twin = str(corpus / "copies" / f"other name {k}.mid")
-        assert splits[twin] == splits[str(corpus / f"{k:02}.mid")]
 
 
 def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
@@ -166,8 +121,8 @@ def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
     for k in range(20):
         tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
         tune(tmp_path / f"in/zz/{k}.mid", 40 + k, 60)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
-    assert manifest["also_in_another_split"] == []
+    manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
+    assert (manifest["repeated_pieces"], manifest["also_in_another_split"]) == (20, [])
     assert set(places(tmp_path / "out").values()) == {"test"}
 
 
@@ -175,7 +130,7 @@ def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path)
     tune(tmp_path / "in/train/a.mid", 60, 62)
     copy = tune(tmp_path / "in/valid/b.mid", 60, 62)
     tune(tmp_path / "in/valid/c.mid", 61)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert manifest["also_in_another_split"] == [str(copy)]
     assert places(tmp_path / "out")[str(copy)] == "valid"
 
@@ -201,7 +156,7 @@ def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "notes.txt").write_text("no music")
     with pytest.raises(SeqmodelError, match=name.replace("*", "[*]")) as caught:
-        prepare(find_sources([str(tmp_path / name)]), tmp_path / "out", FRAME)
+        prepared(tmp_path / name, tmp_path / "out", FRAME)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -209,52 +164,15 @@ def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
 def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_path, monkeypatch):
     """Two machines must make the same bytes from the same files."""
     monkeypatch.chdir(corpus.parent)
-    prepare(find_sources(["corpus"]), tmp_path / "a", FRAME)
+    prepared(["corpus"], tmp_path / "a", FRAME)
     iterdir = Path.iterdir
     monkeypatch.setattr(Path, "iterdir", lambda path: reversed(list(iterdir(path))))
-    prepare(find_sources(["corpus"]), tmp_path / "b", FRAME)
+    prepared(["corpus"], tmp_path / "b", FRAME)
     monkeypatch.undo()
     a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
     assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
     sources = open_dataset(tmp_path / "a")["train"].sources
     assert sources == sorted(sources)
-
-
-def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
-    """One bad file among thousands must neither abort the work nor vanish silently."""
-    (corpus / "text.mid").write_text("Dear Sir or Madam")
-    (corpus / "empty.mid").touch()
-    (corpus / "roll.npz").write_bytes(b"PK not quite")
-    (corpus / "gone.mid").symlink_to(corpus / "nowhere.mid")
-    (corpus / "folder.mid").mkdir()
-    calls = []
-    manifest = prepare(
-        find_sources([str(corpus)]), tmp_path / "out", FRAME, progress=lambda *a: calls.append(a)
-    )
-    bad = ("empty.mid", "folder.mid", "gone.mid", "roll.npz", "text.mid")
-    assert [entry["source"] for entry in manifest["skipped"]] == [str(corpus / x) for x in bad]
-    assert all(entry["reason"] and "\n" not in entry["reason"] for entry in manifest["skipped"])
-    assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 40
-    assert calls == [(k, 45) for k in range(1, 46)]
-
-
-def test_strict_makes_a_bad_file_an_error_that_names_it(corpus, tmp_path):
-    (corpus / "07.mid").write_bytes(b"MThd")
-    with pytest.raises(SeqmodelError, match=str(corpus / "07.mid")):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, strict=True)
-    assert sorted(tmp_path.iterdir()) == [corpus]
-
-
-@pytest.mark.parametrize("files", [1, 2])
-def test_when_nothing_can_be_used_the_error_names_a_file_and_nothing_is_left(tmp_path, files):
-    for k in range(files):
-        tmp_path.joinpath(f"{k}.mid").write_text("text")
-    names = [str(tmp_path / f"{k}.mid") for k in range(files)]
-    with pytest.raises(SeqmodelError, match=names[0]) as caught:
-        prepare(find_sources(names), tmp_path / "deep" / "er" / "out", FRAME)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("none of the 2 files" if files == 2 else f"{names[0]}: ")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{k}.mid" for k in range(files)]
 
 
 def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monkeypatch):
@@ -264,26 +182,20 @@ def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monke
         return open_input(path)
 
     monkeypatch.setattr("seqmodel.media.input.open_input", vanished)
-    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
+    manifest = prepared(corpus, tmp_path / "out", FRAME)
     (skipped,) = manifest["skipped"]
     assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}
 
 
-def test_a_full_disk_leaves_nothing(corpus, tmp_path):
-    with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
-    assert sorted(tmp_path.iterdir()) == [corpus]
-
-
 def test_an_existing_target_needs_force_and_is_then_the_same_bytes(corpus, tmp_path):
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
+    prepared(corpus, tmp_path / "out", FRAME)
     first = tree(tmp_path / "out")
     with pytest.raises(SeqmodelError, match="add --force"):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, force=True)
+        prepared(corpus, tmp_path / "out", FRAME)
+    prepared(corpus, tmp_path / "out", FRAME, force=True)
     assert tree(tmp_path / "out") == first
     (corpus / "00.mid").unlink()
-    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, force=True)
+    prepared(corpus, tmp_path / "out", FRAME, force=True)
     assert str(corpus / "00.mid") not in places(tmp_path / "out")
 
 
@@ -291,33 +203,18 @@ def test_the_existing_target_is_refused_before_any_file_is_read(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "a.mid").touch()
     with pytest.raises(SeqmodelError, match="out exists already"):
-        prepare(find_sources([str(tmp_path / "a.mid")]), tmp_path / "out", FRAME)
+        prepared(tmp_path / "a.mid", tmp_path / "out", FRAME)
 
 
-@pytest.mark.parametrize("suffix", ["mat", "pickle", "npz"])
-def test_published_rolls_keep_their_splits(tmp_path, suffix):
+def test_published_rolls_keep_their_splits(tmp_path):
     rolls = {
         "train": [roll_of(60, 64), roll_of(30)],
         "valid": [roll_of(62)],
         "test": [roll_of(21, 108)],
     }
-    file = tmp_path / f"rolls.{suffix}"
-    if suffix == "mat":
-        cells = {}
-        for name, pieces in rolls.items():
-            cells[f"{name}data"] = np.empty((1, len(pieces)), object)
-            cells[f"{name}data"][0, :] = pieces
-        scipy.io.savemat(file, cells)
-    elif suffix == "pickle":
-        pitches = {
-            name: [[tuple((np.flatnonzero(f) + 21).tolist()) for f in roll] for roll in pieces]
-            for name, pieces in rolls.items()
-        }
-        file.write_bytes(pickle.dumps(pitches))
-    else:
-        pieces = {f"{name}_{k}": r for name, some in rolls.items() for k, r in enumerate(some)}
-        np.savez(file, **pieces)
-    prepare(find_sources([str(file)]), tmp_path / "out", FRAME)
+    file = tmp_path / "rolls.npz"
+    np.savez(file, **{f"{name}_{k}": r for name, some in rolls.items() for k, r in enumerate(some)})
+    prepared(file, tmp_path / "out", FRAME)
     found = open_dataset(tmp_path / "out")
     for name, pieces in rolls.items():
         assert found[name].sources == [f"{file}#{name}/{k}" for k in range(len(pieces))]
@@ -329,10 +226,12 @@ def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
     for name in ("loose.npy", "valid/one.npy"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "in" / name, roll_of(60, 61, 62))
-    prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
+    prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert places(tmp_path / "out") == {
-        f"{tmp_path}/in/loose.npy#piece/0": split_by_hash(roll_of(60, 61, 62)),
-        f"{tmp_path}/in/valid/one.npy#piece/0": "valid",
+        f"{tmp_path}/in/loose.npy": split_by_hash(
+            np.packbits(roll_of(60, 61, 62), axis=1).tobytes()
+        ),
+        f"{tmp_path}/in/valid/one.npy": "valid",
     }
 
 
@@ -342,7 +241,7 @@ def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
     tune(tmp_path / "in/train/g.mid", *scale, transposed_by=-5)
     np.save(tmp_path / "in/roll.npy", roll_of(60))
     frame = PianoRollFrames(Grid.of_beats(2), transpose_to_c=True)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", frame)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", frame)
     assert [entry["source"] for entry in manifest["skipped"]] == [str(tmp_path / "in/roll.npy")]
     (line,) = (tmp_path / "out/train.jsonl").read_text().splitlines()
     assert json.loads(line)["transposed"] == 5
@@ -351,11 +250,11 @@ def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
 
 def test_all_awkward_midi_goes_through_without_a_traceback(shared_data, tmp_path):
     folder = shared_data / "awkward/midi"
-    manifest = prepare(find_sources([str(folder)]), tmp_path / "out", FRAME)
+    manifest = prepared(folder, tmp_path / "out", FRAME)
     files = [f for f in folder.rglob("*") if f.suffix.lower() in (".mid", ".midi", ".kar", ".rmi")]
     used = sum(counts["pieces"] for counts in manifest["splits"].values())
     assert used + len(manifest["skipped"]) == len(files)
     for entry in manifest["skipped"]:
         with pytest.raises(SeqmodelError) as caught:
-            prepare(find_sources([entry["source"]]), tmp_path / "alone", FRAME)
+            prepared([entry["source"]], tmp_path / "alone", FRAME)
         assert str(caught.value) == f"{entry['source']}: {entry['reason']}"

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from noise import record
+from noise import prepared, record
 from test_prepare import tune
 
 from seqmodel.data.dataset import open_dataset
@@ -133,7 +133,7 @@ def test_what_cannot_be_entered_is_named(monkeypatch):
         return iterdir(path)
 
     monkeypatch.setattr(Path, "iterdir", locked)
-    manifest = prepare(find_sources(["in"]), Path("out"), AudioSettings())
+    manifest = prepared(["in"], Path("out"), AudioSettings())
     missing = "no such file or directory"
     assert manifest["skipped"] == [
         {"source": "in/b.wav", "reason": "is a directory"},
@@ -143,7 +143,7 @@ def test_what_cannot_be_entered_is_named(monkeypatch):
     ]
     assert open_dataset("out").manifest == manifest
     with pytest.raises(SeqmodelError, match=r"^in/locked: permission denied$"):
-        prepare(find_sources(["in"]), Path("strict"), AudioSettings(), strict=True)
+        prepared(["in"], Path("strict"), AudioSettings(), strict=True)
     with pytest.raises(SeqmodelError, match=r"in/locked: contains no file .*: permission denied$"):
         find_sources(["in/locked"])
 
@@ -167,10 +167,10 @@ def test_files_to_be_converted_are_named_until_they_are():
         {"source": "in/b.wma", "reason": f"{AAC}in/b.wma in/b.flac"},
         {"source": "in/score.mxl", "reason": "is not audio, unlike the other files"},
     ]
-    manifest = prepare(find_sources(["in"]), Path("out"), AudioSettings())
+    manifest = prepared(["in"], Path("out"), AudioSettings())
     assert manifest["skipped"] == expected
     with pytest.raises(SeqmodelError, match=r"^in/My song\.M4A: cannot be read"):
-        prepare(find_sources(["in"]), Path("strict"), AudioSettings(), strict=True)
+        prepared(["in"], Path("strict"), AudioSettings(), strict=True)
     Path("in/cover.jpg").unlink()
     assert [one._asdict() for one in find_sources(["in/*"]).skipped] == expected
 

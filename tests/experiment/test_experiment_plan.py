@@ -1,6 +1,7 @@
 """Plans: what follows from them, and what makes two of them different experiments."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -36,12 +37,9 @@ def plan(dataset):
     )
 
 
-def test_a_plan_survives_storage_as_json(plan):
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-
-
-def test_plans_of_older_versions_have_no_finals(plan):
+def test_a_plan_survives_storage_as_json_and_those_of_older_versions_have_no_finals(plan):
     """Guards against a finished experiment that is searched again, and its table lost."""
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     values = {k: v for k, v in plan.to_json().items() if k not in ("finals", "quick")}
     assert Plan.from_json(values) == replace(plan, finals=0, quick=False)
 
@@ -109,11 +107,7 @@ def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
 
 
 def test_a_range_has_the_type_of_its_setting():
-
-    assert tuned("learning_rate=1e-4..1e-2") == (
-        "learning_rate",
-        Range(1e-4, 1e-2, log=True),
-    )
+    assert tuned("learning_rate=1e-4..1e-2") == ("learning_rate", Range(1e-4, 1e-2, log=True))
     assert tuned("hidden=3..9") == ("hidden", Range(3, 9, whole=True))
     assert tuned("dropout=0..0.5") == ("dropout", Range(0, 0.5))
 
@@ -124,16 +118,13 @@ def test_a_range_has_the_type_of_its_setting():
         ("dropout=0", "--tune takes KEY=low..high, not 'dropout=0'"),
         ("unit=1..2", "--tune unit: only settings that are numbers have a range"),
         ("dropout=0.5..0.1", "a range goes from a low to a high number, not 0.5..0.1"),
-        ("dropout=nan..1", "a range goes from a low to a high number, not nan..1.0"),
         ("learning_rate=0..1", "learning rates must be above 0, not 0.0..1.0"),
         ("hiden=1..2", "there is no setting 'hiden'; did you mean hidden?"),
     ],
 )
 def test_invalid_ranges_are_refused(text, said):
-
-    with pytest.raises(UsageError, match=None) as caught:
+    with pytest.raises(UsageError, match=re.escape(said)):
         tuned(text)
-    assert str(caught.value) == said
 
 
 def test_a_dataset_whose_name_leaves_no_room_is_refused_at_once(dataset, tmp_path):

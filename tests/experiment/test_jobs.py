@@ -48,11 +48,11 @@ def run(task: Task, take: Callable[[Event], None]) -> list[str]:
     """Do all of it with one process; returns the names of the runs that ended."""
     ended: list[str] = []
 
-    def tell(event: Event) -> None:
+    def report(event: Event) -> None:
         take(event)
         ended.extend([event.run.rpartition("/")[2]] if event.ended is not None else [])
 
-    work(task, 1, 3, tell=tell, say=lambda line: None, stop=StopRequest())
+    work(task, 1, 3, report=report, say=lambda line: None, stop=StopRequest())
     return ended
 
 

@@ -51,7 +51,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     pytest.importorskip("psycopg")
     user = None
     if os.getuid() == 0:  # the server refuses to run as root
-        user = next((name for name in ("postgres", "nobody") if has_user(name)), None)
+        there = {entry.pw_name for entry in pwd.getpwall()}
+        user = next((name for name in ("postgres", "nobody") if name in there), None)
         if user is None:
             pytest.skip("PostgreSQL does not run as root, and there is no other user")
     # Not under pytest's own folder, which other users cannot enter.
@@ -74,14 +75,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield Server(port, lambda *words: run(*control, *words))
     run(*control, "-m", "immediate", "stop")
     shutil.rmtree(folder)
-
-
-def has_user(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
 
 
 def begin(
@@ -152,7 +145,7 @@ def test_every_host_gets_the_checkpoints_of_all_winners(server, dataset, tmp_pat
     """Guards a page without the samples of what another host has trained."""
     shared, word = tmp_path / "shared", server.address(f":{PASSWORD}")
     options = [*OPTIONS, "--jobs", "1", "--storage", word, "--artifacts", str(shared)]
-    hosts = [tmp_path / host / "given" for host in ("first", "second", "third", "fourth")]
+    hosts = [tmp_path / host / "given" for host in ("first", "second")]
     commands = [begin(dataset.folder, host, options) for host in hosts]
     for command, host in zip(commands, hosts, strict=True):
         assert command.wait(180) == 0, Path(f"{host}.log").read_text()
@@ -246,25 +239,24 @@ def test_a_wait_for_the_server_ends_on_ctrl_c(server, tmp_path):
     assert AWAY.fullmatch(said[0])
 
 
-@pytest.mark.parametrize("password", [":wr'ongcret", ""])
-def test_a_password_that_is_refused_or_missing_is_a_one_line_error(server, tmp_path, password):
+@pytest.mark.parametrize(
+    ("password", "query", "shown"),
+    [(":wr'ongcret", "", ":***"), ("", "", ""), ("", "?password=wrongcret", "?password=***")],
+)
+def test_a_password_that_is_refused_or_missing_is_a_one_line_error(
+    server, tmp_path, password, query, shown
+):
     with pytest.raises(SeqmodelError) as caught:
-        open_storage(tmp_path, server.address(password))
-    shown = server.address(":***" if password else "")
-    assert str(caught.value).startswith(f"--storage {shown} cannot be used: ")
+        open_storage(tmp_path, server.address(password) + query)
+    address = server.address("" if query else shown) + ("" if not query else shown)
+    assert str(caught.value).startswith(f"--storage {address} cannot be used: ")
     assert "password" in str(caught.value)
     assert "cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_password_may_stand_in_the_query(server, tmp_path):
-    address = f"postgresql://seqmodel@127.0.0.1:{server.port}/postgres?password={PASSWORD}"
-    open_storage(tmp_path, address).engine.dispose()
-    with pytest.raises(SeqmodelError) as caught:
-        open_storage(tmp_path, f"{address}wrong")
-    shown = f"seqmodel@127.0.0.1:{server.port}/postgres?password=***"
-    assert str(caught.value).startswith(f"--storage postgresql://{shown} cannot be used: ")
-    assert "cret" not in str(caught.value)
+    open_storage(tmp_path, f"{server.address()}?password={PASSWORD}").engine.dispose()
 
 
 def test_a_server_that_does_not_answer_is_a_one_line_error(tmp_path):

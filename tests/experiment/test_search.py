@@ -10,15 +10,8 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.plan import finals
-from seqmodel.experiment.search import (
-    SearchSampler,
-    first_look,
-    paper_rates,
-    search,
-    train_trial,
-)
-from seqmodel.experiment.studies import ranked
+from seqmodel.experiment.plan import Plan, default_space, finals
+from seqmodel.experiment.search import _drawn, first_look, paper_rates, search, train_trial
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
@@ -27,8 +20,10 @@ from seqmodel.training.loop import Listener, Pace, train_run
 from seqmodel.training.state import DivergedError, RunWriter
 from seqmodel.training.stopping import InterruptError, StopRequest
 
+TPE = Plan([], [], {}, "tpe", trials=2, seeds=0, space=default_space("tpe", paper=False))
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def config(make_config):
     options = {"learning_rate_draws": 3, "epochs": 2, "schedule": "constant", "unit": "gru"}
     return make_config(**options)
@@ -47,19 +42,14 @@ def left(folder):
     return files
 
 
-@pytest.fixture
-def finished(config, dataset, tmp_path):
-    search(config, dataset, tmp_path / "whole")
-    return tmp_path / "whole"
-
-
-def test_rates_are_the_papers():
-    rates = paper_rates(1, 2000)
-    logs = sorted(map(math.log, rates))
-    assert -12 <= logs[0] < -11.9
-    assert -6.1 < logs[-1] <= -6
-    # Kolmogorov-Smirnov against the uniform distribution, p = 0.001
-    assert max(abs((x + 12) / 6 - k / 2000) for k, x in enumerate(logs)) < 1.95 / math.sqrt(2000)
+@pytest.fixture(scope="module")
+def finished(config, dataset, tmp_path_factory):
+    """The search, whose listener has been called for each draw."""
+    folder, draws = tmp_path_factory.mktemp("search") / "whole", []
+    search(config, dataset, folder, listener=Listener(draw=lambda *draw: draws.append(draw)))
+    rates = paper_rates(config.seed, 3)
+    assert draws == [(k + 1, 3, rate, False) for k, rate in enumerate(rates)]
+    return folder
 
 
 def results(folder):
@@ -67,7 +57,7 @@ def results(folder):
 
 
 def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
-    draws = [json.loads(line) for line in (finished / "draws.jsonl").read_text().splitlines()]
+    draws = results(finished)
     assert [draw["learning_rate"] for draw in draws] == paper_rates(config.seed, 3)
     for draw in draws:
         lines = read_metrics(finished / "draws" / str(draw["draw"]))
@@ -80,15 +70,7 @@ def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
     assert "learning_rate_draws: 3" in (finished / runs.CONFIG).read_text()  # what --resume reads
 
 
-def test_the_listener_is_called_for_each_draw(config, dataset, tmp_path):
-    heard = []
-    listener = Listener(draw=lambda *draw: heard.append(draw))
-    search(config, dataset, tmp_path / "run", listener=listener)
-    rates = paper_rates(config.seed, 3)
-    assert heard == [(k + 1, 3, rate, False) for k, rate in enumerate(rates)]
-
-
-@pytest.mark.parametrize("ticks", [4, 8, 9])  # 8 ticks a draw: within, at the end, after it
+@pytest.mark.parametrize("ticks", [4, 8])  # 8 ticks a draw: within it, at its end
 def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, finished, ticks):
     stop, seen = StopRequest(), []
 
@@ -126,24 +108,19 @@ def test_tpe_begins_with_the_given_settings(whole_tpe, by_tpe):
 
 
 def test_a_setting_outside_the_search_range_is_not_tried(make_config):
-    config = make_config(learning_rate=0.5)
-    study = optuna.create_study()
-    study.sampler = SearchSampler(
-        "tpe", config, 1, lambda: [trial.number for trial in study.trials]
-    )
-    assert 1e-3 <= study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True) <= 3e-2
+    trial = optuna.create_study().ask()
+    assert 1e-3 <= _drawn(trial, 0, TPE, make_config(learning_rate=0.5))["learning_rate"] <= 3e-2
 
 
 def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
     """Guards against rates that depend on how many trials were begun, kills included."""
     rates = []
-    for begun, killed in ([0, 1], False), ([0, 2], True):
+    for killed in (False, True):
         study = optuna.create_study()
-        study.sampler = SearchSampler("tpe", make_config(), 2, lambda begun=begun: begun)
         study.tell(study.ask(), 1.0)
         if killed:
             study.tell(study.ask(), state=TrialState.FAIL)
-        rates.append(study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True))
+        rates.append(_drawn(study.ask(), 1, TPE, make_config())["learning_rate"])
     assert rates[0] == rates[1]
 
 
@@ -181,12 +158,10 @@ def test_a_replayed_first_look_ends_where_it_did(whole_tpe, by_tpe, dataset, tmp
     shutil.copytree(whole_tpe / "draws" / str(kept["draw"]), place)
     config = replace(by_tpe.without_search(), learning_rate=kept["learning_rate"])
     trial = optuna.create_study().ask()
-    best = train_trial(trial, config, dataset, place, look=2, resume=True)
+    best = train_trial(trial, config, dataset, place, 2, resume=True)
     lines = read_metrics(place)
     assert best == min(line["valid_nats_per_frame"] for line in lines[:2])
     assert len(lines) == 8
-    figures = {line["epoch"]: line["valid_nats_per_frame"] for line in lines[:2]}
-    assert trial.study.get_trials()[0].intermediate_values == figures
     assert trial.user_attrs == {"ended": "stopped after epoch 2", "metrics": lines[:2]}
 
 
@@ -204,7 +179,7 @@ def test_the_time_left_is_that_until_the_first_look(
     ticks = []
     listener, config = Listener(tick=ticks.append), replace(config, epochs=epochs)
     trial = optuna.create_study().ask()
-    train_trial(trial, config, dataset, tmp_path / "run", look=look, listener=listener)
+    train_trial(trial, config, dataset, tmp_path / "run", look, listener=listener)
     ticks = [tick for tick in ticks if tick.nats_per_frame is not None]
     expected = [(look - tick.epoch + 1) * tick.total - tick.done for tick in ticks]
     assert [tick.seconds_left for tick in ticks] == pytest.approx(expected)
@@ -216,17 +191,9 @@ def test_the_first_look_is_early_but_not_too_early(config):
     assert looks == [1, 1, 2, 20]
 
 
-def test_trials_are_ranked_by_their_best_figure_and_equals_by_number():
-    """Guards against a run that diverged at once among the finals."""
-    trials = {k: optuna.create_trial(value=value) for k, value in enumerate([3.0, 2.0, 3.0, 1.0])}
-    trials[4] = optuna.create_trial(state=TrialState.PRUNED)
-    assert ranked(trials) == [3, 1, 0, 2]
-
-
 @pytest.mark.parametrize(
     ("draw", "epoch", "method"),
     [
-        (3, 2, "save"),
         (3, 2, "metrics"),
         ("final", 5, "save"),
         ("final", 8, "curve"),
@@ -262,15 +229,10 @@ def test_a_tpe_search_resumes_after_a_kill(
 
 
 def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
-    before = left(finished)
-    ticks = []
-    listener = Listener(tick=ticks.append)
-    search(config, dataset, finished, listener=listener, resume=True)
+    before, ticks = left(finished), []
+    search(config, dataset, finished, listener=Listener(tick=ticks.append), resume=True)
     assert left(finished) == before
     assert not ticks
-    search(config, dataset, finished, listener=listener)  # not resumed: trained anew
-    assert left(finished) == before
-    assert ticks
 
 
 def test_every_draw_starts_from_the_weights_of_init_from(
@@ -294,33 +256,23 @@ def test_every_draw_starts_from_the_weights_of_init_from(
     assert left(tmp_path / "run") == left(tmp_path / "whole")
 
 
-def diverging(monkeypatch, rates):
-    """Make training at one of `rates` diverge at its first update."""
-    update = loop.Trainer._update
+def test_rates_that_diverge_end_the_search_only_if_all_do(config, dataset, tmp_path, monkeypatch):
+    """Guards against losing hours of other draws to a rate that is too high."""
+    rates, update = paper_rates(config.seed, 3), loop.Trainer._update
+    too_high = rates[:1]
 
     def diverge(trainer, *arguments):
-        if trainer.config.learning_rate in rates:
+        if trainer.config.learning_rate in too_high:
             raise DivergedError("the loss is no number")
         return update(trainer, *arguments)
 
     monkeypatch.setattr(loop.Trainer, "_update", diverge)
-
-
-def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_path, monkeypatch):
-    """Guards against losing hours of other draws to a rate that is too high."""
-    rates = paper_rates(config.seed, 3)
-    diverging(monkeypatch, rates[:1])
     search(config, dataset, tmp_path / "run")
-    lines = (tmp_path / "run" / "draws.jsonl").read_text().splitlines()
-    figures = [json.loads(line)["valid_nats_per_frame"] for line in lines]
-    assert figures[0] is None
+    assert results(tmp_path / "run")[0]["valid_nats_per_frame"] is None
     assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
-
-
-def test_a_search_in_which_all_rates_diverge_is_an_error(config, dataset, tmp_path, monkeypatch):
-    diverging(monkeypatch, paper_rates(config.seed, 3))
+    too_high = rates
     with pytest.raises(SeqmodelError, match="every learning rate diverged"):
-        search(config, dataset, tmp_path / "run")
+        search(config, dataset, tmp_path / "none")
 
 
 def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
@@ -366,26 +318,21 @@ def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
     assert all(math.isfinite(line["valid_nats_per_frame"]) for line in lines)
 
 
-def test_a_draw_whose_rate_the_search_would_not_choose_is_named(by_tpe, dataset, tmp_path):
-    """Guards against advice to restore a setting that nobody changed, after an update."""
-    stop = StopRequest()
+def test_a_search_whose_settings_changed_is_not_resumed(by_tpe, dataset, tmp_path):
+    """With other settings the draws so far would belong to neither.
+
+    A rate that the search would not choose, as after an update, is not said to be restored.
+    """
+    stop, run = StopRequest(), tmp_path / "run"
     stop.signal = 2
     with pytest.raises(InterruptError):
-        search(by_tpe, dataset, tmp_path / "run", stop=stop)
-    config = tmp_path / "run" / "draws" / "0" / runs.CONFIG
+        search(by_tpe, dataset, run, stop=stop)
+    for change in ({"seed": 9}, {"hidden": 6}):
+        with pytest.raises(SeqmodelError, match="was trained with "):
+            search(replace(by_tpe, **change), dataset, run, resume=True)
+    config = run / "draws" / "0" / runs.CONFIG
     text = config.read_text()
     config.write_text(text.replace(f"learning_rate: {by_tpe.learning_rate}", "learning_rate: 0.5"))
     assert config.read_text() != text
     with pytest.raises(SeqmodelError, match=r"draws/0 has a learning rate of 0\.5, where the"):
-        search(by_tpe, dataset, tmp_path / "run", resume=True)
-
-
-def test_a_search_whose_config_was_edited_is_not_resumed(config, dataset, tmp_path):
-    """With other settings the draws so far would belong to neither."""
-    stop = StopRequest()
-    stop.signal = 2
-    with pytest.raises(InterruptError):
-        search(config, dataset, tmp_path / "run", stop=stop)
-    for change in ({"seed": 9}, {"hidden": 6}):
-        with pytest.raises(SeqmodelError, match="was trained with "):
-            search(replace(config, **change), dataset, tmp_path / "run", resume=True)
+        search(by_tpe, dataset, run, resume=True)

@@ -35,12 +35,6 @@ def test_a_file_that_is_no_journal_is_a_one_line_error(tmp_path):
     )
 
 
-def test_a_changed_line_is_named(tmp_path, kept):
-    figure = next(k for k, line in enumerate(kept) if b"8.5" in line)
-    kept[figure] = kept[figure].replace(b"8.5", b"8.1")
-    assert f"is damaged (line {figure + 1})" in read(tmp_path, b"".join(kept))
-
-
 @pytest.fixture
 def kept(tmp_path):
     """The lines of a journal with one trial, whose figure is 8.5."""
@@ -70,13 +64,9 @@ def test_every_flipped_byte_of_a_journal_is_noticed(tmp_path, kept):
         flipped[at] ^= 1 << at % 8
         found = read(tmp_path, flipped)
         last = at >= len(whole) - len(kept[-1]) - 1  # or the end of the one before
-        assert "is damaged (line " in found or found == [8.5] or (last and found == [None])
-
-
-@pytest.mark.parametrize("lost", range(1, 5))
-def test_a_journal_that_lacks_a_line_is_an_error_or_has_less(tmp_path, kept, lost):
-    found = read(tmp_path, b"".join(kept[:lost] + kept[lost + 1 :]))
-    assert "is damaged (Optuna cannot read it)" in found or found in ([], [None], [8.5])
+        line = whole[:at].count(b"\n") + 1
+        told = isinstance(found, str) and f"is damaged (line {line}" in found
+        assert told or found == [8.5] or (last and found == [None])
 
 
 def test_a_journal_of_a_version_without_checksums_is_read(tmp_path):
@@ -111,7 +101,7 @@ def test_a_full_disk_is_a_one_line_error_and_the_journal_stays_usable(tmp_path):
 @pytest.fixture
 def study(tmp_path):
     inner = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
-    return Study(inner, 3)
+    return Study("trial", inner, 3)
 
 
 def begin(study, worker=None):
@@ -156,7 +146,7 @@ def test_the_first_of_equals_wins_and_a_pruned_one_never_does(study):
     for value in (2.0, 1.0, 1.0):
         study._study.tell(begin(study), value)
     assert ranked(study.indexed()) == [1, 2, 0]
-    other = Study(optuna.create_study(), 1)
+    other = Study("trial", optuna.create_study(), 1)
     diverged = begin(other)
     diverged.set_user_attr(ENDED, "diverged in epoch 1")
     other._study.tell(diverged, state=TrialState.PRUNED)
@@ -176,7 +166,7 @@ def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
     monkeypatch.setattr("seqmodel.experiment.database.HEARTBEAT", 1)
     monkeypatch.setattr("seqmodel.experiment.database.GRACE", 1)
     storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")
-    study = Study(optuna.create_study(study_name="a", storage=storage), 1)
+    study = Study("trial", optuna.create_study(study_name="a", storage=storage), 1)
     with pytest.warns(UserWarning, match="Heartbeat"):  # heartbeats are only sent in optimize
         lost = begin(study, "elsewhere")
     storage.record_heartbeat(lost._trial_id)

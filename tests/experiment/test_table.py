@@ -11,6 +11,7 @@ from seqmodel.experiment.output import comparison_page
 from seqmodel.experiment.plan import Cell, Plan, Range, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
 from seqmodel.model.sequence import ParameterCounts
+from seqmodel.report.page.parts import Page
 
 LENGTHS = np.full(30, 10)
 PIECES = np.random.default_rng(5).normal(20, 2, 30)
@@ -52,12 +53,9 @@ def test_the_best_and_those_not_told_apart_from_it_are_marked():
     line = next(x for x in table.markdown([CLOSE], []).splitlines() if x.startswith("| test"))
     cells = line.strip("| ").split(" | ")[1:]
     assert [cell.startswith("**") for cell in cells] == [True, True, False]
+    assert "**" not in table.markdown([comparison(outcome("gru", 0.0), trivial=9.0)], [])
     assert table.latex([CLOSE]).count(r"\textbf{") == 2
     assert r"$\pm$" in table.latex([CLOSE])
-
-
-def test_one_variant_alone_is_not_marked():
-    assert "**" not in table.markdown([comparison(outcome("gru", 0.0), trivial=9.0)], [])
 
 
 def test_variants_no_better_than_a_trivial_model_are_reported():
@@ -84,31 +82,24 @@ def test_a_seed_without_a_score_keeps_its_number_from_the_next():
     assert [line.split(",")[3] for line in lines] == ["seed", "0", "2"]
 
 
+def page_of(found: Comparison, folder) -> Page:
+    plan = Plan([Source("set", "/set", "")], [o.cell.variant for o in found.outcomes], {}, "", 1, 2)
+    return comparison_page(plan, [found], folder, [], "seqmodel compare set")
+
+
 @pytest.mark.parametrize(
-    ("trivial", "verdict"),
-    [
-        (
-            2.4,
-            "though lstm cannot be told apart from it, with {:.3f} nats per frame; the best "
-            "trivial model (note ngram) scores 2.400.",
-        ),
-        (
-            1.0,
-            "though lstm cannot be told apart from it, with {:.3f} nats per frame; the best "
-            "trivial model (note ngram) is better, at 1.000.",
-        ),
-    ],
+    ("trivial", "verdict"), [(2.4, "scores 2.400"), (1.0, "is better, at 1.000")]
 )
 def test_the_page_begins_with_the_winner_and_its_caveats(tmp_path, trivial, verdict):
     """Guards against a headline that hides a tie, or a model that learned nothing."""
     found = comparison(*CLOSE.outcomes, trivial=trivial)
-    variants = [o.cell.variant for o in found.outcomes]
-    plan = Plan([Source("set", "/set", "")], variants, {}, "paper", 1, 2)
-    page = comparison_page(plan, [found], tmp_path, [], "seqmodel compare set")
+    page = page_of(found, tmp_path)
     assert page.title == "gru, lstm and tanh on set"
-    best = found.ranked()[0]
-    nats = found.figures(best, "test").mean()
-    assert page.lead[0].endswith(f"predicts test of set best, {verdict.format(nats)}")
+    nats = found.figures(found.ranked()[0], "test").mean()
+    assert page.lead[0].endswith(
+        "predicts test of set best, though lstm cannot be told apart from it, with "
+        f"{nats:.3f} nats per frame; the best trivial model (note ngram) {verdict}."
+    )
 
 
 @pytest.mark.parametrize(("seeds", "reason"), [(3, "2 pieces"), (1, "one seed")])
@@ -124,8 +115,7 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
         f"gru is 1.000 nats ahead of lstm, which {reason} cannot tell from chance{needed}"
     ]
     assert "**" not in table.markdown([told], [])
-    plan = Plan([Source("set", "/set", "")], [o.cell.variant for o in few], {}, "paper", 1, 2)
-    assert comparison_page(plan, [told], tmp_path, [], "").lead == (
+    assert page_of(told, tmp_path).lead == (
         "gru leads on test of set, on too few seeds or pieces for a verdict, with 2.000 nats per "
         "frame.",
     )
@@ -155,8 +145,7 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
     ]
     assert table.text([found], []).splitlines()[-2:] == told
     assert table.markdown([found], []).splitlines()[-2:] == [f"- {line}" for line in told]
-    plan = Plan([Source("set", "/set", "")], [gru.cell.variant], {}, "tpe", 1, 2)
-    notes = comparison_page(plan, [found], tmp_path, [], "").sections[0].notes
+    notes = page_of(found, tmp_path).sections[0].notes
     assert notes[-2:] == tuple(f"{line}." for line in told)
     values = json.loads(table.as_json([found], {}))["datasets"][0]["variants"]
     assert [value["still_improving"] for value in values] == [False, False, True]

@@ -1,5 +1,7 @@
 """Runs with random weights, and a browser to open their pages in."""
 
+import io
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,26 @@ class Player(Chrome):
     def open(self, page: Path, **options: Any) -> None:
         super().open(page, **options)
         self.wait("typeof page === 'object' || document.querySelector('#status').value")
+
+    def saved(self, folder: Path) -> io.BytesIO:
+        """Click the button, and read the file that the browser downloads to a new folder."""
+        folder.mkdir()
+        self.download_to(folder)
+        self.click("#save")
+        for _ in range(100):
+            if files := [*folder.glob("*.mid"), *folder.glob("*.wav")]:
+                return io.BytesIO(files[0].read_bytes())
+            time.sleep(0.05)
+        raise AssertionError("nothing was downloaded")
+
+    def measure_loudness(self) -> None:
+        """Keep the loudest sample in `loudest`, by an analyser behind everything."""
+        self.run(
+            """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
+            page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
+            setInterval(() => { analyser.getFloatTimeDomainData(samples);
+              window.loudest = Math.max(loudest, ...samples.map(Math.abs)); }, 10))"""
+        )
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 from chrome import Chrome
 
-from seqmodel.kernels.code.emit import Emitter
-from seqmodel.kernels.run.calls import Arena, step_call
-from seqmodel.kernels.run.signature import Array, Signature
-from seqmodel.model.encoder import CompiledInputs, Inputs, Past, WindowEncoder
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
@@ -96,34 +92,3 @@ def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, m
     ours = drawn(chrome, 3, 0, 1.0, str(prime.tolist()))
     assert ours == sampled(run, 3, 0, 1.0, prime)
     assert ours != drawn(chrome, 3, 0, 1.0)
-
-
-class Doubled(WindowEncoder):
-    """An encoder that is not the package's: the unit reads twice the previous frame."""
-
-    def inputs(self, past: Past) -> Inputs:
-        return Inputs(2 * past.numbers)
-
-    def compiled(self, arena: Arena) -> CompiledInputs:
-        kept, x = arena.take(self.input_size), arena.take(self.input_size)
-        call = step_call(DOUBLED, write_doubled, N=self.input_size, kept=kept, x=x)
-        return CompiledInputs(kept, x, [call])
-
-
-DOUBLED = Signature("doubled", ("N",), (Array("kept", ("N",)), Array("x", ("N",))))
-
-
-def write_doubled(e: Emitter, f: dict) -> None:
-    with e.loop(0, f["N"]) as n:
-        value = e.builder.load(e.offset(f["kept"], n), typ=e.real)
-        e.builder.store(e.builder.fadd(value, value), e.offset(f["x"], n))
-
-
-def test_an_encoder_of_ones_own_plays(chrome: Chrome, tmp_path: Path, make_run, write_page):
-    run = make_run(tmp_path, unit="gru", output="bernoulli")
-    plain = sampled(run, 1, 0, 1)
-    run.model.encoder = Doubled(88)
-    run.model.unit.backend = "reference"  # as a run may have been trained
-    chrome.open(write_page(run))
-    ours = drawn(chrome, 1, 0, 1)
-    assert ours == sampled(run, 1, 0, 1) != plain

@@ -1,6 +1,5 @@
 """A page in a real browser: what is heard, shown, saved and played by hand, and that it is safe."""
 
-import io
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -96,16 +95,11 @@ def test_another_seed_starts_over_with_its_own_piece(chrome: Chrome, run: Run, p
 
 
 def test_it_sounds_and_falls_silent(chrome: Chrome, page: Path):
-    """By an analyser behind everything: the loudest sample, within full scale."""
+    """The loudest sample is within full scale."""
     chrome.open(page)
     chrome.click("#play")
     chrome.wait("page.player.position > 2")
-    chrome.run(
-        """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
-        page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
-        setInterval(() => { analyser.getFloatTimeDomainData(samples);
-          window.loudest = Math.max(loudest, ...samples.map(Math.abs)); }, 10))"""
-    )
+    chrome.measure_loudness()
     chrome.wait("loudest > 0.05")
     time.sleep(0.5)
     assert chrome.run("loudest") < 1
@@ -143,18 +137,6 @@ def test_temperature_and_tempo_can_be_set_by_keys(chrome: Chrome, page: Path):
     assert chrome.run(said) == "240 bpm"
 
 
-def saved(chrome: Chrome, folder: Path) -> mido.MidiFile:
-    """Click the button, and read the file that the browser downloads."""
-    folder.mkdir()
-    chrome.download_to(folder)
-    chrome.click("#save")
-    for _ in range(100):
-        if files := [*folder.glob("*.mid")]:
-            return mido.MidiFile(file=io.BytesIO(files[0].read_bytes()))
-        time.sleep(0.05)
-    raise AssertionError("nothing was downloaded")
-
-
 def notes_in(file: mido.MidiFile, track: str) -> list[tuple]:
     """(First tick, last tick, pitch, velocity) of a track, by its name."""
     (found,) = (each for each in file.tracks if each.name == track)
@@ -174,7 +156,7 @@ def test_what_was_played_can_be_saved_as_midi(chrome: Chrome, tmp_path: Path, pa
     chrome.open(page)
     assert chrome.run("document.querySelector('#save').disabled")
     heard = play_until(chrome, 30)
-    file = saved(chrome, tmp_path / "saved")
+    file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
     assert (file.type, file.ticks_per_beat) == (1, 480)
     tempos = [message.tempo for message in file.tracks[0] if message.type == "set_tempo"]
     assert tempos == [125_000]
@@ -193,7 +175,7 @@ def test_frames_of_real_time_keep_their_length(chrome: Chrome, tmp_path: Path, m
     chrome.click("#play")
     chrome.wait("page.player.position > 12")
     chrome.click("#play")
-    file = saved(chrome, tmp_path / "saved")
+    file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
     times = {round(tick / 960 / 0.13, 3) for tick, *_ in notes_in(file, "drawn")}
     assert all(abs(time - round(time)) < 0.01 for time in times)
     assert [m.tempo for m in file.tracks[0] if m.type == "set_tempo"] == [250_000]
@@ -226,7 +208,7 @@ def test_an_opening_by_computer_keys_is_continued(chrome: Chrome, tmp_path: Path
     ours = [(note[0], note[2]) for note in notes if end <= note[0] < end + len(drawn)]
     assert len(ours) > 10
     assert ours == right[: len(ours)]
-    file = saved(chrome, tmp_path / "saved")
+    file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
     assert [note[2] for note in notes_in(file, "given")] == [60, 67, 60, 67]
 
 

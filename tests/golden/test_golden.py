@@ -1,6 +1,6 @@
 """Datasets and runs written before the redesign: they load, score, resume and sample as they did.
 
-They stand for what users have on disk. `make.py` shows how they were made, once.
+They stand for what users have on disk. README.md says how they were made, once.
 """
 
 import json

@@ -2,14 +2,18 @@
 
 import importlib.util
 import itertools
+from math import exp, log
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from texts import compiled
 
-from seqmodel.kernels.code.language import copy, unrolled
+from seqmodel.kernels.code.language import copy, side_by_side, unrolled
+from seqmodel.kernels.run.signature import NEW, Array, Signature
+from seqmodel.kernels.run.threads import compile_text, parallel_for
 
 SIZE = 7
 WIDTHS = (2, 5)
@@ -128,6 +132,50 @@ def test_calls_constants_and_conditions(doubled):
     run = compiled(calling, given, doubled=doubled)
     assert run(**given) == 7 + (-2 + 3 + 0) - 3
     assert given["x"].tolist() == ([0, 1, 0, 1] if doubled else [0, 1, 2, 3])
+
+
+def in_lanes(x, table, y, work, first, last, B, lane, lanes):
+    """Of each piece, side by side: sums, a branch, an element of its own, functions, rounding."""
+    for group in range(first, last):
+        own = side_by_side(work)
+        piece = min(group * lanes + lane, B - 1)
+        total = 0.0
+        for n in range(3):
+            total += x[piece * 3 + n]
+            own[n] = total
+        row = y[piece * 3 :]
+        row[0] = exp(total) if total < 0.5 and total > -0.5 else log(total * total)
+        row[1] = table[int(max(total, 0.0))] + own[int(max(-total, 0.0)) // 2 % 3]
+        row[2] = 2 if not total > 0.0 else round(3 * total)
+
+
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_a_text_about_one_piece_is_compiled_for_several(lanes):
+    """Guards numbers, conditions and places that differ between lanes, and unused lanes."""
+    arrays = (Array("x", ("B", "3"), torch.float32), Array("table", ("9",)))
+    arrays += (Array("y", ("B", "3")), Array("work", ("3", f"{lanes}")))
+    kernel = compile_text(
+        Signature("lanes", ("B", "G"), arrays), 8, in_lanes, over="G", lanes=lanes
+    )
+    x = torch.from_numpy(np.random.default_rng(1).normal(0, 1, (5, 3))).float()
+    table = torch.arange(9.0, dtype=torch.float64)
+    fields = {"B": 5, "G": -(-5 // lanes), "x": x, "table": table, "y": NEW, "work": NEW}
+    job = kernel.job(fields)
+    parallel_for([job], 1)
+    for piece in range(5):
+        expected, given = np.zeros(3), x[piece].double().numpy()
+        in_lanes(given, table.numpy(), expected, np.zeros(3), 0, 1, 1, 0, 1)
+        np.testing.assert_allclose(job.made["y"][piece], expected, rtol=1e-14)
+
+
+def test_no_statement_depends_on_a_condition_that_differs_between_lanes():
+    def text(x, lane):
+        if x[lane] > 0.0:
+            x[lane] = 1.0
+
+    signature = Signature("lanes", ("B",), (Array("x", ("B",)),))
+    with pytest.raises(SyntaxError, match="the condition differs between lanes"):
+        compile_text(signature, 8, text, over="B", lanes=2)
 
 
 def test_nan_differs_from_everything():

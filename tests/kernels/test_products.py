@@ -1,4 +1,4 @@
-"""The matrix products inside the loops, against torch's own, with vectors of every width."""
+"""Matrix products and what is around them, against torch's own, with vectors of every width."""
 
 import ctypes
 import os
@@ -10,15 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 from llvmlite import binding, ir
+from torch.nn import functional as F
 
-from seqmodel.kernels.code.emit import INT, POINTER
+from seqmodel.kernels.code.emit import INT, POINTER, panel_width
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.linear.matmul import matmul, pack, row_matmul
+from seqmodel.kernels.linear import outer as outer_module
+from seqmodel.kernels.linear.matmul import matmul, pack, packing, row_matmul
+from seqmodel.kernels.linear.outer import outer
+from seqmodel.kernels.run.threads import parallel_for
 
 BIT = ir.IntType(1)
 GUARD = 3
 """Columns beside a product that must stay as they are."""
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+THREADS = pytest.mark.parametrize("threads", [1, 3])
+SIZES = [1, 2, 7, 15, 16, 17, 33, 64, 100]
 
 
 @compiled_once
@@ -62,6 +68,38 @@ def test_products_of_a_row(dtype: torch.dtype, adds: bool) -> None:
         check("row_matmul", dtype, 1, k, columns, adds=adds)
 
 
+@DTYPES
+@THREADS
+@pytest.mark.parametrize("transposed", [False, True])
+def test_panels_hold_every_column(dtype: torch.dtype, threads: int, transposed: bool) -> None:
+    for K, N in product(SIZES, SIZES):
+        shape = (N, K) if transposed else (K, N)
+        matrix = torch.randn(*(2 * n for n in shape), dtype=dtype)[::2, ::2]
+        job = packing(matrix, transposed=transposed)
+        parallel_for([job], threads)
+        width = panel_width(matrix.element_size())
+        count = -(-N // width)
+        b = matrix.t() if transposed else matrix
+        filled = F.pad(b, (0, count * width - N)).view(K, count, width)
+        assert torch.equal(job.made["panels"], filled.transpose(0, 1)), (K, N)
+
+
+@DTYPES
+@THREADS
+@pytest.mark.parametrize("small", [0, 1 << 16])
+def test_outer_products_over_all_frames(
+    dtype: torch.dtype, threads: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways to split the work; tables of each thread are added and transposed."""
+    monkeypatch.setattr(outer_module, "_SMALL", small)
+    monkeypatch.setattr(outer_module, "_FEW_FRAMES", 0)
+    for M, N in product(SIZES, (1, 16, 33, 88)):
+        a, b = torch.randn(300, 2 * M, dtype=dtype)[:, :M], torch.randn(300, N, dtype=dtype)
+        c = torch.full((M, N), float("nan"), dtype=dtype)
+        parallel_for(outer(a, b, c, threads), threads)
+        torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)
+
+
 LIMITED = """
 import sys, pytest
 from llvmlite import binding
@@ -83,9 +121,7 @@ def test_kernels_on_processors_with_narrower_vectors(
     """Which tiles there are depends on the registers: each machine tests them for its own."""
     if not binding.get_host_cpu_features().get("avx2"):
         pytest.skip("has no wider vectors")
-    folder = Path(__file__).parent
-    files = [folder / "test_products.py", folder / "test_matrices.py"]
-    tests = [*map(str, files), "-k", "not narrower", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    tests = [__file__, "-k", "not narrower", "-q", "-p", "no:cacheprovider", "-n", "0"]
     done = subprocess.run(
         [sys.executable, "-c", LIMITED.format(without=without, width=width), *tests],
         env={**os.environ, "SEQMODEL_CACHE": str(tmp_path)},

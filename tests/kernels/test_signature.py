@@ -6,14 +6,12 @@ import sys
 import pytest
 import torch
 from guards import Guards
-from llvmlite import ir
 
-from seqmodel.kernels.code.emit import INT, POINTER, padded, panel_width
-from seqmodel.kernels.code.jit import function
+from seqmodel.kernels.code.emit import padded, panel_width
 from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run.calls import Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
-from seqmodel.kernels.run.threads import compile_kernels, parallel_for
+from seqmodel.kernels.run.threads import compile_kernel, parallel_for
 
 SCALE = Signature(
     "scale",
@@ -35,16 +33,17 @@ def fields(**others):
     return given | {"sums": torch.zeros(2, padded(H, 4)), "factor": 7} | others
 
 
-def compiled():
+def write_scale(e, f, *_):
     """b = factor a, for an integer factor, row by row with the stride of `a`."""
-    module = ir.Module("scale")
-    with function(module, "scale", [POINTER, INT, INT], 4) as (e, array, *_):
-        f, b = SCALE.load(e, array), e.builder
-        factor = b.sitofp(f["factor"], e.real)
-        with e.loop(0, f["T"]) as t, e.loop(0, f["H"]) as j:
-            value = b.load(e.offset(f["a"], e.mul(t, f["a_step"]), j), typ=e.real)
-            b.store(b.fmul(value, factor), e.offset(f["b"], e.mul(t, f["H"]), j))
-    return compile_kernels(module, 4, [SCALE])["scale"]
+    b = e.builder
+    factor = b.sitofp(f["factor"], e.real)
+    with e.loop(0, f["T"]) as t, e.loop(0, f["H"]) as j:
+        value = b.load(e.offset(f["a"], e.mul(t, f["a_step"]), j), typ=e.real)
+        b.store(b.fmul(value, factor), e.offset(f["b"], e.mul(t, f["H"]), j))
+
+
+def compiled():
+    return compile_kernel(SCALE, 4, write_scale)
 
 
 def test_a_kernel_finds_its_fields_by_name():
@@ -138,7 +137,7 @@ def test_guards_detect_a_write_beyond_a_buffer():
 
 def test_the_ir_is_dumped_with_names(tmp_path, monkeypatch):
     monkeypatch.setenv("SEQMODEL_DUMP_IR", str(tmp_path / "ir"))
-    compiled()
+    compile_kernel(SCALE, 8, write_scale)
     (dumped,) = (tmp_path / "ir").glob("scale-*.ll")
     text = dumped.read_text()
     for name in SCALE.fields:

@@ -1,26 +1,20 @@
 """A medium is one folder and one row in the registry: these alone make every command support it."""
 
-import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import typer
 
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from calling import call_main
 from third_medium import DNA, LETTERS, Letters
 
-from seqmodel.cli.options import options_of, with_media_options
 from seqmodel.data import batches
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.definitions import SampleRequest
 from seqmodel.media.registry import MEDIA, definition_from_json
 
 
@@ -117,44 +111,6 @@ def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_pat
     assert "letters, strand as written\n" in call_main("inspect", "r").out
     config = call_main("train", "d", "--print-config").out
     assert "dropout: 0.1\n" in config  # its own preset
-
-
-def test_its_options_become_options_of_the_command(registered, tmp_path):
-    """Guards against options listed in the command instead of the medium."""
-    given: dict[str, Any] = {}
-
-    def rows(medium):
-        return medium.prepare_options
-
-    @with_media_options(rows)
-    def command(name: str, **options: Any) -> None:
-        given.update(options)
-
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    app(["x", "--complement"], standalone_mode=False)
-    assert given["complement"] is True
-    assert given["rate"] is None
-    assert options_of(DNA, given, rows, "x is dna") == {"complement": True}
-    with pytest.raises(UsageError, match="--complement is for dna, and x is audio"):
-        options_of(MEDIA["audio"], given, rows, "x is audio")
-    given.clear()
-    app(["x", "--rate", "0"], standalone_mode=False)
-    with pytest.raises(UsageError, match="--rate is for audio"):
-        options_of(DNA, given, rows, "x is dna")
-
-
-def test_samples_of_it_are_written(registered):
-    request = SampleRequest("dna", title="title")
-    file = io.BytesIO()
-    chunks = [np.eye(4, dtype=np.uint8)[[0, 2]], np.eye(4, dtype=np.uint8)[[3]]]
-    written = DNA.sampling(Letters(), request).write(file, chunks, lambda done, total: None)
-    assert (file.getvalue(), written.size) == (b"AGT", "3 letters")
-
-
-def test_without_its_row_it_is_unknown(corpus, tmp_path):
-    with pytest.raises(SeqmodelError, match="contains no file that can be read"):
-        prepare(find_sources([str(corpus)]), tmp_path / "out", Letters())
 
 
 def test_nothing_outside_its_folder_branches_on_a_medium():

@@ -11,7 +11,6 @@ from seqmodel.media.definitions import (
     FrameDefinition,
     Medium,
     Option,
-    Piece,
     Sampling,
     Work,
     Written,
@@ -74,8 +73,10 @@ class Sequences:
         content = hashlib.sha256(rows.tobytes()).hexdigest()
         rows = 5 - rows if self.frame.complement else rows
         digest = hashlib.sha256(rows.tobytes()).hexdigest()
-        piece = Piece(str(path), digest, len(rows), {"guanine": int((rows == 3).sum())})
-        yield Work(str(path), content, digest, None, [(piece, [rows])], len(rows))
+        pieces, facts = [(str(path), len(rows))], {"guanine": int((rows == 3).sum())}
+        yield Work(
+            str(path), content, digest, None, pieces, lambda begin, end: [rows[begin:end]], facts
+        )
 
 
 class Copying(Sampling):

@@ -6,18 +6,14 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
+from models import compiled_and_plain, random_model
 
-from seqmodel.config import resolve
-from seqmodel.data.bundled import FRAMES
-from seqmodel.errors import UsageError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.clock import DIGITS, HORIZONS, MOST_LENGTHS, ODDS_SCALE, Clock
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.sampling.plain import plain_sampler
-from seqmodel.sampling.sampler import CHUNK, Sampler
+from seqmodel.sampling.sampler import Sampler
 
 LENGTHS = [12, 30, 30, 33, 40]
 
@@ -110,18 +106,14 @@ def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre):
     assert torch.equal(encoder.encode(frames[11:], first.last).inputs, whole.inputs[11:])
     past = start
     for t, frame in enumerate(frames):
-        assert torch.equal(encoder.inputs(past).x, whole.inputs[t])
+        assert torch.equal(encoder.inputs(past)[0], whole.inputs[t])
         past = encoder.append(past, frame)
     assert all(map(torch.equal, past, whole.last))
 
 
-def tied(output, *, echo=True, end=True, lengths=LENGTHS, **more):
-    torch.manual_seed(4)
-    options = {"model": "tied", "output": output, "unit": "gru", "hidden": 4, "end": end}
-    model = build_model(with_sizes(resolve(options | {"echo": echo} | more), FRAMES), FRAMES).eval()
+def tied(output, *, lengths=LENGTHS, **options):
+    model = random_model({"model": "tied", "output": output, "end": True} | options, seed=4)
     model.encoder.clock.start_at(np.array(lengths))
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
     model.output.start_ends_at(model.encoder.end_odds)
     return model
 
@@ -137,12 +129,8 @@ def tied(output, *, echo=True, end=True, lengths=LENGTHS, **more):
 )
 def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, metre):
     """From a primer, whose frames count, to the end, or beyond the table's rows."""
-    sampler = Sampler(tied(output, echo=echo, end=clock, clock=clock, metre=metre))
-    prime = pieces(7, 1, 88)[:, 0].numpy()
-    compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
-    with torch.no_grad():
-        draws = plain_sampler(sampler.double, CHUNK, 1.0)
-        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
+    model = tied(output, echo=echo, end=clock, clock=clock, metre=metre)
+    compiled, plain, ended = compiled_and_plain(model, pieces(7, 1, 88)[:, 0].numpy())
     assert ended == clock
     np.testing.assert_array_equal(compiled, plain)
 
@@ -177,9 +165,3 @@ def test_training_starts_from_the_lengths_of_the_training_pieces(make_config, da
     ]
     nats = likelihood(without_evidence(model), valid).figures["end_nats_per_piece"]
     assert nats == pytest.approx(sum(expected) / len(expected), rel=1e-4)
-
-
-@pytest.mark.parametrize("frame", [FRAMES, AudioFrames(8000)])
-def test_the_clock_is_for_the_tied_model(frame):
-    with pytest.raises(UsageError, match="--clock is for --model tied"):
-        build_model(resolve({"model": "frame-wise", "clock": True, "hidden": 3}), frame)

@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from models import compiled_and_plain, model_of, random_model
 from texts import compiled
 
-from seqmodel.config import resolve
-from seqmodel.data.bundled import FRAMES
-from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS, memory_size, remember, words_of
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.sampling.plain import plain_sampler
-from seqmodel.sampling.sampler import CHUNK, Sampler
 
 SIZES = pytest.mark.parametrize("size", [1, 63, 88, 129, 176])
 
@@ -118,37 +112,20 @@ def test_appending_frames_one_by_one_equals_encoding_them():
 
 @pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
 def test_compiled_and_plain_sampling_read_the_same_echo(output):
-    torch.manual_seed(4)
-    options = {"model": "tied", "output": output, "unit": "gru", "hidden": 6, "end": True}
-    model = build_model(with_sizes(resolve(options), FRAMES), FRAMES).eval()
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.5)
+    model = random_model({"model": "tied", "output": output, "end": True}, std=0.5, seed=4)
     with torch.no_grad():  # so that it mostly repeats its input
         model.output.linear.bias -= 3
     prime = pieces(40, 1, 88)[:, 0]
-    sampler = Sampler(model)
-    compiled, _ = next(sampler.draw(Uniforms(3), prime=prime))
-    with torch.no_grad():
-        draws = plain_sampler(sampler.double, CHUNK, 1.0)
-        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
+    compiled, plain, _ = compiled_and_plain(model, prime)
     np.testing.assert_array_equal(compiled, plain)
-    other, _ = next(sampler.draw(Uniforms(3), prime=prime[:-1]))
+    other, _, _ = compiled_and_plain(model, prime[:-1])
     assert not np.array_equal(other[: len(plain)], plain[: len(other)])
 
 
 def test_without_echo_and_clock_there_is_no_memory():
     """So that old checkpoints still give the same models."""
     options = {"model": "tied", "unit": "gru", "hidden": 6}
-    options |= dict.fromkeys(("echo", "clock", "metre"), False)
-    model = build_model(with_sizes(resolve(options), FRAMES), FRAMES)
+    model = model_of(options | dict.fromkeys(("echo", "clock", "metre"), False))
     assert model.start(2).past.memory is None
     assert model.layers()[0].input_size == NoteEncoder(88).input_size == 58
     assert len(model.start(1).tensors()) == 2
-
-
-@pytest.mark.parametrize("frame", [FRAMES, AudioFrames(8000)])
-def test_echo_is_for_the_tied_model(frame):
-    from seqmodel.errors import UsageError
-
-    with pytest.raises(UsageError, match="--echo is for --model tied"):
-        build_model(resolve({"model": "frame-wise", "echo": True, "hidden": 3}), frame)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from models import model_of, random_model
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
@@ -12,16 +13,22 @@ from seqmodel.model.build import build_model, with_sizes
 
 T, B, D = 7, 3, 88
 SOUND = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
-KINDS = [("lstm", 1), ("gru", 1), ("tanh", 2), ("lstm", 2)]
-kinds = pytest.mark.parametrize(("unit", "layers"), KINDS)
+KINDS = {
+    "music": {"unit": "gru", "end": True},
+    "a stack": {"unit": "lstm", "layers": 2, "end": True},
+    "gaussian": {"output": "gaussian", "components": 3},
+    "logistic": {"output": "logistic", "components": 3},
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+notes = pytest.mark.parametrize("kind", ["music", "a stack"])
 
 
-def model_and_frames(unit, layers, **options):
-    torch.manual_seed(0)
-    config = resolve({"unit": unit, "layers": layers, "hidden": 4, "end": True} | options)
-    model = build_model(config, FRAMES).double().eval()
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
+def model_and_frames(kind, **options):
+    """The model in float64, and frames (T, B, F) for it."""
+    frame = SOUND if "components" in KINDS[kind] else FRAMES
+    model = random_model({"model": "frame-wise"} | KINDS[kind] | options, frame).double()
+    if frame is SOUND:
+        return model, torch.randn(T, B, 3, dtype=torch.float64)
     return model, (torch.rand(T, B, D) < 0.4).double()
 
 
@@ -31,9 +38,9 @@ def predict(model, frames, carry):
     return model.output(reading.h), reading.after
 
 
-@kinds
-def test_the_first_frame_is_predicted_from_a_zero_frame_and_zero_state(unit, layers):
-    model, frames = model_and_frames(unit, layers)
+@notes
+def test_the_first_frame_is_predicted_from_a_zero_frame_and_zero_state(kind):
+    model, frames = model_and_frames(kind)
     logits, _ = predict(model, frames, model.start(B))
     h, _ = model.unit(torch.zeros(1, B, D, dtype=torch.float64))
     torch.testing.assert_close(
@@ -41,10 +48,10 @@ def test_the_first_frame_is_predicted_from_a_zero_frame_and_zero_state(unit, lay
     )
 
 
-@kinds
-def test_a_frame_is_predicted_from_all_frames_before_it_and_no_others(unit, layers):
+@notes
+def test_a_frame_is_predicted_from_all_frames_before_it_and_no_others(kind):
     """A model that sees its target would score wonderfully and compose nothing."""
-    model, frames = model_and_frames(unit, layers)
+    model, frames = model_and_frames(kind)
     logits, _ = predict(model, frames, model.start(B))
     for t in range(T):
         changed = frames.clone()
@@ -55,10 +62,10 @@ def test_a_frame_is_predicted_from_all_frames_before_it_and_no_others(unit, laye
         assert differs[t + 1 :].all(), t
 
 
-@kinds
+@every_kind
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 6)])
-def test_windows_with_a_carry_equal_one_run(unit, layers, cuts):
-    model, frames = model_and_frames(unit, layers)
+def test_windows_with_a_carry_equal_one_run(kind, cuts):
+    model, frames = model_and_frames(kind)
     whole, end = predict(model, frames, model.start(B))
     carry, parts = model.start(B), []
     for window in frames.tensor_split(cuts):
@@ -69,10 +76,10 @@ def test_windows_with_a_carry_equal_one_run(unit, layers, cuts):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
 
 
-@kinds
-def test_step_by_step_equals_one_run(unit, layers):
+@notes
+def test_step_by_step_equals_one_run(kind):
     """Sampling goes by steps, evaluation by windows: both must be the same model."""
-    model, frames = model_and_frames(unit, layers)
+    model, frames = model_and_frames(kind)
     whole, _ = predict(model, frames, model.start(B))
     carry = model.start(B)
     for t, frame in enumerate(frames):
@@ -82,13 +89,13 @@ def test_step_by_step_equals_one_run(unit, layers):
         carry = type(carry)(state, model.encoder.append(carry.past, frame))
 
 
-@kinds
-def test_a_carry_is_rebuilt_from_its_tensors(unit, layers):
+@notes
+def test_a_carry_is_rebuilt_from_its_tensors(kind):
     """Resuming within a piece depends on it: each tensor in its place, each state of its type."""
-    model, frames = model_and_frames(unit, layers)
+    model, frames = model_and_frames(kind)
     _, carry = predict(model, frames, model.start(B))
     tensors = [torch.full_like(t, k) for k, t in enumerate(carry.tensors())]
-    assert len(tensors) == layers * (2 if unit == "lstm" else 1) + 1
+    assert len(tensors) == (2 * 2 if kind == "a stack" else 1) + 1
     rebuilt = model.start(B).like(tensors)
     assert type(rebuilt.state) is type(carry.state)
     assert [float(t.unique()) for t in rebuilt.tensors()] == list(range(len(tensors)))
@@ -100,7 +107,7 @@ def test_a_carry_is_rebuilt_from_its_tensors(unit, layers):
 
 
 def test_dropout_acts_before_the_output_while_training_only():
-    model, frames = model_and_frames("gru", 1, dropout=0.5)
+    model, frames = model_and_frames("music", dropout=0.5)
     still = predict(model, frames, model.start(B))[0]
     torch.testing.assert_close(predict(model, frames, model.start(B))[0], still, rtol=0, atol=0)
     model.train()
@@ -129,11 +136,9 @@ def test_the_papers_sizes_and_equal_budgets(frame):
     assert with_sizes(resolve({"hidden": 9}), frame).hidden == 9
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "logistic"])
-def test_audio_is_read_in_windows_of_the_line(kind):
+def test_audio_is_read_in_windows_of_the_line():
     """The unit reads the 7 numbers before each frame of 3, standardised; zeros before the first."""
-    model = audio_model(kind)
-    frames = torch.randn(T, B, 3, dtype=torch.float64)
+    model, frames = model_and_frames("gaussian")
     seen = []
     model.unit.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     _, _, past, carry = model.read(frames, model.start(B))
@@ -144,37 +149,31 @@ def test_audio_is_read_in_windows_of_the_line(kind):
     torch.testing.assert_close(carry.past.numbers, line[:, -7:], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "logistic"])
-def test_audio_in_windows_with_a_carry_equals_audio_at_once(kind):
-    """Guards against samples lost or read twice where one training window meets the next."""
-    model = audio_model(kind)
-    frames = torch.randn(T, B, 3, dtype=torch.float64)
-    whole, end = predict(model, frames, model.start(B))
-    carry, parts = model.start(B), []
-    for window in frames.split([1, 2, 4]):
-        parameters, carry = predict(model, window, carry)
-        parts.append(parameters)
-    torch.testing.assert_close(torch.cat(parts), whole)
-    for ours, theirs in zip(carry.tensors(), end.tensors(), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
-def audio_model(kind):
-    torch.manual_seed(0)
-    config = resolve({"model": "frame-wise", "hidden": 4, "output": kind, "components": 3})
-    return build_model(config, SOUND).double().eval()
+ONE_ROW = {"model": "frame-wise", "hidden": 4}
 
 
 @pytest.mark.parametrize(
-    ("options", "frame", "said"),
+    ("options", "frame", "message"),
     [
-        ({"output": "bernoulli"}, SOUND, "--output bernoulli does not fit 16-bit audio"),
-        ({"output": "logistic"}, FRAMES, "--output logistic does not fit music"),
-        ({"end": True}, SOUND, "--end for audio is for --model sample-wise, not frame-wise"),
-        ({"augment_keys": True}, SOUND, "--augment-keys is for music"),
+        (ONE_ROW | {"output": "bernoulli"}, SOUND, "--output bernoulli does not fit 16-bit audio"),
+        (ONE_ROW | {"output": "logistic"}, FRAMES, "--output logistic does not fit music"),
+        (ONE_ROW | {"end": True}, SOUND, "--end for audio is for --model sample-wise"),
+        (ONE_ROW | {"augment_keys": True}, SOUND, "--augment-keys is for music"),
+        (ONE_ROW | {"clock": True}, FRAMES, "--clock is for --model tied"),
+        (ONE_ROW | {"echo": True}, SOUND, "--echo is for --model tied"),
+        (ONE_ROW | {"note_unit": "gru"}, FRAMES, "--note-unit is for .*tied .*output note-unit"),
+        (ONE_ROW | {"output": "note-unit"}, FRAMES, "note-unit does not fit .* bernoulli and nade"),
+        (
+            {"model": "tied", "output": "bernoulli", "note_hidden": 3},
+            FRAMES,
+            "--note-hidden is for",
+        ),
+        ({"model": "tied"}, SOUND, "--model tied does not fit 16-bit audio"),
+        ({"model": "bi-axial"}, FRAMES, "must be one of frame-wise, tied, sample-wise"),
+        ({"model": "tied", "note_unit": "grue"}, FRAMES, "there is no unit 'grue'"),
     ],
 )
-def test_options_that_do_not_fit_the_medium_are_rejected(options, frame, said):
+def test_options_that_do_not_fit_are_rejected(options, frame, message):
     """Guards against options that are silently ignored."""
-    with pytest.raises(UsageError, match=said):
-        build_model(resolve({"hidden": 4} | options), frame)
+    with pytest.raises(UsageError, match=message):
+        model_of(options, frame)

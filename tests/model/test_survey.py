@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from guards import guarded
-from plain_sound import heard_plainly
+from noise import in_memory
 from scipy import stats
 from sounds import forgetting, mean_size, voice
 
-from seqmodel.data.dataset import Split
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.sound import survey as surveys
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.predictors import FULL, Loudness, Period, Reflections, predictors_at
+from seqmodel.model.sound.kernel import compiled_inputs
+from seqmodel.model.sound.predictors import FULL, predictors_at
 from seqmodel.model.sound.steering import no_statistics
 from seqmodel.model.sound.survey import corrected, survey
 
@@ -34,11 +34,10 @@ def test_training_says_how_usual_grids_are():
     assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
     assert grids_of(np.zeros(2)) == grids_of() == (0.5, 1)
     assert grids_of(np.array([-32768])) == (0.75, 32768)
-    encoder, lengths = SoundEncoder(8000, 1), np.array([3, 2])
-    levels = np.int16([*coarse, *fine])
-    encoder.start_at(Split("train", ["a", "b"], lengths, AudioFrames(8000, 1), levels, [0, 3]))
+    encoder = SoundEncoder(8000, 1)
+    encoder.start_at(in_memory(AudioFrames(8000, 1), np.int16(coarse), np.int16(fine)))
     assert encoder.state_dict()["known"].tolist()[:2] == [0.5, 256]
-    told = encoder.inputs(encoder.start(torch.zeros(1), 2)).x
+    told = encoder.inputs(encoder.start(torch.zeros(1), 2))[0]
     assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2
 
 
@@ -58,14 +57,13 @@ def told_of(pieces):
     """The features of every eighth sample of all pieces, end to end, by kind."""
     predictors, known = predictors_at(8000), no_statistics(16)
     line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
-    told, _ = heard_plainly(predictors, known, line, predictors.start_memory(known.usual, 1, CPU))
-    return {f: told[::8, 0, columns].numpy() for f, columns in predictors.columns.items()}
+    told, _ = compiled_inputs(predictors, known, line, predictors.start_memory(known.usual, 1, CPU))
+    return {name: told[::8, 0, part].numpy() for name, part in predictors.columns.items()}
 
 
 def log_periods_of(pieces):
     """Of the share of sound with each period: what lies between two nodes counts for both."""
-    (period,) = (values for f, values in told_of(pieces).items() if isinstance(f, Period))
-    peak, octave = period.T[-2:]
+    peak, octave = told_of(pieces)["period"].T[-2:]
     counts = np.full(17, 0.0)
     for place in np.clip(15 + 5 * octave[peak > 0.3], 0, 15):
         node, rest = int(place), place % 1
@@ -101,8 +99,7 @@ def test_the_survey_says_which_coefficients_are_usual(monkeypatch):
     monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
     pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
     told = told_of(pieces)
-    (k,) = (values for f, values in told.items() if isinstance(f, Reflections))
-    loud = next(told[f][:, 0] for f in told if isinstance(f, Loudness) and f.level == "loud")
+    k, loud = told["reflections"], told["loudness"][:, -1]
     nearest = np.rint(2 * (loud + 3) / math.log(2))
     filled = [n for n in range(16) if (nearest == n).sum() >= 20]
     assert len(filled) > 1

@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from models import random_model
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
-from seqmodel.errors import UsageError
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.music.frames import transposed
-from seqmodel.media.registry import medium_of
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
@@ -21,12 +19,8 @@ OUTPUTS = pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
 
 
 def tied(output="note-unit", **options):
-    torch.manual_seed(1)
-    config = resolve({"model": "tied", "output": output, "unit": "gru", "hidden": 6} | options)
-    model = build_model(with_sizes(config, FRAMES), FRAMES).double().eval()
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.4)
-    return model
+    given = {"model": "tied", "output": output, "hidden": 6} | options
+    return random_model(given, std=0.4, seed=1).double()
 
 
 def nats(model, frames):
@@ -47,7 +41,7 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
     """The definition, note by note: a window, pitch classes counted from n, a count."""
     random = torch.Generator().manual_seed(2)
     past = (torch.rand(3, notes * (1 + onsets), generator=random) < 0.3).double()
-    ours = NoteEncoder(notes, onsets=onsets).inputs(Past(past.to(dtype))).x.view(3, notes, -1)
+    ours = NoteEncoder(notes, onsets=onsets).inputs(Past(past.to(dtype)))[0].view(3, notes, -1)
     frames, struck = past[:, :notes], past[:, notes:].tolist()
     for k, frame in enumerate(frames.tolist()):
         for n in range(notes):
@@ -139,39 +133,3 @@ def test_sizes_along_pitch_follow_those_along_time_unless_given():
     given = {"note_unit": "tanh", "note_hidden": 7, "note_layers": 1}
     config = with_sizes(resolve({"model": "tied", "hidden": 9, "layers": 2} | given), FRAMES)
     assert (config.note_unit, config.note_hidden, config.note_layers) == ("tanh", 7, 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "frame", "message"),
-    [
-        (
-            {"model": "frame-wise", "note_unit": "gru"},
-            FRAMES,
-            "--note-unit is for --model tied with the output note-unit",
-        ),
-        (
-            {"model": "tied", "output": "bernoulli", "note_hidden": 3},
-            FRAMES,
-            "--note-hidden is for --model tied with the output note-unit",
-        ),
-        ({"model": "tied"}, AudioFrames(8000), "--model tied does not fit 16-bit audio"),
-        (
-            {"model": "frame-wise", "output": "note-unit"},
-            FRAMES,
-            "--output note-unit does not fit --model frame-wise, which has bernoulli and nade",
-        ),
-        (
-            {"model": "bi-axial"},
-            FRAMES,
-            "--model must be one of frame-wise, tied, sample-wise, not 'bi-axial'",
-        ),
-        ({"model": "tied", "note_unit": "grue"}, FRAMES, "there is no unit 'grue'"),
-    ],
-)
-def test_options_that_do_not_fit_are_rejected(options, frame, message):
-    with pytest.raises(UsageError, match=message):
-        model_of(options, frame)
-
-
-def model_of(options, frame):
-    return build_model(with_sizes(resolve(options, presets=medium_of(frame).presets), frame), frame)

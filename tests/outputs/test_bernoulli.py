@@ -40,20 +40,29 @@ def test_nats_of_a_confident_model_are_finite_and_exact(dtype):
     assert nats.item() == pytest.approx(6 * np.log1p(np.exp(-12.0)), rel=0, abs=error)
 
 
-def test_end_nats_score_the_last_logit_alone():
+def identity(notes):
+    """An output with `end` whose h are its logits."""
+    output = BernoulliOutput(notes + 1, notes, end=True)
+    with torch.no_grad():
+        output.linear.weight.copy_(torch.eye(notes + 1))
+        output.linear.bias.zero_()
+    return output
+
+
+def test_the_end_is_scored_by_the_last_logit_alone():
     logits, _ = logits_and_frames(more=1)
     last = torch.zeros(9, 4, dtype=torch.float64)
     last[-1] = 1
-    ours = BernoulliOutput(3, 6, end=True).end_nats(logits, last)
+    ours = identity(6).double().end_score(logits, last)
     torch.testing.assert_close(ours, -Bernoulli(logits=logits[..., 6]).log_prob(last))
 
 
 def test_gradients_are_those_of_the_score():
     logits, frames = (tensor[:2] for tensor in logits_and_frames(more=1))
-    output = BernoulliOutput(3, 6, end=True).double()
+    output = identity(6).double()
     last = frames[..., 0]
     assert torch.autograd.gradcheck(
-        lambda x: output.nats(x, frames) + output.end_nats(x, last), logits.requires_grad_()
+        lambda x: output.nats(x, frames) + output.end_score(x, last), logits.requires_grad_()
     )
 
 
@@ -73,7 +82,7 @@ def test_notes_are_drawn_as_often_as_their_probability_says(temperature):
     logits = torch.tensor([-30.0, -3.0, -1.0, 0.0, 0.7, 2.0, 30.0, -1.0])  # the last: the end
     draws, random = 20_000, np.random.default_rng(5)
     uniforms = torch.from_numpy(random.random((draws, 8), np.float32))
-    output = BernoulliOutput(3, 7, end=True)
+    output = identity(7)
     frames = output.draw(logits.expand(draws, 8), None, uniforms, temperature)
     ends = output.ends(logits.expand(draws, 8), uniforms)
     assert set(frames.unique().tolist()) == {0.0, 1.0}
@@ -92,13 +101,13 @@ def test_a_uniform_below_the_probability_is_a_note():
     uniforms = torch.tensor([0.2499, 0.2501, 0.0, 0.0, 0.0])
     output = BernoulliOutput(3, 4)
     assert output.draw(torch.logit(p), None, uniforms, 1.0).tolist() == [1, 0, 1, 1]
-    assert not output.ends(torch.logit(p), uniforms)  # without `end` no piece ever ends
+    assert not output.ends(torch.zeros(1, 3), uniforms[None])  # without `end` no piece ever ends
     never = torch.full((5,), -200.0)
     assert output.draw(never, None, torch.zeros(5), 1.0).sum() == 0
 
 
 def test_temperature_zero_takes_the_likelier_value():
-    output = BernoulliOutput(3, 4, end=True)
+    output = identity(4)
     logits = torch.tensor([0.01, -0.01, 5.0, -5.0, -1.0])
     for uniform in (0.0, 0.5, 0.999):
         frame = output.draw(logits, None, torch.full((5,), uniform), 0.0)
@@ -187,13 +196,6 @@ def test_compiled_score_propagates_nan():
     h[1, 0, 0] = float("nan")
     nats = output.score(h, torch.zeros(2, 1, 3))
     assert nats.isnan().tolist() == [[False], [True]]
-
-
-def test_end_score_is_end_nats():
-    output = BernoulliOutput(5, 6, end=True)
-    h, last = torch.randn(4, 3, 5), torch.zeros(4, 3)
-    last[3] = 1
-    torch.testing.assert_close(output.end_score(h, last), output.end_nats(output(h), last))
 
 
 def test_score_rejects_h_and_frames_of_the_wrong_width():

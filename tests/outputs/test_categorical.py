@@ -6,10 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from noise import in_memory
 from scipy import special, stats
 from scores import assert_compiled_draws_are_plain, both, compiled, plain, relative_errors
 
-from seqmodel.data.dataset import Split
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.outputs.categorical import CategoricalOutput
@@ -196,9 +196,7 @@ def test_it_starts_at_the_frequencies_of_train():
     """And, with ends, at theirs: recomputed from the counts."""
     pieces = [np.array([5, 5, 5, -7], np.int8), np.array([5, 127], np.int8)]
     frame = AudioFrames(8000, frame_size=2, dtype="mu-law")
-    train = Split(
-        "train", ["a", "b"], np.array([2, 1]), frame, np.concatenate(pieces), np.array([0, 4])
-    )
+    train = in_memory(frame, *pieces)
     output = CategoricalOutput(H, 2, 256, end=True)
     output.start_at(train)
     counts = np.ones(256)

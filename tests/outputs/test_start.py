@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from noise import in_memory
 
-from seqmodel.data.dataset import Split
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
@@ -21,8 +21,7 @@ def split():
     frame = AudioFrames(8000, F, C, "float32", 0.1, 0.2)
     ends = np.cumsum(LENGTHS) * F
     samples = np.arange(1, ends[-1] + 1, dtype=np.float32) / 1000
-    names = [f"{k}.wav" for k in range(len(LENGTHS))]
-    return Split("train", names, np.array(LENGTHS), frame, samples, np.append(0, ends[:-1]))
+    return in_memory(frame, *np.split(samples, ends[:-1]))
 
 
 def shown(monkeypatch, config, split):
@@ -62,8 +61,7 @@ def test_a_signal_whose_period_is_whole_blocks_is_predicted_at_every_sample(make
     """
     frame = AudioFrames(8000, F, C, "float32", 0.0, 1.0)
     samples = np.tile(np.repeat(np.float32([0.99, -1.0]), F), 200)
-    lengths = np.array([len(samples) // F])
-    wave = Split("train", ["square.wav"], lengths, frame, samples, np.array([0]))
+    wave = in_memory(frame, samples)
     output = build_model(make_audio_config(output="logistic"), frame).output
     output.start_at(wave)
     before = np.lib.stride_tricks.sliding_window_view(samples, C + 1)

@@ -34,7 +34,7 @@ def test_time_goes_right_and_pitch_up():
     """A roll drawn upside down or back to front still looks like music."""
     roll = np.zeros((40, 88), np.uint8)
     roll[:10, 20] = roll[30:, 60] = 1  # low at first, high at last
-    rows, columns = places_of(pixels(piano_roll_png(roll, 21, title="t")), PRIMARY)
+    rows, columns = places_of(pixels(piano_roll_png(roll, title="t")), PRIMARY)
     early = columns < 0.5
     assert early.any()
     assert (~early).any()
@@ -44,20 +44,19 @@ def test_time_goes_right_and_pitch_up():
 def test_the_primer_stands_out():
     roll = np.zeros((40, 88), np.uint8)
     roll[:, 40] = 1
-    image = pixels(piano_roll_png(roll, 21, title="t", given=until(roll, 10)))
+    image = pixels(piano_roll_png(roll, title="t", given=until(roll, 10)))
     _, given = places_of(image, ACCENT)
     _, drawn = places_of(image, PRIMARY)
     assert given.max() <= drawn.min()
     assert np.ptp(drawn) / np.ptp(given) == pytest.approx(3, rel=0.05)
-    assert len(places_of(pixels(piano_roll_png(roll, 21, title="t")), ACCENT)[0]) == 0
+    assert len(places_of(pixels(piano_roll_png(roll, title="t")), ACCENT)[0]) == 0
 
 
 def test_a_note_begins_dark():
     """A note struck again and a long one must not look alike, in the primer or after it."""
-    roll, struck = np.zeros((2, 40, 88), np.uint8)
-    roll[:, 40] = 1
-    struck[[0, 10, 20, 30], 40] = 1
-    image = pixels(piano_roll_png(roll, 21, title="t", given=until(roll, 20), struck=struck))
+    frames = np.zeros((40, 176), np.uint8)
+    frames[:, 40] = frames[[0, 10, 20, 30], 128] = 1
+    image = pixels(piano_roll_png(frames, title="t", given=until(frames[:, :88], 20)))
     left, right = (places_of(image, colour)[1] for colour in reversed(DARK))
     assert left.max() < right.min()
     for dark, held in ((left, ACCENT), (right, PRIMARY)):
@@ -71,7 +70,7 @@ def test_the_roll_is_left_unchanged_and_silence_can_be_drawn(frames):
     roll = np.zeros((frames, 88), np.uint8)
     for notes in (0, 1):
         roll[:, :] = notes
-        picture = piano_roll_png(roll, 21, title="$5 & _x_ é", given=until(roll, 1))
+        picture = piano_roll_png(roll, title="$5 & _x_ é", given=until(roll, 1))
         assert (roll == notes).all()
         pixels(picture)
 
@@ -79,10 +78,10 @@ def test_the_roll_is_left_unchanged_and_silence_can_be_drawn(frames):
 def test_the_same_data_give_the_same_bytes(tmp_path):
     """A date or version in the file would make every rerun a change."""
     roll = np.eye(88, dtype=np.uint8)
-    assert piano_roll_png(roll, 21, title="t") == piano_roll_png(roll, 21, title="t")
+    assert piano_roll_png(roll, title="t") == piano_roll_png(roll, title="t")
     for name in "ab":
         shares = {"train": np.linspace(0, 1, 88), "valid": np.zeros(88)}
-        plot_note_frequencies(tmp_path / name, shares, 21, title="t")
+        plot_note_frequencies(tmp_path / name, shares, title="t")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -111,9 +110,9 @@ def test_a_long_piece_is_drawn_in_the_memory_of_a_short_one():
     roll = np.zeros((300_000, 88), np.uint8)
     roll[150_000, 20] = 1  # a single frame
     roll[250_000:, 60] = 1
-    piano_roll_png(roll[:100], 21, title="t")  # loads fonts
+    piano_roll_png(roll[:100], title="t")  # loads fonts
     tracemalloc.start()
-    image = pixels(piano_roll_png(roll, 21, title="t", given=until(roll, 260_000)))
+    image = pixels(piano_roll_png(roll, title="t", given=until(roll, 260_000)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * roll.nbytes

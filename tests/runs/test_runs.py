@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 
 from seqmodel.data.bundled import FRAMES
-from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_model, model_tensors
@@ -22,14 +22,6 @@ from seqmodel.runs.folder import (
     newest_run,
     read_metrics,
 )
-
-
-def refused(call, *parts):
-    with pytest.raises(SeqmodelError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    assert all(part in message for part in parts), message
 
 
 def test_a_run_is_ready_to_predict(run, run_folder, dataset):
@@ -69,17 +61,6 @@ def test_weights_of_another_build_are_refused_in_one_line(run, make_config, othe
     assert torch.equal(model.output.linear.weight, before)
 
 
-def test_the_newest_run_is_the_one_trained_last(tmp_path):
-    assert newest_run(tmp_path / "runs") is None
-    for k, name in enumerate(["b", "c", "a"]):
-        folder = tmp_path / "runs" / name
-        folder.mkdir(parents=True)
-        (folder / runs.BEST).touch()
-        os.utime(folder / runs.BEST, (1000 + k, 1000 + k))
-    (tmp_path / "runs" / "d").mkdir()  # begun, without a model yet
-    assert newest_run(tmp_path / "runs") == (tmp_path / "runs" / "a", "")
-
-
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 
@@ -110,6 +91,8 @@ def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
     tmp_path, run_folder, audio_run_folder
 ):
     """Guards against a MIDI file refused because the last thing trained was speech."""
+    assert newest_run(tmp_path / "runs") is None
+    (tmp_path / "begun").mkdir()  # without a model yet
     folders = {"old": run_folder, "music": run_folder, "audio": audio_run_folder}
     for k, (name, folder) in enumerate(folders.items()):
         (tmp_path / name).mkdir()
@@ -142,13 +125,7 @@ def test_the_newest_run_to_resume_may_have_no_best_epoch_yet(tmp_path):
     begun(tmp_path / "not-ours", 3000, config="{")
     assert newest_resumable_run(tmp_path).name == "stopped"
     assert newest_run(tmp_path)[0].name == "finished"
-
-
-def test_an_unfinished_search_is_resumable(tmp_path):
-    """Everything it has saved is in its draws or, at first, in its config alone."""
-    begun(tmp_path / "finished", 1000, runs.LAST, runs.BEST)
-    begun(tmp_path / "search", 900)
-    begun(tmp_path / "search", 2000, "draws/3/last.safetensors")
+    begun(tmp_path / "search", 2500, "draws/3/last.safetensors")  # where it saves everything
     os.utime(tmp_path / "search" / runs.CONFIG, (900, 900))
     assert newest_resumable_run(tmp_path).name == "search"
     begun(tmp_path / "just-begun", 3000, config="learning_rate_draws: 10")

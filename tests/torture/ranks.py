@@ -42,8 +42,8 @@ class Ranks:
     complaints: list[str] = field(default_factory=list)
 
 
-def hurt_all(folder: Path, attempts: int, seed: int) -> Ranks:
-    """Hurt a process of so many trainings, each resumed until it has ended."""
+def hurt_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    """Hurt processes of 50 trainings, if `short` of two, each resumed until it has ended."""
     found, draw = Ranks(), random.Random(seed)
     write_datasets(folder)
     whole = {}
@@ -52,7 +52,7 @@ def hurt_all(folder: Path, attempts: int, seed: int) -> Ranks:
         status, err, seconds = _ended(_started(command, 1))
         assert status == 0, err
         whole[name] = load_file(folder / f"whole {name}/best.safetensors"), seconds
-    for number in range(attempts):
+    for number in range(2 if short else 50):
         name, run = draw.choice(TRIED), folder / f"run {number}"
         weights, seconds = whole[name]
         wrong = _tried(found, (*training(folder, name, run), *PARTS), run, seconds, draw)
@@ -62,7 +62,11 @@ def hurt_all(folder: Path, attempts: int, seed: int) -> Ranks:
                 wrong = "other weights"
         if wrong is not None:
             found.complaints.append(f"{name}, seed {seed}, attempt {number}: {wrong}")
-    return found
+    said = (
+        f"{found.killed} processes of a training killed, {found.frozen} frozen, "
+        f"{found.delayed} delayed, {found.mid_work} trainings resumed"
+    )
+    return said, found.complaints
 
 
 def _tried(

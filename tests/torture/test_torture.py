@@ -10,8 +10,8 @@ import pytest
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes /proc and SIGKILL")
 def test_a_little_torture_breaks_nothing():
     """Guards against truncated outputs, runs that resume differently, and tracebacks."""
-    command = [sys.executable, Path(__file__).parent, "--short", "--seed", "1"]
+    kinds = ["kills", "faults", "mutants"]  # of ranks others test the same at chosen moments
+    command = [sys.executable, Path(__file__).parent, *kinds, "--short", "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    kinds = [line.split("|")[1].strip() for line in done.stdout.splitlines()[1:]]
-    assert kinds == ["kills", "faults", "mutants", "flips", "ranks"]
+    assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[1:]] == kinds

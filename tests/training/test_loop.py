@@ -1,6 +1,5 @@
 """The loop: what it saves, when it ends, what it reports, and its error messages."""
 
-import hashlib
 import json
 import math
 import os
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from seqmodel.config import read_config_file, resolve
-from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
+from seqmodel.data.dataset import DatasetWriter, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.audio.frames import AudioFrames
@@ -211,8 +210,7 @@ def write_float_dataset(folder, recordings):
                 values = samples.astype(np.float32) / 32768
                 if split == "valid" and k == 0:
                     values[37] = 1e25
-                digest = hashlib.sha256(values.tobytes()).hexdigest()
-                writer.add(split, [values], Piece(f"{split}/{k}.wav", digest, len(values) // 10))
+                writer.add(split, f"{split}/{k}.wav", [values])
         writer.finish(frame, {"skipped": []})
     return open_dataset(folder)
 

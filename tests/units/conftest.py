@@ -1,25 +1,30 @@
-"""The test matrix: a test that takes `name` and `backend` runs for every pair."""
+"""Which unit runs on which backend, and how: what several files' tests take in turns."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from seqmodel.units import UNITS
-from seqmodel.units.backends import BACKENDS
-from seqmodel.units.specification import Case
+from seqmodel.units.cpu import recurrence
+
+# All units are loops derived from a graph, so few show what a backend does with sequences: two
+# states, a product of a product of the state, and whatever torch.nn has.
+PAIRS = [
+    ("lstm", "cpu"), ("gru", "cpu"), ("gru3", "cpu"), ("lstm", "reference"), ("mgu", "reference"),
+    ("tanh", "torch-nn"), ("lstm-nopeephole", "torch-nn"), ("gru-reset-after", "torch-nn"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session", params=PAIRS, ids=" on ".join)
+def pair(request) -> tuple[str, str]:
+    """A unit's name and a backend's that runs it, each in turn."""
+    return request.param
 
 
 @pytest.fixture(scope="session", params=list(UNITS))
 def name(request) -> str:
     """A unit's name, each in turn."""
-    return request.param
-
-
-@pytest.fixture(scope="session", params=list(BACKENDS))
-def backend(request) -> str:
-    """A backend's name, each in turn."""
     return request.param
 
 
@@ -32,16 +37,7 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drop the cases that a backend declines; test_backends checks which it must run."""
-    here = Path(__file__).parent
-    items[:] = [item for item in items if here not in item.path.parents or can_run(item)]
-
-
-def can_run(item: pytest.Item) -> bool:
-    params = getattr(item, "callspec", None) and item.callspec.params
-    if not params or not {"name", "backend"} <= set(params) or params["backend"] not in BACKENDS:
-        return True
-    options = {key: params[key] for key in ("gate_activation", "activation") if key in params}
-    case = Case(UNITS[params["name"]], torch.float32, torch.device("cpu"), 1, 1, 1, **options)
-    return BACKENDS[params["backend"]].unsupported_reason(case) is None
+@pytest.fixture(params=[1 << 20, 1], ids=["afterwards", "step by step"])
+def summed(request, monkeypatch) -> None:
+    """Both ways of summing the gradients of W and U, whatever the number of rows."""
+    monkeypatch.setattr(recurrence, "WIDE", request.param)

@@ -1,9 +1,10 @@
-"""Units with random weights, states and input: what most tests of units begin with."""
+"""Units with random weights, and all that a run of one gives; comparing backends."""
 
 from itertools import product
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from seqmodel.units import make
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
@@ -48,26 +49,66 @@ def random_tensor(*shape, dtype=torch.float64, seed=1) -> Tensor:
 
 def random_state(unit, batch_size, *, seed=2):
     """A state of the unit's own type (of each layer's, for a stack) that is not zero."""
+    draw = torch.Generator().manual_seed(seed)
 
-    def fill(zero, seed):
-        tensors = (
-            random_tensor(*tensor.shape, dtype=tensor.dtype, seed=seed + k)
-            for k, tensor in enumerate(zero)
-        )
-        return type(zero)(*tensors)
+    def fill(zero):
+        return torch.randn(zero.shape, generator=draw, dtype=torch.float64).to(zero)
 
-    zero = unit.zero_state(batch_size)
-    if isinstance(zero[0], Tensor):
-        return fill(zero, seed)
-    return tuple(fill(layer, seed + 10 * k) for k, layer in enumerate(zero))
+    return tree_map(fill, unit.zero_state(batch_size))
 
 
 def weighted_sum(h, state, *, seed=3) -> Tensor:
     """A scalar to which every element of the output and final state contributes differently."""
     return sum(
-        (tensor * random_tensor(*tensor.shape, dtype=tensor.dtype, seed=seed + k)).sum()
-        for k, tensor in enumerate((h, *state))
+        (tensor * random_tensor(*tensor.shape, seed=seed + k).to(tensor)).sum()
+        for k, tensor in enumerate(tree_leaves((h, state)))
     )
+
+
+def gradients(unit, h, state, *others):
+    """The gradients of every weight, and of other tensors, for the weighted sum of a run."""
+    return torch.autograd.grad(weighted_sum(h, state), [*others, *unit.parameters()])
+
+
+def results(unit, x, state=None, lengths=None, *, of_x=True):
+    """By name: h, final states, and gradients of x (or not), the first state and every weight."""
+    start = random_state(unit, x.shape[1]) if state is None else state
+    start = tree_map(lambda t: t.detach().requires_grad_(), start)
+    x = x.detach().requires_grad_(of_x)
+    h, after = unit(x, start, lengths)
+    finals, firsts = tree_leaves(after), tree_leaves(start)
+    found = {"h": h} | {f"final {k}": tensor for k, tensor in enumerate(finals)}
+    leaves = {"x": x} if of_x else {}
+    leaves |= {f"first {k}": tensor for k, tensor in enumerate(firsts)}
+    leaves |= dict(unit.named_parameters())
+    slopes = torch.autograd.grad(weighted_sum(h, after), [*leaves.values()], allow_unused=True)
+    for (key, leaf), slope in zip(leaves.items(), slopes, strict=True):
+        found[f"d {key}"] = torch.zeros_like(leaf) if slope is None else slope
+    return {key: tensor.detach() for key, tensor in found.items()}
+
+
+def assert_agree(ours, theirs, bound):
+    """Results alike, relative to each tensor's largest number, or to 0.1 if that is smaller."""
+    assert ours.keys() == theirs.keys()
+    for what in theirs:
+        found, right = (t[what].detach().to("cpu", torch.float64) for t in (ours, theirs))
+        assert found.shape == right.shape, what
+        if right.numel():
+            error = float((found - right).abs().max())
+            assert error <= bound * max(0.1, float(right.abs().max())), f"{what}: {error:.1e}"
+
+
+def assert_backends_agree(unit, x, bound=1e-9, *, backend="cpu", **options):
+    """All that a run gives on two backends; returns what it is on the second.
+
+    The specification has one thread: on two of a busy machine its many small products crawl.
+    """
+    found, threads = [], torch.get_num_threads()
+    for unit.backend in ("reference", backend):
+        torch.set_num_threads(1 if unit.backend == "reference" else threads)
+        found.append(results(unit, x, **options))
+    assert_agree(found[1], found[0], bound)
+    return found[1]
 
 
 def assert_same(ours, theirs) -> None:

@@ -99,7 +99,7 @@ def test_forked_children() -> None:
     children = [context.Process(target=_child, args=(unit, right)) for _ in range(2)]
     for child in children:
         child.start()
-    beside = _step(unit)
+    concurrent = _step(unit)
     for child in children:
         child.join(60)
     alive = [child for child in children if child.is_alive()]
@@ -107,7 +107,7 @@ def test_forked_children() -> None:
         child.kill()
     assert not alive, "a forked child hangs"
     assert [child.exitcode for child in children] == [0, 0]
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(beside, right, strict=True))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(concurrent, right, strict=True))
 
 
 def test_compiler_loads_at_first_use() -> None:

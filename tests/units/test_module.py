@@ -14,57 +14,34 @@ from seqmodel.units.backends import BACKENDS
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
 CELLS = ("lstm", "lstm-nopeephole")
-# Gate -> its terms, as in the design's equations.
-TERMS = {
-    "tanh": {"h": "WUb"},
-    "lstm": {"i": "WUVb", "f": "WUVb", "c": "WUb", "o": "WUVb"},
-    "gru": {"z": "WUb", "r": "WUb", "n": "WUb"},
-    "gru1": {"z": "Ub", "r": "Ub", "n": "WUb"},
-    "gru2": {"z": "U", "r": "U", "n": "WUb"},
-    "gru3": {"z": "b", "r": "b", "n": "WUb"},
-    "mgu": {"f": "WUb", "n": "WUb"},
-    "lstm-nopeephole": {"i": "WUb", "f": "WUb", "c": "WUb", "o": "WUb"},
-    "gru-reset-after": {"z": "WUb", "r": "WUb", "n": "WUb"},
-}
-
-
-def weights_in(unit):
-    return [t for terms in unit.gates().values() for t in terms.values() if t is not None]
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_gates_have_the_names_terms_and_shapes_of_the_design(name, bias):
-    """Guards against a gate with a term that its equation lacks, or swapped sizes."""
-    gates = make(name, 3, 4, bias=bias).gates()
-    assert set(gates) == set(TERMS[name])
-    shapes = {"W": (4, 3), "U": (4, 4), "V": (4,), "b": (4,)}
-    for gate, terms in gates.items():
-        further = {"bU"} if (name, gate) == ("gru-reset-after", "n") else set()
-        assert set(terms) == {"W", "U", "V", "b"} | further
-        for term, weight in terms.items():
-            if term == "bU":
-                expected = (4,) if bias else None
-            else:
-                exists = term in TERMS[name][gate] and (bias or term != "b")
-                expected = shapes[term] if exists else None
-            assert (None if weight is None else tuple(weight.shape)) == expected, (gate, term)
-
-
-def test_gates_are_views_that_cover_each_weight_once(name, backend):
-    """Guards against gates that overlap, or that are copies, so that writes are lost."""
-    unit = make(name, 3, 4, backend=backend)
+def test_gates_are_views_that_cover_each_weight_once(name, bias):
+    """Guards against gates that overlap, that are copies, or that have terms or sizes swapped."""
+    unit = make(name, 3, 4, bias=bias)
+    shapes = {"W": (4, 3), "U": (4, 4), "V": (4,), "b": (4,), "bU": (4,)}
+    weights = []
+    for gate, terms in unit.gates().items():
+        there = {term for term, weight in terms.items() if weight is not None}
+        assert there == {term for term in unit.spec.gates[gate] if bias or term not in ("b", "bU")}
+        assert all(terms[term].shape == shapes[term] for term in there)
+        weights += [terms[term] for term in there]
     with torch.no_grad():
-        for k, weight in enumerate(weights_in(unit), start=1):
+        for k, weight in enumerate(weights, start=1):
             weight.fill_(float(k))
     stored = torch.cat([p.flatten() for p in unit.parameters()])
-    for k, weight in enumerate(weights_in(unit), start=1):
+    for k, weight in enumerate(weights, start=1):
         assert int((stored == k).sum()) == weight.numel()
     assert stored.min() == 1
+    stack = make(name, 3, 4, layers=2, bias=bias)
+    assert list(stack.gates()) == [f"{k}.{gate}" for k in (0, 1) for gate in unit.gates()]
 
 
-def test_changed_weights_take_effect_at_once(name, backend):
+def test_changed_weights_take_effect_at_once(pair):
     """Guards against a backend that keeps weights of an earlier run: training would stall."""
-    unit, other = (random_unit(name, 3, 4, seed=seed, backend=backend) for seed in (1, 2))
+    known, backend = pair
+    unit, other = (random_unit(known, 3, 4, seed=seed, backend=backend) for seed in (1, 2))
     x = random_tensor(5, 2, 3)
     before, _ = unit(x)
     with torch.no_grad():
@@ -92,12 +69,12 @@ def test_initial_weights(name):
                 assert (terms[term] == (1.0 if remembers else 0.0)).all(), (gate, term)
 
 
-def test_same_seed_same_weights(name):
+def test_same_seed_same_weights():
     """Guards against weights drawn from a generator that the seed does not control."""
 
     def drawn(seed):
         torch.manual_seed(seed)
-        return make(name, 3, 4, layers=2).state_dict()
+        return make("lstm", 3, 4, layers=2).state_dict()
 
     first, again, other = drawn(1), drawn(1), drawn(2)
     assert all(torch.equal(first[key], again[key]) for key in first)
@@ -105,9 +82,9 @@ def test_same_seed_same_weights(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_zero_state(name, backend, dtype):
+def test_zero_state(name, dtype):
     """Guards against a state of the wrong type, shape or precision."""
-    state = make(name, 3, 4, backend=backend).to(dtype).zero_state(2)
+    state = make(name, 3, 4).to(dtype).zero_state(2)
     assert state._fields == (("h", "c") if name in CELLS else ("h",))
     for tensor in state:
         assert isinstance(tensor, Tensor)
@@ -116,38 +93,25 @@ def test_zero_state(name, backend, dtype):
         assert not tensor.any()
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (5, 2, 4), (5, 2, 2), (0, 2, 3), (5, 2, 3, 1), (3,)])
-def test_bad_input_is_a_value_error(shape):
-    """Guards against a wrong shape that reaches a kernel and reads out of bounds.
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        *(({"x": torch.zeros(shape)}, r"x must be .*3\), not \(")
+          for shape in [(5, 3), (5, 2, 4), (5, 2, 2), (0, 2, 3), (5, 2, 3, 1), (3,)]),
+        *(({"state": (torch.zeros(shape), torch.zeros(shape))}, "state must be")
+          for shape in [(1, 4), (3, 4), (2, 5), (4,), (2, 2, 4)]),
+        ({"state": make("gru", 3, 4).zero_state(2)}, "state must be"),
+        *(({"lengths": torch.tensor(lengths)}, "lengths must be")
+          for lengths in ([6, 2], [-1, 2], [2], [2, 3, 4], [[2, 3]])),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_a_value_error(arguments, message):
+    """Guards against what would be broadcast, counted from the end, or read out of bounds.
 
-    It is checked before the choice of a backend, as are state and lengths.
+    All is checked before the choice of a backend.
     """
-    with pytest.raises(ValueError, match=r"x must be .*3\), not \("):
-        make("lstm", 3, 4)(torch.zeros(shape))
-
-
-@pytest.mark.parametrize("shape", [(1, 4), (3, 4), (2, 5), (4,), (2, 2, 4)])
-def test_bad_state_is_a_value_error(shape):
-    """Guards against broadcasting one row's state, or reading beyond one that is too short."""
-    unit = make("lstm", 3, 4)
-    state = unit.zero_state(2)
-    with pytest.raises(ValueError, match="state must be"):
-        unit(torch.zeros(5, 2, 3), type(state)(*(torch.zeros(shape) for _ in state)))
-
-
-def test_another_units_state_is_a_value_error():
-    """The state of a unit without a cell is passed to one with a cell, and vice versa."""
-    gru, lstm = (make(name, 3, 4) for name in ("gru", "lstm"))
-    for unit, other in ((gru, lstm), (lstm, gru)):
-        with pytest.raises(ValueError, match="state must be"):
-            unit(torch.zeros(5, 2, 3), other.zero_state(2))
-
-
-@pytest.mark.parametrize("lengths", [[6, 2], [-1, 2], [2], [2, 3, 4], [[2, 3]]])
-def test_bad_lengths_are_a_value_error(lengths):
-    """Guards against counting negative lengths from the end, or broadcasting a single one."""
-    with pytest.raises(ValueError, match="lengths must be"):
-        make("lstm", 3, 4)(torch.zeros(5, 2, 3), None, torch.tensor(lengths))
+    with pytest.raises(ValueError, match=message):
+        make("lstm", 3, 4)(**{"x": torch.zeros(5, 2, 3), **arguments})
 
 
 def test_a_type_or_device_unlike_the_weights_is_a_value_error():

@@ -76,19 +76,6 @@ def test_the_solved_size_is_the_nearest(name, input_size, parameters, layers, bi
 
 
 @SOME
-@given(
-    name=st.sampled_from(list(UNITS)),
-    input_size=st.integers(1, 200),
-    hidden=st.integers(1, 500),
-    layers=st.integers(1, 3),
-)
-def test_a_size_is_recovered_from_its_own_count(name, input_size, hidden, layers):
-    """Guards against `--params N`, with N read off a model, giving a different model."""
-    parameters = solved_count(name, input_size, hidden, layers, True)
-    assert hidden_size_for(name, input_size, parameters, layers=layers) == hidden
-
-
-@SOME
 @given(name=st.sampled_from(list(UNITS)), input_size=st.integers(1, 50), hidden=st.integers(1, 100))
 def test_the_smaller_size_wins_a_tie(name, input_size, hidden):
     """Guards against ties that are resolved inconsistently."""
@@ -100,21 +87,13 @@ def test_the_smaller_size_wins_a_tie(name, input_size, hidden):
     assert hidden_size_for(name, input_size, middle + 1) == hidden + 1
 
 
-def test_too_small_a_budget_is_refused(name):
+def test_too_small_a_budget_is_refused():
     """Guards against returning one hidden unit for a budget that it exceeds many times."""
-    least = count(name, 88, 1)
+    least = count("lstm", 88, 1)
     for parameters in (-5, 0, (least - 1) // 2):
-        with pytest.raises(UsageError) as caught:
-            hidden_size_for(name, 88, parameters)
-        assert name in str(caught.value)
-        assert str(least) in str(caught.value)
-    assert hidden_size_for(name, 88, (least + 1) // 2) == 1
-
-
-def test_the_error_for_an_unknown_unit_lists_the_choices():
-    with pytest.raises(UsageError) as caught:
-        hidden_size_for("lsmt", 88, 1000)
-    assert all(name in str(caught.value) for name in UNITS)
+        with pytest.raises(UsageError, match=f"lstm.* {least}"):
+            hidden_size_for("lstm", 88, parameters)
+    assert hidden_size_for("lstm", 88, (least + 1) // 2) == 1
 
 
 def test_a_unit_of_a_file_is_made_as_the_command_line_makes_it(tmp_path, monkeypatch):

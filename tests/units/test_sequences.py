@@ -1,108 +1,102 @@
-"""Pieces, steps and ragged batches: results do not depend on how frames and rows are grouped.
+"""Pieces, steps, ragged batches, stacks: results do not depend on how frames and rows are grouped.
 
 "The same" means to within a few roundings, not bitwise; `drawing.SAME` says why.
 """
 
 import pytest
 import torch
-from drawing import SAME, assert_same, random_state, random_tensor, random_unit, weighted_sum
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from drawing import (
+    SAME,
+    assert_same,
+    gradients,
+    random_state,
+    random_tensor,
+    random_unit,
+    weighted_sum,
+)
+from torch.utils._pytree import tree_leaves, tree_map
 
 from seqmodel.units import make
 
-DTYPES = list(SAME)
-SOME = settings(max_examples=15, deadline=None, derandomize=True)
+each_depth = pytest.mark.parametrize("layers", [1, 3])
 
 
-def in_pieces(unit, x, state, cuts):
-    """Run over x, cut before each frame in `cuts`, carrying the state over."""
-    outputs = []
-    for piece in x.tensor_split(sorted(cuts)):
-        h, state = unit(piece, state)
-        outputs.append(h)
-    return torch.cat(outputs), state
+def unit_of(pair, layers=1, *, hidden=5, **options):
+    known, backend = pair
+    return random_unit(known, 3, hidden, layers=layers, backend=backend, **options)
 
 
-def gradients(unit, x, h, after):
-    """The gradients of x and every weight, for a weighted sum of all outputs and final states."""
-    return torch.autograd.grad(weighted_sum(h, after), [x, *unit.parameters()])
+def flat(h, state):
+    """The output and every final state, in one list."""
+    return tree_leaves((h, state))
 
 
-@SOME
-@given(cuts=st.sets(st.integers(1, 19)))
-def test_pieces_with_carried_state_equal_one_run(name, backend, cuts):
-    """Guards against a state that loses its cell between pieces, or restarts from zero."""
-    for dtype in DTYPES:
-        unit = random_unit(name, 3, 5, dtype=dtype, backend=backend)
-        x = random_tensor(20, 2, 3, dtype=dtype)
-        state = random_state(unit, 2)
-        with torch.no_grad():
-            h, after = in_pieces(unit, x, state, cuts)
-            whole, final = unit(x, state)
-        assert_same((h, *after), (whole, *final))
+@each_depth
+@pytest.mark.parametrize("dtype", SAME)
+@pytest.mark.parametrize("lengths", [None, torch.tensor([12, 0, 4, 5])], ids=["dense", "ragged"])
+def test_pieces_with_carried_state_equal_one_run(pair, lengths, dtype, layers):
+    """Guards against a state that is lost, detached, or goes on when its row has ended."""
+    unit = unit_of(pair, layers, dtype=dtype)
+    x, start = random_tensor(12, 4, 3, dtype=dtype).requires_grad_(), random_state(unit, 4)
+    whole = unit(x, start, lengths)
+    right = gradients(unit, *whole, x)
+    for cuts in ([1], [4, 5, 11], range(1, 12)):
+        outputs, state, begin = [], start, 0
+        for piece in x.tensor_split(list(cuts)):
+            left = None if lengths is None else (lengths - begin).clamp(0, len(piece))
+            h, state = unit(piece, state, left)
+            outputs.append(h)
+            begin += len(piece)
+        found = torch.cat(outputs), state
+        assert_same(flat(*found), flat(*whole))
+        assert_same(gradients(unit, *found, x), right)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_flow_through_a_carried_state(name, backend, dtype):
-    """Guards against a detached state, so that a cut silently truncates the gradient."""
-    unit = random_unit(name, 3, 5, dtype=dtype, backend=backend)
-    x = random_tensor(12, 2, 3, dtype=dtype).requires_grad_()
-    state = random_state(unit, 2)
-    ours = gradients(unit, x, *in_pieces(unit, x, state, [1, 7]))
-    assert_same(ours, gradients(unit, x, *unit(x, state)))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_step_by_step_equals_one_run(name, backend, dtype):
+@each_depth
+def test_step_by_step_equals_one_run(pair, layers):
     """Guards against sampling, which runs step by step, drifting from training."""
-    hidden = 33
-    unit = random_unit(name, 3, hidden, dtype=dtype, backend=backend)
-    x = random_tensor(17, 4, 3, dtype=dtype)
-    state = None
-    outputs = []
+    unit, x, state, outputs = unit_of(pair, layers, hidden=33), random_tensor(17, 4, 3), None, []
     for frame in x:
         h, state = unit.step(frame, state)
-        assert h.shape == (4, hidden)
-        assert torch.equal(h, state.h)
+        assert h.shape == (4, 33)
+        assert torch.equal(h, (state if layers == 1 else state[-1]).h)
         outputs.append(h)
-    whole, final = unit(x)
-    assert_same((torch.stack(outputs), *state), (whole, *final))
+    assert_same(flat(torch.stack(outputs), state), flat(*unit(x)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_padded_batch_equals_its_rows_alone(name, backend, dtype):
-    """Guards against off-by-one lengths, and padding that leaks into a final state or gradient."""
-    frames, lengths = 9, torch.tensor([9, 0, 4, 1, 8])
-    unit = random_unit(name, 3, 5, dtype=dtype, backend=backend)
-    x = random_tensor(frames, 5, 3, dtype=dtype)
+@pytest.mark.usefixtures("summed")
+@each_depth
+@pytest.mark.parametrize("kind", ["data", "roll", "input with gradient"])
+def test_padded_batch_equals_its_rows_alone(pair, kind, layers):
+    """Values, final states and every gradient; nothing beyond a row's length has any effect."""
+    lengths = [9, 0, 4, 1, 8]
+    unit, x = unit_of(pair, layers), random_tensor(9, 5, 3)
     for row, length in enumerate(lengths):
-        x[length:, row] = 1e4 * random_tensor(frames - length, 3, dtype=dtype, seed=row)
-    x.requires_grad_()
-    start = [tensor.requires_grad_() for tensor in random_state(unit, 5)]
-    wanted = [x, *start, *unit.parameters()]
-    state = type(unit.zero_state(5))(*start)
-
-    h, after = unit(x, state, lengths)
-    ours = torch.autograd.grad(weighted_sum(h, after), wanted)
+        x[length:, row] = (float("nan"), float("inf"), 1e4)[row % 3]
+    x = (x > 1.5).to(x) if kind == "roll" else x.requires_grad_(kind == "input with gradient")
+    state = tree_map(lambda t: t.requires_grad_(), random_state(unit, 5))
+    leaves = [*tree_leaves(state), *([x] if x.requires_grad else [])]
+    h, after = unit(x, state, torch.tensor(lengths))
+    ours = gradients(unit, h, after, *leaves)
 
     rows = []
     for row, length in enumerate(lengths):
-        alone = type(state)(*(tensor[row : row + 1] for tensor in start))
-        out, final = torch.zeros(0, 1, 5, dtype=dtype), alone
+        alone = tree_map(lambda t, row=row: t[row : row + 1], state)
+        out = torch.zeros(0, 1, 5, dtype=x.dtype)
         if length:
-            out, final = unit(x[:length, row : row + 1], alone)
-        rows.append((torch.cat([out, out.new_zeros(frames - length, 1, 5)]), *final))
+            out, alone = unit(x[:length, row : row + 1], alone)
+        rows.append([torch.cat([out, out.new_zeros(9 - length, 1, 5)]), *tree_leaves(alone)])
     expected_h, *finals = (torch.cat(parts, dim=-2) for parts in zip(*rows, strict=True))
-    expected = torch.autograd.grad(weighted_sum(expected_h, finals), wanted)
-
-    assert_same((h, *after), (expected_h, *finals))
-    assert_same(ours, expected)
+    assert_same(flat(h, after), [expected_h, *finals])
+    assert_same(ours, gradients(unit, expected_h, finals, *leaves))
     for row, length in enumerate(lengths):
         assert not h[length:, row].any(), "the output is zero behind a row's end"
-        assert not ours[0][length:, row].any(), "no gradient reaches the padding"
+        if x.requires_grad:
+            assert not ours[len(leaves) - 1][length:, row].any(), "no gradient reaches the padding"
 
 
+@pytest.mark.usefixtures("summed")
+@pytest.mark.parametrize("backend", ["cpu", "reference", "torch-nn"])
 def test_padding_that_would_overflow_has_no_effect(backend):
     """Guards against padding multiplied by zero: 2**200 is inf, and inf * 0 = nan reaches U."""
     T, H = 200, 3
@@ -131,116 +125,76 @@ def test_padding_that_would_overflow_has_no_effect(backend):
     assert torch.equal(x.grad, gradient)
 
 
-@pytest.mark.parametrize(("activation", "value"), [("tanh", float("nan")), ("relu", float("inf"))])
-def test_padding_values_do_not_matter(name, backend, activation, value):
-    """Guards against nan or inf in the padding reaching a final state, a weight or another row."""
-    unit = random_unit(name, 3, 5, backend=backend, activation=activation)
-    lengths, start = torch.tensor([4, 0, 7, 1]), random_state(unit, 4)
-    results = []
-    for padding in (0.0, value):
-        x = random_tensor(7, 4, 3)
-        for row, length in enumerate(lengths):
-            x[length:, row] = padding
-        x.requires_grad_()
-        h, after = unit(x, start, lengths)
-        results.append([h, *after, *gradients(unit, x, h, after)])
-    for ours, plain in zip(*results, strict=True):
-        assert torch.equal(ours, plain)
-        assert torch.isfinite(ours).all()
-
-
-@pytest.mark.parametrize("lengths", [None, torch.zeros(0, dtype=torch.int64)])
-def test_an_empty_batch(name, backend, lengths):
-    """Guards against uninitialised gradients."""
-    unit = random_unit(name, 3, 5, backend=backend)
-    x = torch.zeros(6, 0, 3, dtype=torch.float64).requires_grad_()
-    h, after = unit(x, None, lengths)
-    assert h.shape == (6, 0, 5)
-    assert all(state.shape == (0, 5) for state in after)
-    for found, leaf in zip(gradients(unit, x, h, after), [x, *unit.parameters()], strict=True):
-        assert torch.equal(found, torch.zeros_like(leaf))
-    of_data, _ = unit(x.detach(), None, lengths)  # without a gradient of its own
-    for weight, found in zip(
-        unit.parameters(), torch.autograd.grad(of_data.sum(), unit.parameters()), strict=True
-    ):
-        assert torch.equal(found, torch.zeros_like(weight))
-
-
-def test_a_batch_of_only_padding(name, backend):
-    """Packed sequences need a frame; without one, gradients are zero and states unchanged."""
-    unit = random_unit(name, 3, 5, backend=backend)
-    x, start = random_tensor(6, 2, 3).requires_grad_(), random_state(unit, 2)
-    h, after = unit(x, start, torch.tensor([0, 0]))
-    assert not h.any()
-    assert all(torch.equal(final, first) for final, first in zip(after, start, strict=True))
-    assert not any(gradient.any() for gradient in gradients(unit, x, h, after))
-
-
-@SOME
-@given(
-    lengths=st.lists(st.integers(0, 11), min_size=1, max_size=4),
-    window=st.integers(1, 12),
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h = tanh(W x) / W2 x",
+        "h = tanh(W x + U (W2 x / W3 x))",
+        "h = (W x + U h') / (h' + c')\nc = 2",
+    ],
 )
-def test_windows_over_a_ragged_batch_equal_one_run(name, backend, lengths, window):
-    """A row that has ended in an earlier window must keep its state while others continue."""
-    unit = random_unit(name, 2, 3, backend=backend)
-    rows, ends = len(lengths), torch.tensor(lengths)
-    x, state = random_tensor(11, rows, 2), random_state(unit, rows)
-    with torch.no_grad():
-        whole, final = unit(x, state, ends)
-        outputs = []
-        for begin in range(0, 11, window):
-            piece = x[begin : begin + window]
-            h, state = unit(piece, state, (ends - begin).clamp(0, len(piece)))
-            outputs.append(h)
-    assert_same((torch.cat(outputs), *state), (whole, *final))
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_rows_that_have_ended_divide_nothing_by_nothing(text, backend):
+    """A padded row's 0 / 0 used to reach the gradients of all weights."""
+    unit = unit_of((text, backend))
+    h, _ = unit(random_tensor(6, 3, 3), random_state(unit, 3), torch.tensor([6, 2, 0]))
+    h.sum().backward()
+    for weight in unit.parameters():
+        assert torch.isfinite(weight.grad).all()
 
 
-def test_full_lengths_change_nothing(name, backend):
-    """Guards against a path for lengths that computes something else than the path without."""
-    unit = random_unit(name, 3, 4, backend=backend)
-    x = random_tensor(6, 2, 3)
-    for dtype in (torch.int64, torch.int32):
-        h, after = unit(x, None, torch.tensor([6, 6], dtype=dtype))
-        whole, final = unit(x)
-        for ours, theirs in zip((h, *after), (whole, *final), strict=True):
-            assert torch.equal(ours, theirs)
+@pytest.mark.parametrize(
+    ("rows", "lengths"), [(0, None), (0, []), (2, [0, 0])], ids=["no rows", "none", "padding"]
+)
+def test_a_batch_without_frames(pair, rows, lengths):
+    """Guards against uninitialised gradients; packed sequences need a frame."""
+    unit = unit_of(pair)
+    x, start = random_tensor(6, rows, 3).requires_grad_(), random_state(unit, rows)
+    for given in (x, x.detach()):  # without a gradient of its own
+        h, after = unit(given, start, lengths)
+        assert h.shape == (6, rows, 5)
+        assert not h.any()
+        assert all(torch.equal(final, first) for final, first in zip(after, start, strict=True))
+        others = [x] if given is x else []
+        assert not any(found.any() for found in gradients(unit, h, after, *others))
 
 
-def test_no_state_is_the_zero_state(name, backend):
-    """Guards against a non-zero initial state, or one left over from the previous run."""
-    unit = random_unit(name, 3, 4, backend=backend)
-    x = random_tensor(6, 2, 3)
-    unit(x, random_state(unit, 2))
-    h, after = unit(x)
-    whole, final = unit(x, unit.zero_state(2))
-    for ours, theirs in zip((h, *after), (whole, *final), strict=True):
+def test_what_changes_nothing(pair):
+    """Full lengths, the zero state, memory that is not contiguous, and earlier runs."""
+    unit = unit_of(pair)
+    x = random_tensor(2, 6, 6)[:, :, ::2].transpose(0, 1)
+    start = tree_map(lambda t: t[:1].expand(2, 5), random_state(unit, 2))
+    kept = [tensor.clone() for tensor in (x, *start)]
+    whole = unit(x, start)
+    expected = gradients(unit, *unit(x, start))
+    again = unit(x.contiguous(), tree_map(torch.Tensor.contiguous, start), torch.tensor([6, 6]))
+    assert_same(flat(*again), flat(*whole))
+    for ours, theirs in zip(flat(*unit(x)), flat(*unit(x, unit.zero_state(2))), strict=True):
+        assert torch.equal(ours, theirs)
+    found = gradients(unit, *whole)
+    for ours, theirs in zip((x, *start, *found), (*kept, *expected), strict=True):
         assert torch.equal(ours, theirs)
 
 
-def test_strided_input_equals_contiguous_input(name, backend):
-    """Guards against a kernel that takes any memory for a contiguous (T, B, I)."""
-    unit = random_unit(name, 3, 4, backend=backend)
-    x = random_tensor(2, 6, 6)[:, :, ::2].transpose(0, 1)
-    state = type(unit.zero_state(2))(*(t[:1].expand(2, 4) for t in random_state(unit, 2)))
-    assert not x.is_contiguous()
-    h, after = unit(x, state)
-    whole, final = unit(x.contiguous(), type(state)(*(t.contiguous() for t in state)))
-    assert_same((h, *after), (whole, *final))
-
-
-def test_a_run_does_not_modify_its_input_or_earlier_runs(name, backend):
-    """Guards against in-place work on what the caller or an earlier backward pass needs."""
-    unit = random_unit(name, 3, 4, backend=backend)
-    x, other = random_tensor(6, 2, 3), random_tensor(6, 2, 3, seed=9)
-    state = random_state(unit, 2)
-    kept = [tensor.clone() for tensor in (x, *state)]
-    expected = torch.autograd.grad(weighted_sum(*unit(x, state)), list(unit.parameters()))
-    first = weighted_sum(*unit(x, state))
-    weighted_sum(*unit(other, state))
-    ours = torch.autograd.grad(first, list(unit.parameters()))
-    for a, b in zip((x, *state, *ours), (*kept, *expected), strict=True):
-        assert torch.equal(a, b)
+def test_gradients_only_where_asked_and_twice(pair):
+    """Guards against assigning gradients to the wrong weight when some are frozen."""
+    unit, x = unit_of(pair), random_tensor(5, 2, 3).requires_grad_()
+    weights = dict(unit.named_parameters())
+    h, after = unit(x)
+    whole = dict(zip(("x", *weights), gradients(unit, h, after, x), strict=True))
+    for frozen in ("W", "U"):
+        weights[frozen].requires_grad_(False)
+        asked = {"x": x, **{key: w for key, w in weights.items() if w.requires_grad}}
+        total = weighted_sum(*unit(x))
+        for _ in range(2):
+            found = torch.autograd.grad(total, [*asked.values()], retain_graph=True)
+            assert_same(found, [whole[key] for key in asked])
+        weights[frozen].requires_grad_(True)
+    (of_one_step,) = torch.autograd.grad(unit(x)[0][2].sum(), x)
+    assert of_one_step[2].all()
+    assert not of_one_step[3:].any()
+    with torch.no_grad():
+        assert not unit(x)[0].requires_grad
 
 
 def graph_nodes(tensor):
@@ -254,10 +208,9 @@ def graph_nodes(tensor):
     return seen
 
 
-def test_backward_is_not_quadratic_in_the_frames(name, backend):
+def test_backward_is_not_quadratic_in_the_frames(pair):
     """Guards against x[t] at each step, whose backward fills a tensor of the full length."""
-    unit = random_unit(name, 3, 4, backend=backend)
-    x = random_tensor(24, 2, 3).requires_grad_()
+    unit, x = unit_of(pair), random_tensor(24, 2, 3).requires_grad_()
 
     def counts(frames):
         h, after = unit(x[:frames], None, torch.tensor([frames, 1]))
@@ -269,3 +222,48 @@ def test_backward_is_not_quadratic_in_the_frames(name, backend):
     (n6, whole6), (n12, whole12), (n24, whole24) = counts(6), counts(12), counts(24)
     assert n24 - n12 == 2 * (n12 - n6), "the graph grows in proportion to the frames"
     assert whole6 == whole12 == whole24
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([6, 0])])
+def test_a_stack_is_its_layers_run_by_hand(lengths):
+    """Guards against a layer that reads the stack's input, or another layer's state or weights."""
+    stack = random_unit("gru", 3, 5, layers=3)
+    x, state = random_tensor(6, 2, 3), random_state(stack, 2)
+    below, finals = x, []
+    for unit, start in zip(stack.units(), state, strict=True):
+        below, final = unit(below, start, lengths)
+        finals.append(final)
+    for ours, theirs in zip(flat(*stack(x, state, lengths)), flat(below, finals), strict=True):
+        assert torch.equal(ours, theirs)
+    assert [(unit.input_size, unit.hidden_size) for unit in stack.units()] == [(3, 5)] + 2 * [
+        (5, 5)
+    ]
+    assert len({weight.data_ptr() for weight in stack.parameters()}) == 3 * 3
+    assert all(slope.any() for slope in gradients(stack, *stack(x, state)))
+
+
+def test_dropout_of_everything_blinds_all_layers_but_the_first():
+    """Guards against dropout on the input, after the last layer, on a state, or nowhere."""
+    stack, x = random_unit("gru", 3, 5, layers=3, dropout=1.0).train(), random_tensor(6, 2, 3)
+    h, after = stack(x)
+    bottom, middle, top = stack.units()
+    assert_same(after[0], bottom(x)[1])
+    blind = x.new_zeros(6, 2, 5)
+    assert_same(after[1], middle(blind)[1])
+    assert_same([h, *after[2]], flat(*top(blind)))
+    assert h.any()
+
+
+def test_dropout_keeps_the_mean_is_redrawn_and_off_in_evaluation():
+    """Guards against an evaluation that depends on chance, or sees other values than training."""
+    stack, plain = (random_unit("gru", 3, 5, layers=2, dropout=p) for p in (0.5, 0.0))
+    (bottom, top), x = stack.units(), random_tensor(6, 2, 3)
+    torch.manual_seed(4)
+    h, _ = stack.train()(x)
+    torch.manual_seed(4)
+    kept, below = stack.dropout(bottom(x)[0]), bottom(x)[0]
+    assert torch.equal(kept[kept != 0], 2 * below[kept != 0])
+    assert torch.equal(h, top(kept)[0])
+    assert not torch.equal(stack(x)[0], h)
+    for ours, theirs in zip(flat(*stack.eval()(x)), flat(*plain.train()(x)), strict=True):
+        assert torch.equal(ours, theirs)

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,9 +14,6 @@ from seqmodel.config import RUN, TRAINING, TRIALS, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit
 
-if TYPE_CHECKING:
-    from seqmodel.training.trackers import Tracker
-
 EXAMPLES = """\
 seqmodel train music --unit gru --epochs 20 --run runs/mine
 seqmodel train --resume --run runs/mine"""
@@ -27,60 +24,47 @@ run_option = partial(typer.Option, rich_help_panel=RUN)
 
 @with_settings
 def train(
-    data: Annotated[
-        Path | None,
-        typer.Argument(metavar="DATA", help="A prepared dataset; the bundled sample if none."),
-    ] = None,
-    run: Annotated[
-        Path | None,
-        usual_option(metavar="FOLDER", help="The run folder.  [default: a new one in runs/]"),
-    ] = None,
+    data: Path | None = typer.Argument(
+        None, metavar="DATA", help="A prepared dataset; the bundled sample if none."
+    ),
+    run: Path | None = usual_option(
+        None, metavar="FOLDER", help="The run folder.  [default: a new one in runs/]"
+    ),
     *,
-    resume: Annotated[
-        bool,
-        usual_option(
-            "--resume", help="Continue a stopped run: --run, or the newest, of DATA if given."
-        ),
-    ] = False,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
-            "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03, and after a first look "
-            f"only the best third go on.  [default: {TRIALS}]",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        run_option(metavar="FILE", help="Settings from a YAML file; options override the file."),
-    ] = None,
-    print_config: Annotated[
-        bool, run_option("--print-config", help="Print all settings as YAML and stop.")
-    ] = False,
-    init_from: Annotated[
-        Path | None,
-        run_option(metavar="RUN", help="Start from the weights of another run, folder or zip."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        run_option(
-            metavar="N",
-            min=1,
-            help="Processes on this machine that share each update: the same bits for any number "
-            "that divides --parts, which is as many unless given.",
-        ),
-    ] = None,
-    track: Annotated[
-        list[str] | None,
-        run_option(
-            metavar="NAME",
-            help="Tell a tracker of each epoch: tensorboard, or one that a package brings along; "
-            "repeatable. Give it again on --resume.",
-            autocompletion=one_of(["tensorboard"]),
-        ),
-    ] = None,
+    resume: bool = usual_option(
+        False, "--resume", help="Continue a stopped run: --run, or the newest, of DATA if given."
+    ),
+    trials: int | None = typer.Option(
+        None,
+        min=1,
+        help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
+        "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03, and after a first look "
+        f"only the best third go on.  [default: {TRIALS}]",
+        rich_help_panel=TRAINING,
+    ),
+    config: Path | None = run_option(
+        None, metavar="FILE", help="Settings from a YAML file; options override the file."
+    ),
+    print_config: bool = run_option(
+        False, "--print-config", help="Print all settings as YAML and stop."
+    ),
+    init_from: Path | None = run_option(
+        None, metavar="RUN", help="Start from the weights of another run, folder or zip."
+    ),
+    processes: int | None = run_option(
+        None,
+        metavar="N",
+        min=1,
+        help="Processes on this machine that share each update: the same bits for any number "
+        "that divides --parts, which is as many unless given.",
+    ),
+    track: list[str] | None = run_option(
+        None,
+        metavar="NAME",
+        help="Tell a tracker of each epoch: tensorboard, or one that a package brings along; "
+        "repeatable. Give it again on --resume.",
+        autocompletion=one_of(["tensorboard"]),
+    ),
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -96,18 +80,21 @@ def train(
         ranks.follow(data)
         return
     from seqmodel.cli.train.job import Job, of_new_run, of_stopped_run  # loads torch
+    from seqmodel.runs.folder import LAST, newest_resumable_run
+    from seqmodel.training.trackers import find_trackers
 
-    size, trackers = ranks.processes_of(processes), _trackers(track or [])
+    size, trackers = ranks.processes_of(processes), find_trackers(track or [])
     given = {name: value for name, value in settings.items() if value is not None}
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}
     if data is not None:
         given["data"] = str(data)
-    if run is not None and ranks.was_restarted() and (run / "last.safetensors").is_file():
+    if run is not None and ranks.was_restarted() and (run / LAST).is_file():
         resume, init_from, config, force = True, None, None, False
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
-        folder = run or _newest(data, quiet=quiet or print_config)
+        folder = run or newest_resumable_run(data=data)
+        message(f"resuming {folder}, the newest run", quiet=bool(run) or quiet or print_config)
         resolved = of_stopped_run(folder, given, trials)
     else:
         if size > 1:
@@ -122,19 +109,3 @@ def train(
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
-
-
-def _trackers(names: list[str]) -> dict[str, "Tracker"]:
-    if not names:
-        return {}
-    from seqmodel.training.trackers import find_trackers
-
-    return find_trackers(names)
-
-
-def _newest(data: Path | None, *, quiet: bool) -> Path:
-    from seqmodel.runs.folder import newest_resumable_run
-
-    folder = newest_resumable_run(data=data)
-    message(f"resuming {folder}, the newest run", quiet=quiet)
-    return folder

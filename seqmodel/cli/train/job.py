@@ -1,6 +1,7 @@
 """A training job: its settings, its checks, its run folder and its output."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,54 +66,44 @@ class Job:
 
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
         """Train a new run in `folder`, or in a new one in runs/."""
-        # Everything that can be wrong is checked before a folder is made.
-        if folder is not None:
-            with locked(folder):
+        with ExitStack() as stack:
+            # Everything that can be wrong is checked before a folder is made.
+            if folder is not None:
+                stack.enter_context(locked(folder))
                 RUN_FOLDER.check_target(folder, force=force)
-                self._start_in(folder, *self._checked(init_from), replaces=folder.exists())
-            return
-        checked = self._checked(init_from)
-        name = self._dataset.folder.resolve().name.removesuffix("-data")
-        folder = new_run_folder(name, unit_name(self.settings.unit))
-        try:
-            with locked(folder):
-                self._start_in(folder, *checked, replaces=False)
-        finally:
-            remove_empty([folder, RUNS])  # an error before the first update leaves no folder
-
-    def _checked(self, init_from: Path | None) -> tuple[torch.device, Run | None]:
-        """The device and the initial weights; makes the data path in the settings absolute."""
-        path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
-        self._dataset = open_dataset(path)
-        _check_splits(self._dataset)
-        device = self._chosen_device()
-        weights = _weights(init_from, self.settings, self._dataset) if init_from else None
-        self.settings = replace(self.settings, data=str(path.resolve()))
-        return device, weights
+            replaces = folder is not None and folder.exists()
+            data = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
+            self._dataset = open_dataset(data)
+            _check_splits(self._dataset)
+            device = self._chosen_device()
+            weights = _weights(init_from, self.settings, self._dataset) if init_from else None
+            self.settings = replace(self.settings, data=str(data.resolve()))
+            if folder is None:
+                name = self._dataset.folder.resolve().name.removesuffix("-data")
+                folder = new_run_folder(name, unit_name(self.settings.unit))
+                # An error before the first update leaves no folder.
+                stack.callback(remove_empty, [folder, RUNS])
+                stack.enter_context(locked(folder))
+            begin, _ = self._ways()
+            # The folder appears complete with all that --resume needs, whenever the process is
+            # killed. An old run is kept until then, and until the first update is known not to
+            # diverge.
+            with new_folder(folder, RUN_FOLDER, force=True) as new:
+                begun = begin(self.settings, self._dataset, new, weights)
+                if replaces:
+                    begun.try_update()
+            del begun  # and the memory it takes
+            try:
+                self._train(folder, device)
+            except UnfitError:
+                RunWriter(folder).forget()
+                raise
+            finally:
+                remove_empty([folder])
 
     def _chosen_device(self) -> torch.device:
         model = outline(self.settings, self._dataset.frame)
         return model.choose_device(self.device, self.settings.batch_size)
-
-    def _start_in(
-        self, folder: Path, device: torch.device, weights: Run | None, *, replaces: bool
-    ) -> None:
-        """Train a new run in `folder`, in place of an existing one if it `replaces` one."""
-        begin, _ = self._ways()
-        # The folder appears complete with all that --resume needs, whenever the process is killed.
-        # An old run is kept until then, and until the first update is known not to diverge.
-        with new_folder(folder, RUN_FOLDER, force=True) as new:
-            begun = begin(self.settings, self._dataset, new, weights)
-            if replaces:
-                begun.try_update()
-        del begun  # and the memory it takes
-        try:
-            self._train(folder, device)
-        except UnfitError:
-            RunWriter(folder).forget()
-            raise
-        finally:
-            remove_empty([folder])
 
     def _ways(self) -> tuple[Callable[..., Trainer], Callable[..., object]]:
         """The functions that begin a run, with or without a search, and that resume it."""
@@ -132,10 +123,9 @@ class Job:
         if settings.note_unit is not None:
             units += f", {unit_name(settings.note_unit)} of {settings.note_hidden} along pitch,"
         title = f"{folder}: {units} on {dataset.folder}"
-        place = self.processes, settings, dataset, folder, device.type
         with (
             stop_on_signals() as stop,
-            leading(*place) as group,
+            leading(self.processes, settings, dataset, folder, device.type) as group,
             training_progress(settings, title, quiet=quiet) as listener,
         ):
             if settings.trials:  # each of its runs is tracked by itself

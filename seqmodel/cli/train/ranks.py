@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from seqmodel.cli.common import plural
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.words import plural
 
 if TYPE_CHECKING:
-    import torch
-
     from seqmodel.data.dataset import Dataset
     from seqmodel.training.processes import Processes
 
@@ -43,12 +41,6 @@ class ProcessRank:
     """Its number on this host."""
     launched: bool = False
     """Whether something else starts the other processes."""
-
-    def device(self, kind: str) -> "torch.device":
-        """Where it computes: on a GPU of its own, if on any."""
-        import torch
-
-        return torch.device(kind, self.local_rank) if kind == "cuda" else torch.device(kind)
 
 
 def process_rank(environment: Mapping[str, str] = os.environ) -> ProcessRank:
@@ -111,7 +103,14 @@ def leading(
     if size == 1:
         yield None
         return
-    from seqmodel.training.processes import PeerError, UnfitError, joined, torchrun_rendezvous
+    from seqmodel.runs.folder import LAST
+    from seqmodel.training.processes import (
+        PeerError,
+        UnfitError,
+        check_all,
+        joined,
+        torchrun_rendezvous,
+    )
 
     here = process_rank()
     again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
@@ -119,7 +118,15 @@ def leading(
     try:
         store = others.store or torchrun_rendezvous(here.rank, size)
         with _watched(here, f"; {again}"), joined(here.rank, size, store) as group:
-            _send(group, config, dataset, folder, device)
+            order = {
+                "config": config.to_json(),
+                "data": dataset.fingerprint(),
+                "folder": str(folder),
+                "device": device,
+            }
+            group.broadcast(json.dumps(order).encode())
+            group.broadcast((folder / LAST).read_bytes())
+            check_all(group, lambda: None)
             yield group
         others.wait()
     except UnfitError:
@@ -187,6 +194,8 @@ def follow(data: Path | None) -> None:
     Raises:
         SeqmodelError: where something fails; what concerns all is said once on each host.
     """
+    import torch
+
     from seqmodel.training.loop import Listener, Trainer
     from seqmodel.training.processes import (
         PeerError,
@@ -211,8 +220,9 @@ def follow(data: Path | None) -> None:
             order = json.loads(group.broadcast(b""))
             checkpoint = group.broadcast(b"")
             config = Config.from_json(order["config"], Path(order["folder"]))
-            dataset = check_all(group, lambda: _same_dataset(data, config, order["data"]))
-            device = here.device(order["device"])
+            dataset = check_all(group, lambda: _same_dataset(data or config.data, order["data"]))
+            kind = order["device"]  # each process has a GPU of its own, if they have any
+            device = torch.device(f"cuda:{here.local_rank}" if kind == "cuda" else kind)
             again = f"continue with `seqmodel train --resume --run {order['folder']}`"
             trainer = Trainer(config, dataset, None, device, again, group)
             with os.fdopen(os.memfd_create("last"), "wb") as file:
@@ -247,28 +257,10 @@ def _watched(here: ProcessRank, more: str = "") -> AbstractContextManager[None]:
     return watched(patience, said + more)
 
 
-def _send(
-    group: "Processes", config: Config, dataset: "Dataset", folder: Path, device: str
-) -> None:
-    """Tell the others what to train: settings, data and the checkpoint to go on from."""
-    from seqmodel.runs.folder import LAST
-    from seqmodel.training.processes import check_all
-
-    order = {
-        "config": config.to_json(),
-        "data": dataset.fingerprint(),
-        "folder": str(folder),
-        "device": device,
-    }
-    group.broadcast(json.dumps(order).encode())
-    group.broadcast((folder / LAST).read_bytes())
-    check_all(group, lambda: None)
-
-
-def _same_dataset(data: Path | None, config: Config, fingerprint: str) -> "Dataset":
+def _same_dataset(data: Path | str | None, fingerprint: str) -> "Dataset":
     from seqmodel.data.dataset import open_dataset
 
-    dataset = open_dataset(data or str(config.data))
+    dataset = open_dataset(str(data))
     if dataset.fingerprint() != fingerprint:
         raise SeqmodelError(
             f"{dataset.folder} is another dataset than process 0 has: copy its folder here"

@@ -156,8 +156,7 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
     g.keep(COUNTER, end, [], INT64)
     with g.within("features"):
         parts = inputs.parts(memories, 1)
-        found = [inputs.feature(parts, feature) for feature in encoder.predictors.features]
-        x = g.unsqueeze(g.cast(g.concat(found, 1), FLOAT), 1)
+        x = g.unsqueeze(g.cast(inputs.features(parts), FLOAT), 1)
     last = g("Equal", g("Range", count + 1, end + 1, 1) % encoder.steps, 0)
     return Encoded(x, x, frames, last)
 
@@ -178,14 +177,14 @@ class _SoundInputs:
         L, M, p = len(self._lattices), self._order, self._predictors
         return {
             **{name: np.zeros(L * M) for name in ("k", "b", "num")},
-            "den": np.full(L * M, features.Lattice.FIRST),
-            "said": np.zeros(L),
+            "den": np.full(L * M, features.FIRST_SQUARES),
+            "predicted": np.zeros(L),
             "levels": np.array([level.start for level in self._levels.values()]),
             "grid": np.array([self._known.usual]),
             "seen": np.zeros(1),
-            "energy": np.array([features.Pitch.FIRST]),
+            "energy": np.array([features.FIRST_ENERGY]),
             "lag": np.array([float(p.pitch.shortest)]),
-            "peak": np.array([features.Pitch.LEAST]),
+            "peak": np.array([features.LEAST_PEAK]),
             "acf": np.zeros(p.pitch.lags),
             **{line: np.zeros(size) for line, size in p.lines.items()},
         }
@@ -202,16 +201,19 @@ class _SoundInputs:
         g, p = self._g, self._predictors
         pure = g.cast(raw, DOUBLE) * features.FULL
         sample = pure + features.OFFSET
-        errors = sample - parts["said"]
-        newest = {features.residual(n): errors[n : n + 1] for n in range(len(self._lattices))}
-        newest |= {features.SAMPLE: sample, features.SLOPE: sample - parts[features.SAMPLE][-1:]}
+        each = sample - parts["predicted"]
+        errors = [each[n : n + 1] for n in range(len(self._lattices))]
+        slope = sample - parts[features.SAMPLES][-1:]
+        newest = {
+            features.SAMPLES: sample, features.ERRORS: errors[0], features.SLOW_ERRORS: errors[-1]
+        }  # fmt: skip
         lines = dict[str, Symbol]()
         for line in p.lines:
             if line == features.SMOOTH:
-                latest = lines[features.residual(0)][-p.pitch.step :]
+                latest = lines[features.ERRORS][-p.pitch.step :]
                 newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
             lines[line] = g.concat([parts[line][1:], newest[line]], 0)
-        sizes = g("Abs", g.concat([newest[level.of] for level in self._levels.values()], 0))
+        sizes = g("Abs", g.concat([errors[0], errors[0], sample, slope], 0))
         forgetting = np.array([level.forgetting for level in self._levels.values()])
         return {
             **self._updated_lattices(parts, sample),
@@ -227,15 +229,14 @@ class _SoundInputs:
         forgetting = np.array([[each.forgetting] for each in self._lattices])
         f = sample - g("CumSum", k * b, 1, exclusive=1)
         num = num * forgetting + f * b * 2.0
-        den = den * forgetting + (f * f + b * b + 2 * features.Lattice.QUANTISATION)
+        den = den * forgetting + (f * f + b * b + 2 * features.QUANTISATION)
         b = g.concat([g("Expand", sample, np.array([L, 1])), (b - k * f)[:, : M - 1]], 1)
-        k = num / den * features.Lattice.INSIDE
+        k = num / den * features.INSIDE
         stages = np.arange(M) < np.array([[each.order] for each in self._lattices])
         after = {"k": k, "b": b, "num": num, "den": den}
-        return {
-            **{name: g.reshape(value, -1) for name, value in after.items()},
-            "said": self._within_full_scale(g.sum(k * b * stages.astype(float), 1, keep=False)),
-        }
+        following = g.sum(k * b * stages.astype(float), 1, keep=False)
+        parts = {name: g.reshape(value, -1) for name, value in after.items()}
+        return parts | {"predicted": self._within_full_scale(following)}
 
     def _updated_grid(self, parts: Parts, pure: Symbol) -> Parts:
         g, former, powers = self._g, parts["grid"], 2.0 ** np.arange(16)
@@ -243,7 +244,7 @@ class _SoundInputs:
         lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
         first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
         found = g("Where", first, lowest, g("Min", former, lowest))
-        seen = g("Min", parts["seen"] + 1.0, float(features.Grid.MOST))
+        seen = g("Min", parts["seen"] + 1.0, float(features.MOST_SEEN))
         return {
             "grid": g("Where", silent, former, found),
             "seen": g("Where", silent, parts["seen"], seen),
@@ -257,50 +258,49 @@ class _SoundInputs:
         acf = parts["acf"] * how.forgetting + newest * g("Gather", line, size - 1 - back)
         most = g("ReduceMax", acf, axes=[0], keepdims=1)
         best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
-        periodic = g("Greater", most, energy * features.Pitch.LEAST)
+        periodic = g("Greater", most, energy * features.LEAST_PEAK)
         return {
             "energy": energy,
             "lag": g("Where", periodic, best, 0.0) + float(how.shortest),
-            "peak": g("Max", most / energy, features.Pitch.LEAST),
+            "peak": g("Max", most / energy, features.LEAST_PEAK),
             "acf": acf,
         }
 
     # ---- features of all samples ----
 
-    def feature(self, parts: Parts, feature: features.Feature) -> Symbol:
-        """A feature (rows, size)."""
-        g, anchor, slow = self._g, self._said(parts, 0), self._level(parts, "slow")
-        match feature:
-            case features.Recent(line, size, level, factor):
-                latest = np.arange(self.sizes[line] - 1, self.sizes[line] - 1 - size, -1)
-                values = g("Gather", parts[line], latest, axis=1)
-                values = values - anchor if line == features.SAMPLE else values
-                found = self._over(values, self._level(parts, level)) * factor
-            case features.Rival(n):
-                found = self._over(self._said(parts, n) - anchor, slow)
-            case features.Reflections(size):
-                found = parts["k"][:, :size]
-            case features.Loudness(level, offset):
-                found = g("Log", self._level(parts, level)) / 2.0 - offset
-            case features.Period():
-                echo = self._over(self._one_period_ago(parts, features.TAPS), slow) / 2.0
-                period = g("Log", self._period(parts)) / math.log(2)
-                found = g.concat([echo, parts["peak"], period], 1)
-            case features.Grid():
-                odds = g("Pow", parts["grid"], parts["seen"]) * self._known.share
-                certainty = odds / (odds + (1 - self._known.share))
-                certainty = g("Where", g("Greater", parts["grid"], 1.0), certainty, 0.0)
-                found = g.concat([certainty, parts["grid"] / features.FULL], 1)
-            case features.Anchor():
-                moved = self._steered(parts) if self._known.strength else [anchor, slow]
-                found = g.concat(moved, 1) / features.FULL
-        return found
+    def features(self, parts: Parts) -> Symbol:
+        """(rows, I), as `sound.kernel.write_features`."""
+        g, p, known = self._g, self._predictors, self._known
+        slow, fast, loud = (self._level(parts, name) for name in ("slow", "fast", "loud"))
+        predicted, grid, M = parts["predicted"], parts["grid"], p.reported_coefficients
+        anchor = predicted[:, :1]
 
-    def _steered(self, parts: Parts) -> list[Symbol]:
+        def latest(line: str, count: int) -> Symbol:
+            last = self.sizes[line] - 1
+            return g("Gather", parts[line], np.arange(last, last - count, -1), axis=1)
+
+        odds = g("Pow", grid, parts["seen"]) * known.share
+        certainty = g("Where", g("Greater", grid, 1.0), odds / (odds + (1 - known.share)), 0.0)
+        around = self._one_period_ago(parts, features.TAPS)
+        moved = self._steered(parts, anchor, slow) if known.strength else [anchor, slow]
+        found = [
+            self._over(latest(features.SAMPLES, 16) - anchor, loud),
+            self._over(latest(features.ERRORS, 24), slow) / 2.0,
+            self._over(predicted[:, 1:] - anchor, slow),
+            self._over(latest(features.SLOW_ERRORS, 8), slow) / 2.0,
+            parts["k"][:, :M],
+            g("Log", g.concat([slow, fast, loud], 1)) / 2.0 - np.array([2.0, 2.0, 3.0]),
+            self._over(around, slow) / 2.0, parts["peak"],
+            g("Log", self._period(parts)) / math.log(2),
+            certainty, g.concat([grid, *moved], 1) / features.FULL,
+        ]  # fmt: skip
+        return g.concat(found, 1)
+
+    def _steered(self, parts: Parts, anchor: Symbol, slow: Symbol) -> list[Symbol]:
         """The anchor and its level, moved as `model.sound.steering` says."""
         g, known, strength = self._g, self._known, self._known.strength
         M = known.ranges.shape[1] // 2
-        loud, sharp, slow = (self._level(parts, name) for name in ("loud", "sharp", "slow"))
+        loud, sharp = (self._level(parts, name) for name in ("loud", "sharp"))
         place = g("Log", loud) / math.log(2)
         low, high = g.split(self._between(known.ranges.numpy(), place), [M, M], 1)
         k, b, peak = parts["k"][:, :M], parts["b"][:, :M], parts["peak"]
@@ -310,12 +310,9 @@ class _SoundInputs:
         voice = self._between(known.voices.numpy()[:, np.newaxis], octaves + (steering.NODES - 1.0))
         pull = pull + peak * (1.0 - peak) * voice * self._one_period_ago(parts, 0)
         softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
-        anchor = self._within_full_scale(self._said(parts, 0) * softer + pull * strength)
+        anchor = self._within_full_scale(anchor * softer + pull * strength)
         push = self._between(known.pushes.numpy()[:, np.newaxis], place)
         return [anchor, slow * g("Exp", push * strength)]
-
-    def _said(self, parts: Parts, n: int) -> Symbol:
-        return parts["said"][:, n : n + 1]
 
     def _level(self, parts: Parts, name: str) -> Symbol:
         n = list(self._levels).index(name)

@@ -9,8 +9,8 @@ class Page {
     this.parts = Object.fromEntries(
       [...document.querySelectorAll("main [id]")].map((element) => [element.id, element]));
     this.listen();
-    this.paint();
     this.restart();
+    this.paint();
     setInterval(() => player.fill(), 40);
   }
 
@@ -52,6 +52,7 @@ class Page {
   async play() {
     await this.sound.wake();
     this.player.start();
+    this.player.fill();
     this.follow();
   }
 
@@ -109,12 +110,31 @@ class Page {
   }
 }
 
-/* What to draw on: a canvas, cleared and as sharp as the screen, measured in CSS pixels. */
-function sheet(canvas) {
-  const { clientWidth: width, clientHeight: height } = canvas;
-  canvas.width = Math.round(width * window.devicePixelRatio);
-  canvas.height = Math.round(height * window.devicePixelRatio);
-  const context = canvas.getContext("2d");
-  context.scale(window.devicePixelRatio, window.devicePixelRatio);
-  return { context, width, height };
+/* A picture of what a player plays, in `canvas`. */
+class View {
+  constructor(canvas, player) {
+    Object.assign(this, { canvas, player });
+    new ResizeObserver(() => this.draw()).observe(canvas);
+  }
+
+  /* Take the page's colours, and draw with them. */
+  paint(dark) {
+    this.dark = dark;
+    const style = getComputedStyle(document.documentElement);
+    const names = ["line", "soft", "accent"];
+    this.tokens = Object.fromEntries(
+      names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+    this.draw();
+  }
+
+  /* What to draw on: cleared, as sharp as the screen, and measured in CSS pixels. */
+  sheet() {
+    const { canvas } = this;
+    const { clientWidth: width, clientHeight: height } = canvas;
+    canvas.width = Math.round(width * window.devicePixelRatio);
+    canvas.height = Math.round(height * window.devicePixelRatio);
+    const context = canvas.getContext("2d");
+    context.scale(window.devicePixelRatio, window.devicePixelRatio);
+    return { context, width, height };
+  }
 }

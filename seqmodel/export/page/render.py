@@ -66,18 +66,18 @@ def export_page(run: Run) -> bytes:
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
         drawn, kind, suffix, parts = "music", "MIDI", "mid", _music(frame)
-        scripts = ["dynamics", "sound", "midi", "player", "keyboard", "roll", "page", "music"]
+        scripts = ["piano", "midi", "notes", "keyboard", "roll", "music"]
         content["grid"] = _grid(frame)
     else:
         drawn, kind, suffix, parts = "sound", "WAV", "wav", {"stage": Markup(WAVE)}
-        scripts = ["stream", "wave", "page", "audio"]
+        scripts = ["samples"]
     title = f"{drawn.capitalize()} by {name}"
     words = {"title": title, "model": model_in_words(run), "data": run.data.name, "drawn": drawn}
     page = {"kind": kind, "suffix": suffix, "settings": "", "hints": "", **words, **parts}
     body = filled(resource(__package__, "page.html"), **page, about=_about(run, suffix))
     model = tag("script", _data(content), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
-    files = (resource(__package__, f"{file}.js") for file in ("uniforms", "model", *scripts))
+    files = (resource(__package__, f"{file}.js") for file in ("model", "player", "page", *scripts))
     script = Markup("\n".join(['"use strict";', *files, BEGIN]))
     html = document(title, joined(body, model), style=style, script=script, wasm=True)
     return html.encode()

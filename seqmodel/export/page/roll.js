@@ -2,24 +2,11 @@
 
 const BEAT_PIXELS = 40;
 
-class Roll {
-  constructor(canvas, player) {
-    Object.assign(this, { canvas, player });
-    new ResizeObserver(() => this.draw()).observe(canvas);
-  }
-
-  paint(dark) {
-    this.dark = dark;
-    const style = getComputedStyle(document.documentElement);
-    const token = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.tokens = { line: token("line"), soft: token("soft") };
-    this.draw();
-  }
-
+class Roll extends View {
   draw() {
     if (!this.tokens) return;
     const { player, tokens } = this;
-    const { context, width, height } = sheet(this.canvas);
+    const { context, width, height } = this.sheet();
     const pixels = BEAT_PIXELS / player.grid.beat;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const position = still ? Math.floor(player.position) : player.position;

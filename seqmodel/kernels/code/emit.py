@@ -147,10 +147,14 @@ class Emitter:
         first, last = (b.sdiv(self.mul(count, t), threads) for t in (thread, self.add(thread, 1)))
         return first, last
 
+    def parts(self, count: Any, size: Any) -> Any:
+        """How many parts of at most `size` items hold `count` items."""
+        return self.builder.sdiv(self.add(count, size - 1), self.int(size))
+
     def padded(self, count: Any) -> Any:
         """Like the function `padded`, for a count known only at run time."""
         step = spacing(self.precision.itemsize)
-        return self.mul(self.builder.sdiv(self.add(count, step - 1), self.int(step)), step)
+        return self.mul(self.parts(count, step), step)
 
     def offset(self, address: Any, *elements: Any) -> Any:
         """`address` advanced by the sum of `elements` numbers."""
@@ -216,6 +220,19 @@ class Emitter:
                 values[k] = b.phi(replaced.type)
                 values[k].add_incoming(skipped, before)
                 values[k].add_incoming(replaced, end)
+
+    def choose(self, number: Any, cases: Sequence[Callable[[], object]]) -> None:
+        """Run one of some cases, which are numbered from 0; the last also for larger numbers."""
+        b = self.builder
+        *blocks, after = (b.append_basic_block() for _ in range(len(cases) + 1))
+        switch = b.switch(number, blocks[-1])
+        for k, (block, case) in enumerate(zip(blocks, cases, strict=True)):
+            if block is not blocks[-1]:
+                switch.add_case(self.int(k), block)
+            b.position_at_end(block)
+            case()
+            b.branch(after)
+        b.position_at_end(after)
 
     def columns(self, count: Any, body: Callable[[Any, Lanes | None], None]) -> None:
         """`body(j, lanes)` for each vector of `count` numbers; lanes is None for a full vector."""

@@ -90,6 +90,35 @@ def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) 
     return builder.call(module.get_global(name), arguments)
 
 
+def call_compiled(
+    e: Emitter,
+    write: Callable[..., Any],
+    arguments: Sequence[Any],
+    *parameters: Any,
+    returns: Any = None,
+) -> Any:
+    """A call of a function in a module of its own, whose body `write(e, *arguments)` writes.
+
+    It is compiled once for each `write`, a function of a Python module, and the further
+    `parameters` of that. What `write` returns, it returns, if there is a type to return.
+    """
+    kinds = tuple(argument.type for argument in arguments)
+    library = _written(write, e.precision.itemsize, kinds, returns, parameters)
+    return call_at(e.builder, library.address(write.__name__), returns or ir.VoidType(), arguments)
+
+
+@compiled_once
+def _written(
+    write: Callable[..., Any], itemsize: int, kinds: Sequence[Any], returns: Any, parameters: Any
+) -> "Library":
+    module = ir.Module(write.__name__)
+    with function(module, write.__name__, list(kinds), itemsize, returns) as (e, *arguments):
+        value = write(e, *arguments, *parameters)
+        if returns is not None:
+            e.builder.ret(value)
+    return Library(module)
+
+
 class Library:
     """A compiled module, which lives on once the address of a function has been asked for.
 
@@ -104,7 +133,9 @@ class Library:
         self.source = source = str(module)
         self.called = [_libraries[name] for name in module.globals if name in _libraries]
         self.names = dict[str, str]()
-        _dump(module.name, source)
+        if folder := os.environ.get(_DUMP):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder, f"{module.name}-{next(_numbers)}.ll").write_text(source)
         target = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
             *target, opt=3, jit=True
@@ -137,10 +168,3 @@ def optimised(parsed: Any, machine: Any) -> bytes:
     builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)
     return bytes(machine.emit_object(parsed))
-
-
-def _dump(name: str, source: str) -> None:
-    folder = os.environ.get(_DUMP)
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, f"{name}-{next(_numbers)}.ll").write_text(source)

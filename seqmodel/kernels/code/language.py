@@ -16,13 +16,20 @@ Python runs it over NumPy arrays. `translate` turns its syntax tree into instruc
   constant step above 0; `for k in unrolled(...)`, repeated when compiled; `if`; calls; as the last
   one `return` of a number;
 - expressions: numbers, `a[i]`, the array `a[i:]`, + - * / // % << >> & | ^, comparisons, `and`,
-  `or`, `not`, conditional expressions; `min` and `max` of two; `float`; `copy` and `clear`; calls
-  of other texts, which become part of the caller; constants of the text's module.
+  `or`, `not`, conditional expressions; `min` and `max` of two; `float`, `int`, `round`, `log` and
+  `exp`; `copy` and `clear`; calls of other texts, which become part of the caller; constants of the
+  text's module, and the attributes and items of constants.
 
 Integers have 64 bits and wrap around; reals are of the kernel's type. An integer that meets a real
 becomes one, but a name always stands for the same kind. Indices are not negative, and shifts are by
 0 to 63. A constant condition decides at compile time. Everything else is a SyntaxError that names
 the file and the line.
+
+A text about one piece can be compiled for several at once, one per lane of a vector: numbers that
+are given as vectors, and all that follows from them, differ between the lanes. Then arithmetic is
+in all lanes, with multiplications and additions fused; an array may have a number for each lane at
+each index, or be another one in each lane; and a condition that differs between lanes stands only
+in a conditional expression, of which both values are computed.
 """
 
 import ast
@@ -30,18 +37,26 @@ import builtins
 import inspect
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
+from math import exp, log
 from textwrap import dedent
 from typing import Any, NoReturn
 
 from llvmlite import ir
 
-from seqmodel.kernels.code.emit import INT, Emitter
+from seqmodel.kernels.code.emit import FUSE, INT, Emitter
+from seqmodel.kernels.code.vectors import Vector
 
 unrolled = range
 """Of constants: the loop's body is repeated when compiled, with a constant for its variable."""
+
+
+def side_by_side(array: Any) -> Any:
+    """Reals of which one after another belongs to each lane, as an array of vectors."""
+    return array
+
 
 _TRUTH = ir.IntType(1)
 _OPERATORS: Mapping[type, tuple[Callable[[Any, Any], Any], str | None, str | None]] = {
@@ -83,14 +98,23 @@ class Pointer:
     """An array of a text: the reals or integers from an address on."""
 
     address: Any
+    """One, or a list of one for each lane."""
     kind: Any
-    """LLVM's type of a number."""
+    """LLVM's type of what is at an index: a number, or a vector of one for each lane."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a text may call, as an argument of it, but not contain: vector code, other kernels."""
+
+    write: Callable[..., Any]
+    """Appends the instructions, given addresses and numbers; returns a number or None."""
 
 
 def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
     """Append a text's instructions; returns what it returns.
 
-    Arguments are a `Pointer` for an array, an instruction's value, or a constant.
+    Arguments are a `Pointer` for an array, an instruction's value, a constant, or a `Written`.
 
     Raises:
         SyntaxError: if the text is not in the language.
@@ -99,17 +123,34 @@ def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def _constant(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, tuple))
+    return not isinstance(value, ir.Value | Pointer)
+
+
+def _wide(value: Any) -> bool:
+    """Whether a value differs between lanes."""
+    return isinstance(getattr(value, "type", None), ir.VectorType)
+
+
+def _number(kind: Any) -> Any:
+    """The type of a number, or of the numbers in a vector."""
+    return kind.element if isinstance(kind, ir.VectorType) else kind
+
+
+@cache
+def _parsed(text: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str], int]:
+    """A text's syntax tree, its lines, and the number of the first in its file."""
+    lines, first = inspect.getsourcelines(text)
+    (function,) = ast.parse(dedent("".join(lines))).body
+    assert isinstance(function, ast.FunctionDef)
+    return function, lines, first
 
 
 class _Translation:
     """One text, or one call of it, as instructions."""
 
     def __init__(self, e: Emitter, text: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-        lines, first = inspect.getsourcelines(text)
-        self._file, self._lines, self._first = inspect.getsourcefile(text), lines, first
-        (function,) = ast.parse(dedent("".join(lines))).body
-        assert isinstance(function, ast.FunctionDef)
+        function, self._lines, self._first = _parsed(text)
+        self._file = inspect.getsourcefile(text)
         self._e, self._b, self._globals = e, e.builder, inspect.unwrap(text).__globals__
         self._assigned = Counter(
             node.id
@@ -120,6 +161,9 @@ class _Translation:
         """Names that stand for one value: constants, arrays, and what is not assigned here."""
         self._slots: dict[str, Any] = {}
         """Names of numbers that are assigned: where they are kept."""
+        kinds = (getattr(a, "kind", getattr(a, "type", None)) for a in arguments.values())
+        self._in_vectors = any(isinstance(kind, ir.VectorType) for kind in kinds)
+        """Whether names of reals that are assigned twice stand for one in each lane."""
         for name in set(arguments) & set(self._assigned):
             self._assigned[name] += 1
             self._assign(function, name, self._fixed.pop(name))
@@ -149,6 +193,8 @@ class _Translation:
                 condition = self._truth(node, self._value(test))
                 if _constant(condition):
                     self._block(body if condition else other)
+                elif _wide(condition):
+                    self._fail(node, "the condition differs between lanes")
                 else:
                     with self._b.if_else(condition) as (yes, no):
                         with yes:
@@ -188,8 +234,7 @@ class _Translation:
         if isinstance(target, ast.Name):
             self._assign(target, target.id, value)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
-            place = self._element(target)
-            self._b.store(self._as(target, value, place.kind), place.address)
+            self._put(target, value, self._element(target))
         else:
             self._fail(target, "only names and elements of arrays are assigned")
 
@@ -200,7 +245,10 @@ class _Translation:
             self._fixed[name] = value
             return
         value = self._lifted(value)
-        value = self._as(node, value, INT) if value.type == _TRUTH else value
+        if _number(value.type) == _TRUTH:
+            value = self._as(node, value, INT)
+        if self._in_vectors and self._assigned[name] > 1 and value.type == self._e.real:
+            value = self._e.splat(value, self._e.vector)
         if name not in self._slots:
             with self._b.goto_entry_block():
                 self._slots[name] = self._b.alloca(value.type)
@@ -212,8 +260,10 @@ class _Translation:
 
     def _value(self, node: ast.expr) -> Any:  # noqa: PLR0911, PLR0912
         match node:
-            case ast.Constant(value=bool() | int() | float() as value):
+            case ast.Constant(value=bool() | int() | float() | str() as value):
                 return value
+            case ast.Attribute(value=owner, attr=name) if _constant(value := self._value(owner)):
+                return getattr(value, name)
             case ast.Name():
                 return self._name(node)
             case ast.Subscript(value=array, slice=ast.Slice(lower=start, upper=None, step=None)):
@@ -222,15 +272,15 @@ class _Translation:
             case ast.Subscript():
                 if _constant(values := self._value(node.value)):
                     return values[self._value(node.slice)]
-                place = self._element(node)
-                return self._b.load(place.address, typ=place.kind)
+                return self._get(self._element(node))
             case ast.BinOp(left=left, op=op, right=right):
                 return self._binary(node, op, self._value(left), self._value(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 value = self._value(operand)
                 if _constant(value):
                     return -value
-                return self._b.fneg(value) if value.type == self._e.real else self._b.neg(value)
+                real = _number(value.type) == self._e.real
+                return self._b.fneg(value) if real else self._b.neg(value)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 truth = self._truth(node, self._value(operand))
                 return not truth if _constant(truth) else self._b.not_(truth)
@@ -241,7 +291,7 @@ class _Translation:
                 ]
                 if all(map(_constant, found)):
                     return all(found)
-                return reduce(self._b.and_, map(self._lifted, found))
+                return reduce(self._b.and_, self._in_lanes(map(self._lifted, found)))
             case ast.BoolOp(op=op, values=[*first, last]):
                 rest = first[0] if len(first) == 1 else ast.BoolOp(op, first)
                 test, other = ast.copy_location(rest, node), ast.Constant(isinstance(op, ast.Or))
@@ -274,11 +324,20 @@ class _Translation:
             return b.select(self._compare(node, sign, second, first), second, first)
         if called is float:
             return self._as(node, given[0], e.real)
-        if called is copy:
-            source, target = (self._array(node, one).address for one in given[:2])
-            return e.copy(source, target, self._integer(node, given[2]))
-        if called is clear:
-            return e.clear(self._array(node, given[0]).address, self._integer(node, given[1]))
+        if called in (int, round, log, exp):
+            return self._of_real(called, self._as(node, given[0], e.real))
+        if called in (copy, clear):
+            *arrays, count = given
+            addresses = [self._array(node, one).address for one in arrays]
+            widest = Emitter(b, e.precision.itemsize)  # whatever this text's lanes are
+            write: Any = widest.copy if called is copy else widest.clear
+            return write(*addresses, self._integer(node, count))
+        if called is side_by_side:
+            return Pointer(self._array(node, given[0]).address, e.vector)
+        if isinstance(called, Written):
+            return called.write(
+                *(one.address if isinstance(one, Pointer) else self._lifted(one) for one in given)
+            )
         if not inspect.isfunction(called):
             return self._fail(node, f"{ast.unparse(node.func)} is not a text")
         return translate(e, called, **inspect.signature(called).bind(*given).arguments)
@@ -290,6 +349,13 @@ class _Translation:
         condition, b = self._truth(node, self._value(test)), self._b
         if _constant(condition):
             return self._value(yes if condition else no)
+        if _wide(condition):
+            values = [self._value(one) for one in (yes, no)]
+            if truth:
+                values = [self._lifted(self._truth(node, value)) for value in values]
+            else:
+                values = self._alike(node, *values)
+            return b.select(*self._in_lanes([condition, *values]))
         found = []
         with b.if_else(condition) as branches:
             for branch, one in zip(branches, (yes, no), strict=True):
@@ -314,25 +380,26 @@ class _Translation:
         if of_integers in ("sdiv", "srem"):
             return self._floored(node, op, x, y)
         first, second = self._alike(node, x, y, real=of_integers is None)
-        name = of_reals if first.type == self._e.real else of_integers
+        name = of_reals if _number(first.type) == self._e.real else of_integers
         if name is None:
             self._fail(node, f"{type(op).__name__} is of integers")
-        return getattr(self._b, name)(first, second)
+        fused = {"flags": FUSE} if _wide(first) and name == of_reals else {}
+        return getattr(self._b, name)(first, second, **fused)
 
     def _floored(self, node: ast.AST, op: ast.operator, x: Any, y: Any) -> Any:
         """x // y or x % y, rounded down as Python does; instructions round towards zero."""
         b, division = self._b, isinstance(op, ast.FloorDiv)
         if _constant(y) and y > 0 and y & (y - 1) == 0:
-            x = self._integer(node, x)
-            shift = self._e.int(y.bit_length() - 1)
-            return b.ashr(x, shift) if division else b.and_(x, self._e.int(y - 1))
-        x, y = self._integer(node, x), self._integer(node, y)
+            operand = self._e.int(y.bit_length() - 1 if division else y - 1)
+            x, operand = self._in_lanes([self._integer(node, x), operand])
+            return (b.ashr if division else b.and_)(x, operand)
+        operands = [self._integer(node, x), self._integer(node, y), self._e.int(0)]
+        x, y, zero = self._in_lanes(operands)
         rest = b.srem(x, y)
-        zero = self._e.int(0)
         other_sign = b.icmp_signed("<", b.xor(rest, y), zero)
         low = b.and_(b.icmp_signed("!=", rest, zero), other_sign)
         if division:
-            return b.sub(b.sdiv(x, y), b.zext(low, INT))
+            return b.sub(b.sdiv(x, y), self._as(node, low, INT))
         return b.add(rest, b.select(low, y, zero))
 
     def _compare(self, node: ast.AST, op: ast.cmpop, x: Any, y: Any) -> Any:
@@ -342,7 +409,7 @@ class _Translation:
         if _constant(x) and _constant(y):
             return compute(x, y)
         x, y = self._alike(node, x, y)
-        if x.type == INT:
+        if _number(x.type) == INT:
             return self._b.icmp_signed(sign, x, y)
         # Nan differs from everything, and nothing else holds of it.
         return (self._b.fcmp_unordered if sign == "!=" else self._b.fcmp_ordered)(sign, x, y)
@@ -358,34 +425,63 @@ class _Translation:
         return ir.Constant(self._e.real, value) if isinstance(value, float) else value
 
     def _as(self, node: ast.AST, value: Any, kind: Any) -> Any:
-        """A number as a real or an integer; no real becomes an integer."""
+        """A number, in each lane if it is wide, as a real or an integer; no real becomes one."""
         if isinstance(value, Pointer):
             self._fail(node, "an array is not a number")
         if _constant(value) and kind == self._e.real:
             return ir.Constant(kind, float(value))
         value = self._lifted(value)
-        if value.type == _TRUTH:
-            value = self._b.zext(value, INT)
-        if value.type == INT and kind == self._e.real:
-            return self._b.sitofp(value, kind)
-        if value.type != kind:
+
+        def alike(kind: Any) -> Any:
+            return ir.VectorType(kind, self._e.lanes) if _wide(value) else kind
+
+        if _number(value.type) == _TRUTH:
+            value = self._b.zext(value, alike(INT))
+        if _number(value.type) == INT and kind == self._e.real:
+            return self._b.sitofp(value, alike(kind))
+        if _number(value.type) != kind:
             self._fail(node, "a real stands where an integer is needed")
         return value
+
+    def _in_lanes(self, values: Iterable[Any]) -> list[Any]:
+        """The values, in every lane if one of them differs between lanes."""
+        values = list(values)
+        if any(map(_wide, values)):
+            kinds = [ir.VectorType(_number(value.type), self._e.lanes) for value in values]
+            pairs = zip(values, kinds, strict=True)
+            values = [v if _wide(v) else self._e.splat(v, kind) for v, kind in pairs]
+        return values
+
+    def _of_real(self, called: Any, value: Any) -> Any:
+        """`int`, `round`, `log` or `exp` of a real."""
+        e = self._e
+        x = value if _wide(value) else e.splat(value, e.vector)
+        if called is int:
+            found = self._b.fptosi(x, ir.VectorType(INT, e.lanes))
+        elif called is round:
+            found = e.rounded(x)
+        else:
+            found = (Vector(e, x).log() if called is log else Vector(e, x).exp()).value
+        return found if _wide(value) else self._b.extract_element(found, e.int(0))
 
     def _integer(self, node: ast.AST, value: Any) -> Any:
         return self._as(node, value, INT)
 
-    def _alike(self, node: ast.AST, x: Any, y: Any, *, real: bool = False) -> tuple[Any, Any]:
+    def _alike(self, node: ast.AST, x: Any, y: Any, *, real: bool = False) -> list[Any]:
         """Two numbers of one kind: reals if asked for, or if one of them is."""
-        reals = (isinstance(v, float) or getattr(v, "type", None) == self._e.real for v in (x, y))
-        kind = self._e.real if real or any(reals) else INT
-        return self._as(node, x, kind), self._as(node, y, kind)
+        types = (_number(getattr(v, "type", None)) for v in (x, y) if not isinstance(v, float))
+        reals = real or isinstance(x, float) or isinstance(y, float) or self._e.real in types
+        kind = self._e.real if reals else INT
+        return self._in_lanes([self._as(node, x, kind), self._as(node, y, kind)])
 
     def _truth(self, node: ast.AST, value: Any) -> Any:
         """Whether a number is not zero; constants remain constants."""
         if _constant(value):
             return bool(value)
-        return value if value.type == _TRUTH else self._compare(node, ast.NotEq(), value, 0)
+        is_truth = _number(value.type) == _TRUTH
+        return value if is_truth else self._compare(node, ast.NotEq(), value, 0)
+
+    # Arrays
 
     def _array(self, node: ast.AST, value: Any) -> Pointer:
         if not isinstance(value, Pointer):
@@ -397,5 +493,46 @@ class _Translation:
 
     def _from(self, array: Pointer, index: Any, node: ast.AST) -> Pointer:
         """The array from an index on."""
-        start = [self._integer(node, index)]
-        return Pointer(self._b.gep(array.address, start, source_etype=array.kind), array.kind)
+        b, index, addresses = self._b, self._integer(node, index), array.address
+        if not _wide(index) and not isinstance(addresses, list):
+            return Pointer(b.gep(addresses, [index], source_etype=array.kind), array.kind)
+        lanes = [self._e.int(lane) for lane in range(self._e.lanes)]
+        if not isinstance(addresses, list):
+            own = lanes if isinstance(array.kind, ir.VectorType) else [self._e.int(0)] * len(lanes)
+            number = _number(array.kind)
+            addresses = [b.gep(addresses, [lane], source_etype=number) for lane in own]
+        steps = [b.extract_element(index, lane) for lane in lanes] if _wide(index) else [index]
+        pairs = zip(addresses, steps * (len(lanes) // len(steps)), strict=True)
+        return Pointer([b.gep(a, [k], source_etype=array.kind) for a, k in pairs], array.kind)
+
+    def _get(self, place: Pointer) -> Any:
+        """The number at a place, of the kernel's type if it is a real."""
+        e, b, number = self._e, self._b, _number(place.kind)
+        if isinstance(place.address, list):
+            value = ir.Constant(ir.VectorType(number, e.lanes), ir.Undefined)
+            for lane, address in enumerate(place.address):
+                loaded = b.load(address, typ=number)
+                value = b.insert_element(value, loaded, e.int(lane))
+        else:
+            align = e.precision.itemsize if isinstance(place.kind, ir.VectorType) else None
+            value = b.load(place.address, typ=place.kind, align=align)
+        if number in (INT, e.real):
+            return value
+        return b.fpext(value, e.vector if _wide(value) else e.real)
+
+    def _put(self, node: ast.AST, value: Any, place: Pointer) -> None:
+        """Store a number, rounded to the array's type."""
+        e, b, number = self._e, self._b, _number(place.kind)
+        value = self._as(node, value, INT if number == INT else e.real)
+        in_lanes = isinstance(place.kind, ir.VectorType) or isinstance(place.address, list)
+        if _wide(value) and not in_lanes:
+            self._fail(node, "a number that differs between lanes stands where one is needed")
+        if in_lanes and not _wide(value):
+            value = e.splat(value, ir.VectorType(value.type, e.lanes))
+        if number not in (INT, e.real):
+            value = b.fptrunc(value, ir.VectorType(number, e.lanes) if in_lanes else number)
+        if isinstance(place.address, list):
+            for lane, address in enumerate(place.address):
+                b.store(b.extract_element(value, e.int(lane)), address)
+        else:
+            b.store(value, place.address, align=e.precision.itemsize if in_lanes else None)

@@ -9,28 +9,28 @@ A packed matrix (K, N) is a row of panels, each with all K rows of a few vectors
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, target
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.code.jit import call_compiled, function
 from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature, packed
-from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel, parallel_for
+from seqmodel.kernels.run.threads import Job, compile_kernel, parallel_for
 
 _CHAINS = 8  # independent sums needed to hide multiply-add latency; small tiles unroll over k
 _ROW_WIDTH = 12  # vectors in the tile of a single row: enough independent sums without unrolling
 _BIT = ir.IntType(1)
-_KINDS = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT, _BIT]
-_ROW_KINDS = [POINTER, POINTER, POINTER, INT, INT, _BIT]
 
 
 def matmul(e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, *sizes: Any) -> None:
     """C (+)= A B, A (rows, k), B packed, C (rows, columns); sizes: rows, k, columns, adds."""
     *counts, adds = sizes
-    address = _library(e.precision.itemsize).address("matmul")
-    call_at(e.builder, address, ir.VoidType(), [a, a_stride, b, c, c_stride, *counts, _BIT(adds)])
+    arguments = [a, a_stride, b, c, c_stride, *counts, _BIT(adds)]
+    call_compiled(e, product, arguments, most_rows(), e.precision.itemsize)
 
 
 def row_matmul(e: Emitter, stored: int, a: Any, b: Any, c: Any, *sizes: Any) -> None:
@@ -39,8 +39,8 @@ def row_matmul(e: Emitter, stored: int, a: Any, b: Any, c: Any, *sizes: Any) -> 
     B's numbers take `stored` bytes: they may be float32 where everything else is float64.
     """
     *counts, adds = sizes
-    address = _row_library(e.precision.itemsize, stored).address("matmul")
-    call_at(e.builder, address, ir.VoidType(), [a, b, c, *counts, _BIT(adds)])
+    arguments = [a, e.int(0), b, c, e.int(0), e.int(1), *counts, _BIT(adds)]
+    call_compiled(e, product, arguments, 1, stored)
 
 
 def most_rows() -> int:
@@ -48,80 +48,49 @@ def most_rows() -> int:
     return target().registers // 4
 
 
-def _wide(rows: int) -> int:
-    """The width in vectors of a tile of `rows` rows: tiles of few rows span several panels."""
-    return max(PANEL, _CHAINS // rows // PANEL * PANEL)
+def product(
+    e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, rows: Any, k: Any,
+    columns: Any, adds: Any, most: int, stored: int,
+) -> None:  # fmt: skip
+    """The body of a product in tiles of at most `most` rows; see `matmul` and `row_matmul`."""
+    builder, of_b = e.builder, Emitter(e.builder, stored)
+    # The width in vectors of tiles of 1, 2, ... rows: those of few rows span several panels.
+    widths = [max(PANEL, _CHAINS // n // PANEL * PANEL) for n in range(1, most + 1)]
+    widths = [_ROW_WIDTH] if most == 1 else widths
+    tiles = [
+        [
+            write_tile(builder.module, e.precision.itemsize, n, v + 1, stored=stored)
+            for v in range(width)
+        ]
+        for n, width in enumerate(widths, 1)
+    ]
+    width = e.int(widths[-1] * e.lanes)
+    for n, wide in enumerate(widths[:-1], 1):
+        if wide > widths[-1]:
+            width = builder.select(
+                builder.icmp_signed("==", rows, e.int(n)), e.int(wide * e.lanes), width
+            )
+    # Rows are split evenly over the fewest tiles that hold them: 9 into 5 and 4, not 8 and 1.
+    blocks = e.int(1) if most == 1 else e.parts(rows, most)
+    of_block = nullcontext(e.int(0)) if most == 1 else e.loop(0, blocks)
+    with e.loop(0, columns, width) as j, of_block as block:
+        first = builder.sdiv(e.mul(rows, block), blocks)
+        count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)
+        # A tile of few rows could span more than this: rows of 5 in tiles of 4 are 2 and 3.
+        left = builder.sub(columns, j)
+        left = builder.select(builder.icmp_signed("<", left, width), left, width)
+        places = [
+            e.offset(a, e.mul(first, a_stride)), a_stride,
+            of_b.offset(b, e.mul(j, k)),
+            e.offset(c, e.mul(first, c_stride), j), c_stride,
+            k, left, adds,
+        ]  # fmt: skip
+        vectors = builder.sub(e.parts(left, e.lanes), e.int(1))
 
+        def of_width(of_rows: list[Any], vectors: Any = vectors, places: Any = places) -> None:
+            e.choose(vectors, [partial(builder.call, tile, places) for tile in of_rows])
 
-@compiled_once
-def _library(itemsize: int) -> Library:
-    module, most = ir.Module("matmul"), most_rows()
-    tiles = {
-        rows: [write_tile(module, itemsize, rows, v + 1) for v in range(_wide(rows))]
-        for rows in range(1, most + 1)
-    }
-    with function(module, "matmul", _KINDS, itemsize) as (e, *args):
-        a, a_stride, b, c, c_stride, rows, k, columns, adds = args
-        builder, width = e.builder, e.int(PANEL * e.lanes)
-        for low in range(1, most):
-            if _wide(low) > PANEL:
-                is_low = builder.icmp_signed("==", rows, e.int(low))
-                width = builder.select(is_low, e.int(_wide(low) * e.lanes), width)
-        # Rows are split evenly over the fewest tiles that hold them: 9 into 5 and 4, not 8 and 1.
-        blocks = builder.sdiv(e.add(rows, most - 1), e.int(most))
-        with e.loop(0, columns, width) as j, e.loop(0, blocks) as block:
-            first = builder.sdiv(e.mul(rows, block), blocks)
-            count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)
-            # A tile of few rows could span more than this: rows of 5 in tiles of 4 are 2 and 3.
-            left = builder.sub(columns, j)
-            left = builder.select(builder.icmp_signed("<", left, width), left, width)
-            places = [
-                e.offset(a, e.mul(first, a_stride)), a_stride,
-                e.offset(b, e.mul(j, k)),
-                e.offset(c, e.mul(first, c_stride), j), c_stride,
-                k, left, adds,
-            ]  # fmt: skip
-            vectors = builder.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
-            done = builder.append_basic_block()
-            by_rows = builder.switch(count, done)
-            for n, of_rows in tiles.items():
-                case = builder.append_basic_block()
-                by_rows.add_case(e.int(n), case)
-                builder.position_at_end(case)
-                _call_by_width(e, of_rows, vectors, places)
-                builder.branch(done)
-            builder.position_at_end(done)
-    return Library(module)
-
-
-@compiled_once
-def _row_library(itemsize: int, stored: int) -> Library:
-    module = ir.Module("row_matmul")
-    tiles = [write_tile(module, itemsize, 1, v + 1, stored=stored) for v in range(_ROW_WIDTH)]
-    with function(module, "matmul", _ROW_KINDS, itemsize) as (e, a, b, c, k, columns, adds):
-        builder, none = e.builder, e.int(0)
-        of_b = Emitter(builder, stored)
-        with e.loop(0, columns, _ROW_WIDTH * e.lanes) as j:
-            left = builder.sub(columns, j)
-            places = [a, none, of_b.offset(b, e.mul(j, k)), e.offset(c, j), none, k, left, adds]
-            vectors = builder.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
-            _call_by_width(e, tiles, vectors, places)
-    return Library(module)
-
-
-def _call_by_width(e: Emitter, tiles: list[Any], vectors: Any, places: list[Any]) -> None:
-    """Call the tile that is `vectors` wide, or the last if none is wide enough."""
-    b = e.builder
-    widest, done = b.append_basic_block(), b.append_basic_block()
-    switch = b.switch(vectors, widest)
-    for width, tile in enumerate(tiles, 1):
-        of_width = widest if tile is tiles[-1] else b.append_basic_block()
-        if tile is not tiles[-1]:
-            switch.add_case(e.int(width), of_width)
-        b.position_at_end(of_width)
-        b.call(tile, places)
-        b.branch(done)
-    b.position_at_end(done)
+        e.choose(builder.sub(count, e.int(1)), [partial(of_width, of_rows) for of_rows in tiles])
 
 
 def write_tile(
@@ -227,7 +196,8 @@ def packing(matrix: Tensor, *, transposed: bool = False) -> Job:
     """
     K, N = reversed(matrix.shape) if transposed else matrix.shape
     fields: KernelFields = {"K": K, "N": N, "matrix": matrix.contiguous(), "panels": NEW}
-    return _kernel(matrix.element_size(), transposed).job(fields)
+    kernel = compile_kernel(_PACK[transposed], matrix.element_size(), _write_pack, transposed)
+    return kernel.job(fields)
 
 
 def panels_of(packings: Mapping[str, Job]) -> KernelFields:
@@ -242,25 +212,21 @@ def pack(weight: Tensor) -> Tensor:
     return job.made["panels"]
 
 
-@compiled_once
-def _kernel(itemsize: int, transposed: bool) -> Kernel:
-    shape, copy = (("N", "K"), _copy_columns) if transposed else (("K", "N"), _copy_rows)
-    signature = Signature("pack", ("K", "N"), (Array("matrix", shape), packed("panels", "K", "N")))
-
-    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-        width = PANEL * e.lanes
-        panels = e.builder.sdiv(e.add(f["N"], width - 1), e.int(width))
-        first, last = e.share(panels, thread, threads)
-        with e.loop(first, last) as panel:
-            copy(e, f, panel)
-
-    return compile_kernel(signature, itemsize, write)
+_PACK = {
+    transposed: Signature("pack", ("K", "N"), (Array("matrix", shape), packed("panels", "K", "N")))
+    for transposed, shape in ((False, ("K", "N")), (True, ("N", "K")))
+}
 
 
-def _copy_rows(e: Emitter, f: dict[str, Any], panel: Any) -> None:
-    j = e.mul(panel, PANEL * e.lanes)
-    to, source = e.offset(f["panels"], e.mul(j, f["K"])), e.offset(f["matrix"], j)
-    copy_panel(e, source, f["N"], e.builder.sub(f["N"], j), f["K"], to, PANEL)
+def _write_pack(e: Emitter, f: dict[str, Any], thread: Any, threads: Any, transposed: bool) -> None:
+    width, K, N = PANEL * e.lanes, f["K"], f["N"]
+    with e.loop(*e.share(e.parts(N, width), thread, threads)) as panel:
+        j = e.mul(panel, width)
+        to, left = e.offset(f["panels"], e.mul(j, K)), e.builder.sub(N, j)
+        if transposed:
+            _copy_columns(e, e.offset(f["matrix"], e.mul(j, K)), left, K, to)
+        else:
+            copy_panel(e, e.offset(f["matrix"], j), N, left, K, to, PANEL)
 
 
 def copy_panel(
@@ -274,18 +240,15 @@ def copy_panel(
             e.store(value, e.offset(to, e.mul(n, vectors * e.lanes), v * e.lanes))
 
 
-def _copy_columns(e: Emitter, f: dict[str, Any], panel: Any) -> None:
-    """Read a vector down a column of B at a time and scatter it over the panel's rows.
+def _copy_columns(e: Emitter, source: Any, columns: Any, K: Any, to: Any) -> None:
+    """The same of a transpose: read a vector down a column at a time, and scatter it over rows.
 
     If read row by row, columns whose stride is a power of two would evict each other from the
     cache.
     """
     b, width = e.builder, PANEL * e.lanes
-    first = e.mul(panel, width)
-    with e.loop(0, f["K"], e.lanes) as k, e.loop(0, width) as n:
-        j, left = e.add(first, n), b.sub(f["K"], k)
-        inside = b.icmp_signed("<", j, f["N"])
-        source = e.offset(f["matrix"], e.mul(j, f["K"]), k)
-        to = e.offset(f["panels"], e.mul(first, f["K"]), e.mul(k, width), n)
-        values = e.load(source, e.first_lanes(b.select(inside, left, e.int(0))))
-        e.scatter(values, to, width, left)
+    with e.loop(0, K, e.lanes) as k, e.loop(0, width) as n:
+        left = b.sub(K, k)
+        inside = b.select(b.icmp_signed("<", n, columns), left, e.int(0))
+        values = e.load(e.offset(source, e.mul(n, K), k), e.first_lanes(inside))
+        e.scatter(values, e.offset(to, e.mul(k, width), n), width, left)

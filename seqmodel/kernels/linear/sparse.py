@@ -5,17 +5,18 @@ gradient: with four ones among 88, a twentieth of the dense product's arithmetic
 ones are listed once and serve both.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.code.emit import INT, PANEL, Emitter
+from seqmodel.kernels.code.jit import call_compiled
 from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.threads import Job, Kernel, compile_kernel
+from seqmodel.kernels.run.threads import Job, compile_kernel
 
 DENSITY = 0.2
 """The share of ones up to which summing columns is much faster than the dense product."""
@@ -31,8 +32,6 @@ _ADD_ROWS = Signature(
         Array("counts", ("T * B",), torch.int32),
     ),
 )
-_LIST_KINDS = [POINTER, INT, INT, POINTER, POINTER]
-_SUM_KINDS = [POINTER, POINTER, INT, POINTER, INT, INT, POINTER, INT]
 
 
 class SparseFrames(NamedTuple):
@@ -50,7 +49,7 @@ def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int, total: Tensor
     Each thread takes the batch rows it had in the loops over time, which are in its cache.
     """
     (frames, N), I = d.shape, x.indices.shape[1]  # noqa: E741
-    adding = _adding(d.element_size()).job(
+    adding = compile_kernel(_ADD_ROWS, d.element_size(), _write_add).job(
         {
             "T": frames // batch, "B": batch, "I": I, "N": N, "threads": threads,
             "d": d, "tables": NEW, "indices": x.indices, "counts": x.counts,
@@ -61,8 +60,7 @@ def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int, total: Tensor
 
 def list_rows(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
     """List the ones in rows of x (rows, inputs); how many there are, or 2^62 if x is not binary."""
-    address = _library(e.precision.itemsize, e.precision.itemsize).address("list_rows")
-    return call_at(e.builder, address, INT, [x, rows, inputs, indices, counts])
+    return call_compiled(e, write_list, [x, rows, inputs, indices, counts], returns=INT)
 
 
 def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
@@ -70,23 +68,7 @@ def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
 
     Arguments: indices, counts, rows, W, I, N, target, and the distance between the target's rows.
     """
-    address = _library(e.precision.itemsize, stored).address("sum_columns")
-    call_at(e.builder, address, ir.VoidType(), list(arguments))
-
-
-@compiled_once
-def _library(itemsize: int, stored: int) -> Library:
-    module = ir.Module("sparse")
-    with function(module, "list_rows", _LIST_KINDS, itemsize, INT) as (e, *args):
-        e.builder.ret(_write_list(e, *args))
-    with function(module, "sum_columns", _SUM_KINDS, itemsize) as (e, *args):
-        _write_sum(e, stored, *args)
-    return Library(module)
-
-
-@compiled_once
-def _adding(itemsize: int) -> Kernel:
-    return compile_kernel(_ADD_ROWS, itemsize, _write_add)
+    call_compiled(e, write_sum, arguments, stored)
 
 
 def index_at(e: Emitter, indices: Any, n: Any) -> Any:
@@ -99,7 +81,8 @@ def _row(e: Emitter, indices: Any, row: Any, inputs: Any) -> Any:
     return e.builder.gep(indices, [e.mul(row, inputs)], source_etype=INDEX)
 
 
-def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
+def write_list(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
+    """The body of `list_rows`."""
     b, word = e.builder, 64
     mask = ir.IntType(e.lanes)
     of_all = [e.int(0), ir.Constant(mask, 0)]  # how many ones; lanes where x is not binary
@@ -146,10 +129,11 @@ def _append_bits(e: Emitter, bits: Any, j: Any, indices: Any, count: Any) -> Any
     return place
 
 
-def _write_sum(
-    e: Emitter, stored: int, indices: Any, counts: Any, rows: Any, table: Any, inputs: Any,
-    columns: Any, target: Any, stride: Any,
+def write_sum(
+    e: Emitter, indices: Any, counts: Any, rows: Any, table: Any, inputs: Any, columns: Any,
+    target: Any, stride: Any, stored: int,
 ) -> None:  # fmt: skip
+    """The body of `sum_columns`."""
     b, of_table = e.builder, Emitter(e.builder, stored)
     width = PANEL * of_table.lanes // e.lanes  # of a panel
     at_once = 2 * PANEL  # vectors
@@ -174,17 +158,13 @@ def _write_sum(
     with e.loop(0, rows) as row:
         with e.loop(0, whole, at_once * e.lanes) as j:
             block(row, j, at_once, None)
-        done = b.append_basic_block()
-        vectors = b.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
-        switch = b.switch(vectors, done)
-        for count in range(1, at_once + 1):
-            case = b.append_basic_block()
-            switch.add_case(e.int(count), case)
-            b.position_at_end(case)
-            lanes = e.first_lanes(b.sub(left, e.int((count - 1) * e.lanes)))
-            block(row, whole, count, lanes)
-            b.branch(done)
-        b.position_at_end(done)
+
+        def last(vectors: int, row: Any = row) -> None:
+            lanes = e.first_lanes(b.sub(left, e.int((vectors - 1) * e.lanes)))
+            block(row, whole, vectors, lanes)
+
+        some = [partial(last, vectors) for vectors in range(1, at_once + 1)]
+        e.choose(e.parts(left, e.lanes), [lambda: None, *some])
 
 
 def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:

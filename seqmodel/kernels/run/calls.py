@@ -122,14 +122,16 @@ def step_call(
     signature: Signature,
     write: Callable[..., None],
     *parameters: Any,
+    stored: Any = None,
     **fields: int | Tensor | Slot | None,
 ) -> Call:
     """The call of a function in float64 whose body `write(e, fields by name, *parameters)` writes.
 
-    It is compiled once for each `write`, a function of a module, and its parameters.
+    It is compiled once for each `write`, a function of a module, and its parameters. Numbers of
+    packed matrices take `stored` bytes.
     """
     library = _step(signature, write, parameters)
-    return Call(library.address("step"), signature, ITEMSIZE, fields)
+    return Call(library.address("step"), signature, ITEMSIZE, fields, stored)
 
 
 @compiled_once

@@ -4,9 +4,9 @@ GNU's allocator never keeps blocks of `LARGE` bytes or more (see `machine`), so 
 """
 
 import math
-import threading
 import weakref
 from collections import deque
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -16,9 +16,7 @@ from seqmodel.kernels.run.machine import LARGE
 KEEP_BYTES = 1 << 30
 """Limit on the total size of spare large blocks."""
 
-_spare: list[Tensor] = []  # the longest unused first
-_returned: deque[Tensor] = deque()  # blocks on their way into `_spare`
-_lock = threading.Lock()  # guards `_spare`
+_spare: deque[Tensor] = deque()  # the longest unused first; whoever takes one out owns it
 
 
 def buffer(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -31,13 +29,14 @@ def buffer(dtype: torch.dtype, *shape: int) -> Tensor:
 
 def _block(size: int) -> Tensor:
     """`size` bytes, from a spare block if one fits."""
-    with _lock:
-        _collect()
-        fits = [k for k, spare in enumerate(_spare) if size <= spare.numel() <= 2 * size]
-        best = min(fits, key=lambda k: _spare[k].numel(), default=None)
-        block = None if best is None else _spare.pop(best)
-    if block is None:
-        block = torch.empty(size, dtype=torch.uint8)
+    taken = list[Tensor]()
+    with suppress(IndexError):
+        while True:
+            taken.append(_spare.popleft())
+    fits = (spare for spare in taken if size <= spare.numel() <= 2 * size)
+    best = min(fits, key=Tensor.numel, default=None)
+    _spare.extend(spare for spare in taken if spare is not best)
+    block = torch.empty(size, dtype=torch.uint8) if best is None else best
     # The array lives as long as any tensor over its memory.
     array = block[:size].numpy()
     weakref.finalize(array, _give_back, block).atexit = False
@@ -45,17 +44,8 @@ def _block(size: int) -> Tensor:
 
 
 def _give_back(block: Tensor) -> None:
-    """Take a block back. Garbage collection may call this anywhere, even inside `_collect`."""
-    _returned.append(block)
-    if _lock.acquire(blocking=False):  # otherwise its current or next holder collects
-        try:
-            _collect()
-        finally:
-            _lock.release()
-
-
-def _collect() -> None:
-    while _returned:
-        _spare.append(_returned.popleft())
-    while sum(spare.numel() for spare in _spare) > KEEP_BYTES:
-        _spare.pop(0)
+    """Take a block back. Garbage collection may call this anywhere, even inside `_block`."""
+    _spare.append(block)
+    with suppress(IndexError):
+        while sum(spare.numel() for spare in tuple(_spare)) > KEEP_BYTES:
+            _spare.popleft()

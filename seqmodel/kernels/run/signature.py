@@ -6,12 +6,12 @@ the calls refer to them by name. Without the check, a wrong shape would read or 
 buffer.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
+from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, panel_width, spacing, vector_lanes
@@ -27,15 +27,9 @@ THREADS = "threads"
 """The number of threads of a call: usable in shapes, but not a field."""
 
 
-class New(Enum):
-    """The type of `NEW`."""
-
-    NEW = "new"
-
-
-NEW = New.NEW
+NEW: Literal["new"] = "new"
 """Passed for an array: allocate it as declared."""
-Field = int | Tensor | New | None
+Field = int | Tensor | Literal["new"] | None
 """What a call passes for a field; None for an omitted array."""
 KernelFields = dict[str, Field]
 Layout = Callable[..., tuple[list[Any], dict[str, Tensor]]]
@@ -104,7 +98,8 @@ class Signature:
 
     def arguments(self, e: Emitter, array: Any) -> dict[str, Any]:
         """The same as arguments of a text of `code.language`; arrays of int64 are its integers."""
-        kinds = {one.name: INT if one.dtype is torch.int64 else e.real for one in self.arrays}
+        types: dict[Any, Any] = {torch.int64: INT, torch.float32: ir.FloatType()}
+        kinds = {one.name: types.get(one.dtype, e.real) for one in self.arrays}
         return {
             name: Pointer(field, kinds[name]) if name in kinds else field
             for name, field in self.load(e, array).items()
@@ -117,66 +112,60 @@ class Signature:
         result holds the arrays themselves or, with `addresses`, their addresses. The function
         raises ValueError for an array that is not as declared; for its other errors see
         `complaint`.
+
+        It is generated as source: interpreting the declaration at each call would take many times
+        as long, a few per cent of a small model's training step.
         """
-        return _layout(self, itemsize, stored or itemsize, addresses)
+        lines, ordered, stored = ["made = {}"], [], stored or itemsize
+        arguments = [*self.sizes, *(f"{name}=0" for name in self.optional_sizes)]
+        arguments += [THREADS] if self._per_thread else []
+        types = {REAL: _DTYPES[itemsize], STORED: _DTYPES[stored]}
+        scope: dict[str, Any] = {"fail": _fail, "_memory": memory, "NEW": NEW}
+        for k, array in enumerate(self.arrays):
+            name, dtype = array.name, types.get(str(array.dtype), array.dtype)
+            scope |= {f"array_{k}": array, f"dtype_{k}": dtype}
+            shape = "".join(f"{part}, " for part in array.shape)
+            wrong = f"{name}.shape != ({shape}) or {name}.dtype is not dtype_{k}"
+            if not array.strides:
+                wrong += f" or not {name}.is_contiguous()"
+            fail = f"fail({self.name!r}, array_{k}, dtype_{k}, ({shape}), {name})"
+            make = f"{name} = made[{name!r}] = _memory.buffer(dtype_{k}, {shape})"
+            check = [f"if {name} is NEW: {make}", f"elif {wrong}: {fail}"]
+            if array.strides:
+                rest = [f"unit_{k}"] * (len(array.shape) - len(array.strides))
+                check.append(f"{', '.join((*array.strides, *rest))}, = {name}.stride()")
+                any_other = f"!= 1 and {array.shape[-1]} != 1 and {name}.numel()"
+                check += [f"if {unit} {any_other}: {fail}" for unit in rest]
+            address = f"{name}.data_ptr()" if addresses else name
+            if array.optional:
+                lines += [*(f"{stride} = 0" for stride in array.strides), f"if {name} is not None:"]
+                lines += [f"    {line}" for line in check]
+                address = f"(0 if {name} is None else {address})"
+            else:
+                lines += check
+            arguments.append(f"{name}=None" if array.optional else name)
+            ordered.append(address)
+        lines.append(f"return [{', '.join((*self.integers, *ordered))}], made")
+        source = f"def layout(*, {', '.join(arguments)}):\n" + "".join(f"    {s}\n" for s in lines)
+        scope |= {"WIDTH": panel_width(stored), "LANES": vector_lanes(itemsize)}
+        scope["SPACING"] = spacing(itemsize)
+        exec(source, scope)
+        layout: Layout = scope["layout"]
+        return layout
+
+    @property
+    def _per_thread(self) -> bool:
+        return any(THREADS in array.shape for array in self.arrays)
 
     def complaint(self, given: Mapping[str, Any], error: Exception) -> ValueError:
         """The error to raise if `layout` raised a TypeError or AttributeError for these fields."""
         needed = {*self.sizes, *(a.name for a in self.arrays if not a.optional)}
-        needed |= {THREADS} & set(_names_in(self.arrays))
+        needed |= {THREADS} if self._per_thread else set()
         known = needed | set(self.optional_sizes) | {array.name for array in self.arrays}
         for what, names in (("missing", needed - set(given)), ("unknown", set(given) - known)):
             if names:
                 return ValueError(f"kernel {self.name}: {what} {', '.join(sorted(names))}")
         return ValueError(f"kernel {self.name}: {error}")
-
-
-def _names_in(arrays: Iterable[Array]) -> list[str]:
-    return [part for array in arrays for part in array.shape]
-
-
-def _layout(signature: Signature, itemsize: int, stored: int, addresses: bool) -> Layout:
-    """See `Signature.layout`.
-
-    The function is generated as source: interpreting the declaration at each call would take many
-    times as long, a few per cent of a small model's training step.
-    """
-    lines, ordered = ["made = {}"], []
-    arguments = [*signature.sizes, *(f"{name}=0" for name in signature.optional_sizes)]
-    arguments += [THREADS] if THREADS in _names_in(signature.arrays) else []
-    types = {REAL: _DTYPES[itemsize], STORED: _DTYPES[stored]}
-    scope: dict[str, Any] = {"fail": _fail, "_memory": memory, "NEW": NEW}
-    for k, array in enumerate(signature.arrays):
-        name, dtype = array.name, types.get(str(array.dtype), array.dtype)
-        scope |= {f"array_{k}": array, f"dtype_{k}": dtype}
-        shape = "".join(f"{part}, " for part in array.shape)
-        wrong = f"{name}.shape != ({shape}) or {name}.dtype is not dtype_{k}"
-        if not array.strides:
-            wrong += f" or not {name}.is_contiguous()"
-        fail = f"fail({signature.name!r}, array_{k}, dtype_{k}, ({shape}), {name})"
-        make = f"{name} = made[{name!r}] = _memory.buffer(dtype_{k}, {shape})"
-        check = [f"if {name} is NEW: {make}", f"elif {wrong}: {fail}"]
-        if array.strides:
-            rest = [f"unit_{k}"] * (len(array.shape) - len(array.strides))
-            check.append(f"{', '.join((*array.strides, *rest))}, = {name}.stride()")
-            any_other = f"!= 1 and {array.shape[-1]} != 1 and {name}.numel()"
-            check += [f"if {unit} {any_other}: {fail}" for unit in rest]
-        address = f"{name}.data_ptr()" if addresses else name
-        if array.optional:
-            lines += [*(f"{stride} = 0" for stride in array.strides), f"if {name} is not None:"]
-            lines += [f"    {line}" for line in check]
-            address = f"(0 if {name} is None else {address})"
-        else:
-            lines += check
-        arguments.append(f"{name}=None" if array.optional else name)
-        ordered.append(address)
-    lines.append(f"return [{', '.join((*signature.integers, *ordered))}], made")
-    source = f"def layout(*, {', '.join(arguments)}):\n" + "".join(f"    {s}\n" for s in lines)
-    scope |= {"WIDTH": panel_width(stored), "LANES": vector_lanes(itemsize)}
-    scope["SPACING"] = spacing(itemsize)
-    exec(source, scope)
-    layout: Layout = scope["layout"]
-    return layout
 
 
 def _fail(

@@ -42,11 +42,6 @@ class Kernel:
     library: Library
     """The code, kept alive."""
 
-    @property
-    def name(self) -> str:
-        """The signature's name."""
-        return self.signature.name
-
     def job(self, fields: Mapping[str, Field]) -> "Job":
         """A job over fields given by name; ValueError if they are not as declared."""
         try:
@@ -68,43 +63,43 @@ class Job(NamedTuple):
     """The arrays that were passed as `NEW`."""
 
 
-def compile_kernels(
-    module: Any, itemsize: int, signatures: Sequence[Signature]
-) -> dict[str, Kernel]:
-    """Compile a module with a function (fields, thread, threads) named after each signature."""
-    library = Library(module)
-    return {
-        s.name: Kernel(s, s.layout(itemsize), library.address(s.name), library) for s in signatures
-    }
-
-
+@compiled_once
 def compile_kernel(
-    signature: Signature, itemsize: int, write: Callable[[Emitter, dict[str, Any], Any, Any], None]
+    signature: Signature, itemsize: int, write: Callable[..., None], *parameters: Any
 ) -> Kernel:
-    """Compile the kernel whose body `write(e, fields by name, thread, threads)` writes."""
+    """The kernel whose body `write(e, fields by name, thread, threads, *parameters)` writes.
+
+    It is compiled once for each `write` and its parameters.
+    """
     module, name = ir.Module(signature.name), signature.name
     with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, *share):
-        write(e, signature.load(e, fields), *share)
-    return compile_kernels(module, itemsize, [signature])[name]
+        write(e, signature.load(e, fields), *share, *parameters)
+    library = Library(module)
+    return Kernel(signature, signature.layout(itemsize), library.address(name), library)
 
 
 def compile_text(
-    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, **constants: Any
-) -> Kernel:
+    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, lanes: int = 1,
+    **constants: Any,
+) -> Kernel:  # fmt: skip
     """Compile a text of `code.language` that computes the items `first` to `last` of size `over`.
 
-    Its parameters are fields by name, `first`, `last`, `thread`, and `constants`. The library also
-    has a function of the fields alone, its name followed by "_alone", which computes all items.
+    Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes` and the
+    number of each `lane`, and `constants`. The library also has a function of the fields alone, its
+    name followed by "_alone", which computes all items.
     """
     module, name = ir.Module(signature.name), signature.name
     wanted = inspect.signature(text).parameters
-    with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
-        given = signature.arguments(e, fields) | constants | {"thread": thread}
+    with function(module, name, [POINTER, INT, INT], itemsize) as (wide, fields, thread, threads):
+        e = Emitter(wide.builder, itemsize, lanes)
+        given = signature.arguments(e, fields) | constants | {"thread": thread, "lanes": lanes}
         given["first"], given["last"] = e.share(given[over], thread, threads)
+        given["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
         translate(e, text, **{name: given[name] for name in wanted})
     with function(module, f"{name}_alone", [POINTER], itemsize) as (e, fields):
         e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
-    return compile_kernels(module, itemsize, [signature])[name]
+    library = Library(module)
+    return Kernel(signature, signature.layout(itemsize), library.address(name), library)
 
 
 def parallel_for(jobs: Sequence[Job], threads: int) -> None:
@@ -117,9 +112,8 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     for job in jobs:
         made_for = job.fields.get(THREADS, threads)
         if made_for != threads:
-            raise ValueError(
-                f"kernel {job.kernel.name} has buffers for {made_for} threads, not {threads}"
-            )
+            name = job.kernel.signature.name
+            raise ValueError(f"kernel {name} has buffers for {made_for} threads, not {threads}")
         head += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
         numbers += job.numbers
     fields = array("q", head + numbers)

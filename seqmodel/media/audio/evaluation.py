@@ -36,6 +36,8 @@ from seqmodel.media.sound import FULL_SCALE, flac_bytes, to_levels
 
 # ---- baselines -----------------------------------------------------------------------------------
 
+Floats = NDArray[np.float64]
+
 LEVEL_WIDTH = 1 / FULL_SCALE
 
 
@@ -53,9 +55,9 @@ def audio_nats_per_frame(
     scale, deviation = max(size, LEVEL_WIDTH), math.sqrt(max(square - mean**2, LEVEL_WIDTH**2))
     nats = {"silence": 0.0, "gaussian": 0.0}
     for samples in _samples(split):
-        step = _steps(samples, frame) if discrete else None
-        nats["silence"] += _laplace_nats(samples, scale, step)
-        nats["gaussian"] += _gaussian_nats(samples - mean, deviation, step)
+        ends = _level_ends(samples, frame) if discrete else None
+        nats["silence"] += _nats(samples, ends, 0.0, scale, _log_laplace, _log_laplace_cdf)
+        nats["gaussian"] += _nats(samples, ends, mean, deviation, _log_normal, log_normal_cdf)
     if discrete and frame.values == "samples":
         nats["flac"] = 8 * math.log(2) * flac_bytes(_samples(split))
     if not discrete:
@@ -64,41 +66,56 @@ def audio_nats_per_frame(
     return {name: float(total / split.frames) for name, total in nats.items()}
 
 
-def _samples(pieces: Pieces) -> Iterator[NDArray[np.float64]]:
+def _samples(pieces: Pieces) -> Iterator[Floats]:
     """All samples, in blocks (n,) of a piece."""
     for i in range(len(pieces)):
         for samples in sample_blocks(pieces, i):
             yield samples.astype(np.float64)
 
 
-Step = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""How far below and above each sample its level ends; infinite for the outermost levels."""
+Ends = tuple[Floats, Floats]
+"""Where the level of each sample begins and ends; the outermost levels take the tails."""
+FAR = 1e9
+"""Where the tails end."""
 
 
-def _steps(samples: NDArray[np.float64], frame: FrameDefinition) -> Step:
+def _level_ends(samples: Floats, frame: FrameDefinition) -> Ends:
     if frame.values == "levels":
-        ends = np.concatenate([[-np.inf], mu_law.BOUNDARIES, [np.inf]])
+        ends = np.concatenate([[-FAR], mu_law.BOUNDARIES, [FAR]])
         level = np.searchsorted(mu_law.BOUNDARIES, samples, side="right")
-        return samples - ends[level], ends[level + 1] - samples
-    below, above = (np.full(len(samples), LEVEL_WIDTH / 2) for _ in range(2))
-    below[samples <= -1.0], above[samples >= 1 - LEVEL_WIDTH] = np.inf, np.inf
-    return below, above
+        return ends[level], ends[level + 1]
+    low = np.where(samples <= -1.0, -FAR, samples - LEVEL_WIDTH / 2)
+    return low, np.where(samples >= 1 - LEVEL_WIDTH, FAR, samples + LEVEL_WIDTH / 2)
 
 
-def _gaussian_nats(errors: NDArray[np.float64], deviation: float, step: Step | None) -> float:
-    if step is not None:
-        return _level_nats(errors, deviation, log_normal_cdf, step)
-    z = errors / deviation
-    return float((z**2 / 2 + np.log(deviation) + np.log(2 * np.pi) / 2).sum())
+Function = Callable[[Floats], Floats]
 
 
-def _laplace_nats(samples: NDArray[np.float64], scale: float, step: Step | None) -> float:
-    if step is not None:
-        return _level_nats(samples, scale, _log_laplace_cdf, step)
-    return float((np.abs(samples / scale) + np.log(2 * scale)).sum())
+def _nats(
+    samples: Floats,
+    ends: Ends | None,
+    centre: float,
+    scale: float,
+    log_pdf: Function,
+    log_cdf: Function,
+) -> float:
+    """The nats of samples, or of their levels, for a distribution symmetric about its centre."""
+    if ends is None:
+        return -float((log_pdf((samples - centre) / scale) - np.log(scale)).sum())
+    lower, upper = ((end - centre) / scale for end in ends)
+    # Above the centre use the mirror image, where the two probabilities do not cancel.
+    mirrored = lower > 0
+    below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
+    log_p = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))
+    return -float(log_p.sum())
 
 
-def log_normal_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_normal(z: Floats) -> Floats:
+    log_p: Floats = -(z**2 + np.log(2 * np.pi)) / 2
+    return log_p
+
+
+def log_normal_cdf(z: Floats) -> Floats:
     """log of the standard normal distribution function, to twelve digits in both tails.
 
     By the trapezoidal rule for erfcx(x) = exp(x^2) erfc(x), x = |z| / sqrt 2, whose error is below
@@ -114,40 +131,22 @@ def log_normal_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
         x < np.pi / h, 2 / (np.exp(-(near**2)) * (1 + np.exp(2 * np.pi / h * near))), 0
     )
     tail = np.log(scaled / 2) - x**2
-    log_p: NDArray[np.float64] = np.where(z < 0, tail, np.log1p(-np.exp(tail)))
+    log_p: Floats = np.where(z < 0, tail, np.log1p(-np.exp(tail)))
     return log_p
 
 
-def _log_laplace_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_laplace(z: Floats) -> Floats:
+    log_p: Floats = -np.abs(z) - np.log(2)
+    return log_p
+
+
+def _log_laplace_cdf(z: Floats) -> Floats:
     below = np.minimum(z, 0) - np.log(2)
     above = np.log1p(-np.exp(-np.maximum(z, 0)) / 2)
     return np.where(z < 0, below, above)
 
 
-def _level_nats(
-    errors: NDArray[np.float64],
-    scale: float,
-    log_cdf: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    step: Step,
-) -> float:
-    """The nats of the levels around `errors`, for a symmetric distribution of this scale.
-
-    The lowest level also takes the whole tail below it, the highest the tail above it.
-    """
-    lowest, highest = map(np.isinf, step)
-    below, above = (np.where(np.isinf(side), LEVEL_WIDTH, side) for side in step)
-    lower, upper = (errors - below) / scale, (errors + above) / scale
-    # Above the centre use the mirror image, where the two probabilities do not cancel.
-    mirrored = lower > 0
-    below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
-    inside = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))
-    log_p = np.where(lowest, log_cdf(upper), np.where(highest, log_cdf(-lower), inside))
-    return -float(log_p.sum())
-
-
 # ---- statistics ----------------------------------------------------------------------------------
-
-Floats = NDArray[np.float64]
 
 AUDIBLE = -45.0
 """dB; a frame at or below it is a pause."""

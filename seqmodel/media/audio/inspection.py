@@ -36,8 +36,6 @@ QUIET, LOUD = -90.0, -10.0
 """The ends of every picture's scale, in dB of a full-scale sine, so that pictures can be compared:
 QUIET is about the noise of 16 bits."""
 
-SCALE = "dB of a full-scale sine"
-
 WINDOWS = 8
 """The maximum that a column is a mean of: enough for the average of a long stretch."""
 
@@ -77,27 +75,10 @@ def recording_png(
         vmax=LOUD,
         extent=(0, len(low) * hop / rate, 0, rate / 2000),
     )
-    figure.colorbar(shown, ax=[wave, spectrum], label=SCALE, pad=0.01)
+    figure.colorbar(shown, ax=[wave, spectrum], label="dB of a full-scale sine", pad=0.01)
     spectrum.set_xlabel("seconds")
     spectrum.set_ylabel("kHz")
     return png_bytes(figure)
-
-
-def plot_sample_values(
-    path: Path, shares: Mapping[str, NDArray[np.float64]], *, title: str
-) -> None:
-    """Draw a histogram of sample values, (N,) equal bins from -1 to 1, one line per split."""
-    figure, axes = wide_figure(4)
-    for name, share in shares.items():
-        axes.stairs(share, np.linspace(-1, 1, len(share) + 1), label=name)
-    axes.set_yscale("log")
-    axes.set_xlim(-1, 1)
-    axes.set_xlabel("value of a sample")
-    axes.set_ylabel("share of samples")
-    axes.set_title(caption(title), fontsize=10)
-    axes.grid(linewidth=0.5, color="0.85")
-    axes.legend(frameon=False)
-    write_file(path, png_bytes(figure))
 
 
 def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition) -> Picture:
@@ -246,8 +227,17 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
         assert isinstance(frame, AudioFrames)
         seconds[name] = round(split.frames * (frame.frame_size / frame.rate), 3)
     if plot is not None:
-        shares = {name: _sample_values(split) for name, split in splits.items()}
-        plot_sample_values(plot, shares, title=title)
+        figure, axes = wide_figure(4)
+        for name, split in splits.items():
+            axes.stairs(_sample_values(split), np.linspace(-1, 1, BINS + 1), label=name)
+        axes.set_yscale("log")
+        axes.set_xlim(-1, 1)
+        axes.set_xlabel("value of a sample")
+        axes.set_ylabel("share of samples")
+        axes.set_title(caption(title), fontsize=10)
+        axes.grid(linewidth=0.5, color="0.85")
+        axes.legend(frameon=False)
+        write_file(plot, png_bytes(figure))
     return {"seconds": seconds}
 
 

@@ -18,30 +18,35 @@ ENDLESS = 2**40
 """The size that an `endless` file seems to have; no file is larger."""
 
 
-class Layout(NamedTuple):
-    """What of a file libsndfile is to read."""
+class View:
+    """What libsndfile is to read of the audio file that begins at a place in another.
 
-    start: int
-    end: int
-    replaced: tuple[int, bytes] = (0, b"")
-    """A part of the header, from `start` on, and what is to be there."""
+    No error can be raised through libsndfile: see `check`. OSError if the file cannot be read.
+    """
+
     samples: int | None = None
     """How many its header claims, 0 for none; None: as libsndfile says."""
-    remark: str = ""
+    remark = ""
     """What is wrong with the header, and how the file is read."""
-    endless: bool = False
+    endless = False
     """Whether its size is not to be known: from it and its first frames libmpg123 would guess how
     many there are, and stop there."""
     following: int | None = None
     """Where another file begins, behind this one."""
+    patch = 0, b""
+    """A part of the header, from `start` on, and what is to be there."""
 
-
-class View:
-    """A file as its `Layout` says, for libsndfile, through which no error can be raised."""
-
-    def __init__(self, file: BinaryIO, layout: Layout) -> None:
-        self._file, self._layout, self._at = file, layout, 0
+    def __init__(self, file: BinaryIO, start: int) -> None:
+        self._file, self._at = file, 0
         self._error: BaseException | None = None
+        self.end = file.seek(0, SEEK_END)
+        self.start = self.past_tags(start)
+        beginning = self.peek(self.start, 128)
+        for magic, correct in LAYOUTS:
+            if re.match(magic, beginning):
+                correct(self, beginning)
+                return
+        self.start = start
 
     def check(self) -> None:
         """Raise what has interrupted a read, a signal perhaps: libsndfile saw the file end there.
@@ -59,20 +64,20 @@ class View:
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
         """As a file's."""
-        lie = self._layout.endless and (offset, whence) == (0, SEEK_END)
-        size = ENDLESS if lie else self._layout.end - self._layout.start
+        lie = self.endless and (offset, whence) == (0, SEEK_END)
+        size = ENDLESS if lie else self.end - self.start
         self._at = max(0, offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: size}[whence])
         return self._at
 
     def read(self, count: int) -> bytes:
         """As a file's; nothing after an error, see `check`."""
-        start, end, (place, new), *_ = self._layout
         try:
-            count = max(0, min(count, end - start - self._at))
-            data = _read(self._file, start + self._at, count)
+            count = max(0, min(count, self.end - self.start - self._at))
+            data = self.peek(self.start + self._at, count)
         except BaseException as error:
             self._error = error
             return b""
+        place, new = self.patch
         first, last = max(place, self._at), min(place + len(new), self._at + len(data))
         if first < last:
             new = new[first - place : last - place]
@@ -80,55 +85,50 @@ class View:
         self._at += len(data)
         return data
 
+    def peek(self, place: int, count: int) -> bytes:
+        """The bytes at a place in the whole file, as they are."""
+        self._file.seek(min(place, ENDLESS))  # no file system has more, and some refuse it
+        return self._file.read(count)
 
-def layout_of(file: BinaryIO, start: int = 0) -> Layout:
-    """Where the sound of the audio file is that begins at `start`; OSError if it cannot be read."""
-    view = Layout(_past_tags(file, start), file.seek(0, SEEK_END))
-    beginning = _read(file, view.start, 128)
-    for magic, layout in LAYOUTS:
-        if re.match(magic, beginning):
-            return layout(file, view, beginning)
-    return view._replace(start=start)
+    def number(self, place: int, kind: str) -> int:
+        """The number of a type of `struct` at a place in the whole file; 0 beyond the end."""
+        data = self.peek(place, struct.calcsize(kind))
+        return int(struct.unpack(kind, data)[0]) if len(data) == struct.calcsize(kind) else 0
 
-
-def _read(file: BinaryIO, place: int, count: int) -> bytes:
-    file.seek(min(place, ENDLESS))  # no file system has more, and some refuse it
-    return file.read(count)
-
-
-def _past_tags(file: BinaryIO, place: int) -> int:
-    """The end of the ID3 tags that begin at `place`, if any (id3.org)."""
-    while True:
-        tag = _read(file, place, 10)
-        if tag[:3] == b"TAG":
-            place += 128
-        elif tag[:3] == b"ID3" and len(tag) == 10:
-            size = sum((byte & 127) << 7 * k for k, byte in enumerate(reversed(tag[6:])))
-            place += 10 + size + (10 if tag[5] & 16 else 0)
-        else:
-            return place
+    def past_tags(self, place: int) -> int:
+        """The end of the ID3 tags that begin at `place`, if any (id3.org)."""
+        while True:
+            tag = self.peek(place, 10)
+            if tag[:3] == b"TAG":
+                place += 128
+            elif tag[:3] == b"ID3" and len(tag) == 10:
+                size = sum((byte & 127) << 7 * k for k, byte in enumerate(reversed(tag[6:])))
+                place += 10 + size + (10 if tag[5] & 16 else 0)
+            else:
+                return place
 
 
 # ---- compressed ---------------------------------------------------------------------------------
 
 
-def _flac(file: BinaryIO, view: Layout, beginning: bytes) -> Layout:
+def _flac(view: View, beginning: bytes) -> None:
     """Of unknown length: libsndfile reads no more samples than its header counts (RFC 9639)."""
     word = int.from_bytes(beginning[21:26])  # four other bits, and the number in 36
-    claimed = word & (2**36 - 1)
-    return view._replace(replaced=(21, (word - claimed).to_bytes(5)), samples=claimed)
+    view.samples = word & (2**36 - 1)
+    view.patch = 21, (word - view.samples).to_bytes(5)
 
 
-def _ogg(file: BinaryIO, view: Layout, beginning: bytes) -> Layout:
+def _ogg(view: View, _: bytes) -> None:
     """Up to the page that begins another file, or to the last page (RFC 3533)."""
     place, begun = view.start, False
-    while (head := _read(file, place, 27))[:4] == b"OggS" and len(head) == 27:
+    while (head := view.peek(place, 27))[:4] == b"OggS" and len(head) == 27:
         if begun and head[5] & 2:
-            return view._replace(end=place, following=place)
+            view.end = view.following = place
+            return
         begun = begun or not head[5] & 2
-        place += 27 + head[26] + sum(file.read(head[26]))
-    damaged = place > view.end or b"OggS" in _read(file, place, 2**20)
-    return view if damaged else view._replace(end=place)
+        place += 27 + head[26] + sum(view.peek(place + 27, head[26]))
+    damaged = place > view.end or b"OggS" in view.peek(place, 2**20)
+    view.end = view.end if damaged else place
 
 
 XING = re.compile(
@@ -137,16 +137,16 @@ XING = re.compile(
 """A first MPEG frame that holds no sound but flags, the number of frames, and of bytes."""
 
 
-def _mpeg(file: BinaryIO, view: Layout, beginning: bytes) -> Layout:
+def _mpeg(view: View, beginning: bytes) -> None:
     """As long as the header says, with which an encoder's padding can be left out, or endless."""
     header = XING.match(beginning)
     flags = header[1][0] if header else 0
     if header is None or not flags & 1 or header[2] == bytes(4):
-        return view._replace(endless=True, samples=0)
-    after = _past_tags(file, view.start + int.from_bytes(header[3]))
-    if flags & 2 and XING.match(_read(file, after, 128)):
-        return view._replace(following=after)
-    return view
+        view.endless, view.samples = True, 0
+        return
+    after = view.past_tags(view.start + int.from_bytes(header[3]))
+    if flags & 2 and XING.match(view.peek(after, 128)):
+        view.following = after
 
 
 # ---- with a size in bytes -----------------------------------------------------------------------
@@ -170,10 +170,10 @@ class Chunks(NamedTuple):
     before: int = 0
     whole: int | None = None
 
-    def at(self, file: BinaryIO, place: int) -> tuple[bytes, int, int] | None:
+    def at(self, view: View, place: int) -> tuple[bytes, int, int] | None:
         """The name of the chunk at `place`, where its data begin and end; None if there is none."""
         width = struct.calcsize(self.size)
-        head = _read(file, place, self.name + width)
+        head = view.peek(place, self.name + width)
         if len(head) < self.name + width or not re.match(rb"[ -~]{4}", head):
             return None
         size = struct.unpack(self.size, head[self.name :])[0] - self.own
@@ -191,70 +191,58 @@ OPEN = (-1, 2**32 - 1)
 METADATA = re.compile(rb"TAG|ID3|APETAGEX|LYRICSBEGIN")
 
 
-def _chunked(chunks: Chunks, file: BinaryIO, view: Layout, beginning: bytes) -> Layout:
+def _chunked(chunks: Chunks, view: View, beginning: bytes) -> None:
     place = view.start + chunks.first
-    while chunk := chunks.at(file, place):
+    while chunk := chunks.at(view, place):
         name, body, end = chunk
         if name.startswith(chunks.sound):
             break
         place = end + -(end - view.start) % chunks.multiple
     else:
-        return view
+        return
     field = body - struct.calcsize(chunks.size), chunks.size, chunks.own + chunks.before
     if beginning[12:16] == b"ds64":  # RF64, which has its sizes there
         field = view.start + 28, "<q", 0
-    whole = chunks.whole and _number(file, view.start + chunks.whole, chunks.size)
-    return _sized(file, view, field, body + chunks.before, chunks, unsure=whole in (0, *OPEN))
+    whole = chunks.whole and view.number(view.start + chunks.whole, chunks.size)
+    _sized(view, field, body + chunks.before, chunks, unsure=whole in (0, *OPEN))
 
 
-def _au(file: BinaryIO, view: Layout, beginning: bytes) -> Layout:
+def _au(view: View, beginning: bytes) -> None:
     body = view.start + int.from_bytes(beginning[4:8])
-    return _sized(file, view, (view.start + 8, ">I", 0), body, RIFX, unsure=False)
+    _sized(view, (view.start + 8, ">I", 0), body, RIFX, unsure=False)
 
 
 def _sized(
-    file: BinaryIO,
-    view: Layout,
-    field: tuple[int, str, int],
-    body: int,
-    chunks: Chunks,
-    unsure: bool,
-) -> Layout:
+    view: View, field: tuple[int, str, int], body: int, chunks: Chunks, *, unsure: bool
+) -> None:
     """Up to the end of the file if a size in the header is too low for the sound from `body` on.
 
     `field` is the size's place, its type and how much of it is no sound. If `unsure`, it may be too
     low though it is not 0.
     """
     place, kind, more = field
-    size, there = _number(file, place, kind), view.end - body
+    size, there = view.number(place, kind), view.end - body
     claimed = 0 if size in OPEN else max(0, size - more)
     remark = f"its header claims {claimed:,} bytes but {there:,} are there; read "
     if claimed > there:
-        return view._replace(remark=remark + "as far as it goes")
-    # Of Wave64 libsndfile would read all.
-    trusted = view._replace(end=body + claimed) if chunks is W64 else view
-    after = chunks.at(file, body + claimed)
+        view.remark = remark + "as far as it goes"
+        return
+    after = chunks.at(view, body + claimed)
     if (
         claimed == there
         or (claimed and not unsure)
         or (after and after[2] <= view.end)
-        or METADATA.match(_read(file, body + claimed, 11))
+        or METADATA.match(view.peek(body + claimed, 11))
     ):
-        return trusted
+        if chunks is W64:  # of which libsndfile would read all
+            view.end = body + claimed
+        return
     new = there + more if kind[1] == "q" else min(there + more, 2**32 - 2)
-    return view._replace(
-        replaced=(place - view.start, struct.pack(kind, new)),
-        remark="" if size in OPEN else remark + "to the end",
-    )
+    view.patch = place - view.start, struct.pack(kind, new)
+    view.remark = "" if size in OPEN else remark + "to the end"
 
 
-def _number(file: BinaryIO, place: int, kind: str) -> int:
-    """The number at `place`; 0 beyond the end."""
-    data = _read(file, place, struct.calcsize(kind))
-    return int(struct.unpack(kind, data)[0]) if len(data) == struct.calcsize(kind) else 0
-
-
-LAYOUTS: tuple[tuple[bytes, Callable[[BinaryIO, Layout, bytes], Layout]], ...] = (
+LAYOUTS: tuple[tuple[bytes, Callable[[View, bytes], None]], ...] = (
     (rb"fLaC[\x00\x80]", _flac),
     (rb"OggS", _ogg),
     (rb"\xff[\xe0-\xff]", _mpeg),

@@ -9,19 +9,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
+import soundfile
+import soxr
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, reason
 from seqmodel.media.audio.frames import MAX_RATE
-from seqmodel.media.audio.layout import View, layout_of
+from seqmodel.media.audio.layout import View
 from seqmodel.media.input import opened
-from seqmodel.media.sound import FULL_SCALE
-
-if TYPE_CHECKING:
-    from soundfile import LibsndfileError
 
 BLOCK = 8192
 """Samples per channel read at a time; whole blocks of a damaged file are kept."""
@@ -36,13 +34,14 @@ that is slightly too hot; larger ones mean that the file's full scale is not 1."
 MAX_SAMPLES = 2**31
 """Per recording, 13 hours at 44.1 kHz; a longer one is a broken file or a mistaken rate."""
 
-# Encodings that libsndfile decodes to at most 16 bits.
-SIXTEEN_BITS = (
-    {"PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW", "ALAC_16", "DWVW_12", "DWVW_16"}
-    | {"IMA_ADPCM", "MS_ADPCM", "VOX_ADPCM", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32"}
-    | {"GSM610", "G721_32", "G723_24", "G723_40", "DPCM_8", "DPCM_16"}
-)
 UNKNOWN_LENGTH = 2**63 - 1
+
+
+class _Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
+    """A file that soundfile does not seek in after every block, which fails in damaged files."""
+
+    def seekable(self) -> bool:
+        return False
 
 
 class _BreakError(Exception):
@@ -76,38 +75,21 @@ class Recording:
             self._bytes.close()
             raise
         self._content = hashlib.sha256()
-        self.remarks = [self._layout.remark] if self._layout.remark else []
+        self.remarks = [self._view.remark] if self._view.remark else []
 
     def _begin(self, start: int) -> None:
         """Open the file that begins at `start` in ours; SourceError if that is impossible."""
-        import soundfile
-
-        class Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
-            # Otherwise soundfile seeks after every block, which fails in damaged files.
-            def seekable(self) -> bool:
-                return False
-
         try:
-            self._layout = layout_of(self._bytes, start)
-            self._view = View(self._bytes, self._layout)
+            self._view = View(self._bytes, start)
             try:
                 with _no_noise():
-                    self._file = Stream(self._view)
+                    self._file = _Stream(self._view)
             finally:
                 self._view.check()
         except soundfile.LibsndfileError as error:
             raise SourceError(f"cannot be read as audio ({_reason(error)})") from error
         except OSError as error:
             raise SourceError(reason(error)) from error
-
-    @property
-    def sixteen_bits(self) -> bool:
-        """Whether every sample is a multiple of 1/32768."""
-        return self.subtype in SIXTEEN_BITS and self.container != "SDS"  # it scales by 32767
-
-    def is_exact(self, rate: int) -> bool:
-        """Whether `mono(rate)` yields the file's own samples, all of 16 bits."""
-        return self.sixteen_bits and self.channels == 1 and self.rate == rate
 
     @property
     def content(self) -> str:
@@ -133,10 +115,10 @@ class Recording:
 
     def _goes_on(self) -> bool:
         """Begin the file that follows in ours, if there is one and it can be read as part of it."""
-        if self._layout.following is None:
+        if self._view.following is None:
             return False
         with suppress(SourceError):
-            self._begin(self._layout.following)
+            self._begin(self._view.following)
             if (self._file.samplerate, self._file.channels) == (self.rate, self.channels):
                 return True
         self.remarks.append("the file that follows in it cannot be read as part of it")
@@ -144,7 +126,7 @@ class Recording:
 
     def _blocks(self, before: int) -> Iterator[NDArray[np.float32]]:
         """All samples of the file that has been begun, `before` samples into the recording."""
-        claimed = self._layout.samples
+        claimed = self._view.samples
         if claimed is None:
             claimed = self._file.frames if self._file.frames < UNKNOWN_LENGTH else 0
         done, broken = 0, ""
@@ -159,10 +141,6 @@ class Recording:
                     break
                 block = self._last(done)
             if not len(block):
-                break
-            levels = block * FULL_SCALE
-            if self.sixteen_bits and (levels != np.rint(levels)).any():
-                broken = f"samples have more bits than the {self.subtype} of its header"
                 break
             self._check(block, before + done)
             done += len(block)
@@ -180,7 +158,7 @@ class Recording:
 
     def _last(self, done: int) -> NDArray[np.float32]:
         """What follows `done` samples up to a break, which libsndfile drops with the rest."""
-        self._begin(self._layout.start)
+        self._begin(self._view.start)
         samples = [np.empty((0, self.channels), np.float32)]
         with suppress(_BreakError):
             for start in range(0, done, BLOCK):
@@ -190,8 +168,6 @@ class Recording:
         return np.concatenate(samples)
 
     def _read(self, count: int) -> NDArray[np.float32]:
-        import soundfile
-
         try:
             with _no_noise() if self.subtype.startswith("MPEG") else nullcontext():
                 block: NDArray[np.float32] = self._file.read(count, dtype="float32", always_2d=True)
@@ -242,8 +218,6 @@ class Recording:
         if rate == self.rate:
             yield from blocks
             return
-        import soxr
-
         stream = soxr.ResampleStream(self.rate, rate, 1, dtype="float32", quality="HQ")
         for block in blocks:
             yield stream.resample_chunk(block)
@@ -257,7 +231,7 @@ class Recording:
         self._bytes.close()
 
 
-def _reason(error: "LibsndfileError") -> str:
+def _reason(error: soundfile.LibsndfileError) -> str:
     """libsndfile's message without its prefixes."""
     text: str = error.error_string.strip().removeprefix("Error : ").rstrip(".").lower()
     if text.startswith("file does not exist"):  # its message for an MP3 without a frame

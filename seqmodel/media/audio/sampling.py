@@ -1,7 +1,7 @@
 """Sampled audio: how long a piece is, what it continues, how it is written."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.audio.corpus import Moments
 from seqmodel.media.audio.evaluation import check_finite
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.inspection import recording_png, spectrogram_picture
@@ -17,10 +16,8 @@ from seqmodel.media.audio.medium import SAMPLE_SECONDS
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Picture, SampleRequest, Sampling, Written
 from seqmodel.media.input import named, opened
-from seqmodel.media.npy import read_header
 from seqmodel.media.sound import (
     FULL_SCALE,
-    MAX_FLAC_RATE,
     MAX_SAMPLES,
     check_encoder,
     write_sound,
@@ -33,8 +30,6 @@ MAX_PRIMER_SAMPLES = 2**24
 INAUDIBLE = 0.01
 """A piece whose deviation is at most this share of the training samples', 40 dB down, is silent."""
 
-NO_NUMBERS = "is damaged or not a .npy file of numbers"
-
 OVERDRIVEN = 0.1
 """A piece with a larger share of its samples at full scale does not sound as it should."""
 
@@ -45,12 +40,7 @@ class AudioSampling(Sampling):
     def __init__(self, frame: FrameDefinition, request: SampleRequest) -> None:
         assert isinstance(frame, AudioFrames)
         self._frame, self._request = frame, request
-        check_encoder(request.kind)
-        if request.kind == "flac" and frame.rate > MAX_FLAC_RATE:
-            raise UsageError(
-                f"a FLAC has at most {MAX_FLAC_RATE:,} samples per second, the run {frame.rate:,}: "
-                "use a .wav"
-            )
+        check_encoder(request.kind, frame.rate)
         most = MAX_SAMPLES // frame.frame_size
         per_second = frame.rate / frame.frame_size
         default = max(1, round(SAMPLE_SECONDS * per_second))
@@ -73,37 +63,47 @@ class AudioSampling(Sampling):
         progress: Callable[[int, int], None],
     ) -> Written:
         """`Sampling.write`."""
-        frame, request = self._frame, self._request
-        total = self._included + self.length
-        samples = total * frame.frame_size
-        todo = self.length * frame.frame_size
-        piece = _Measured(chunks, frame.loudest, lambda done: progress(done, todo))
-        blocks = chain([self.primer[: self._included].reshape(-1)], piece)
+        frame, request, included = self._frame, self._request, self._included
+        total, size = included + self.length, frame.frame_size
+        drawn = np.zeros(4)  # samples: how many, how many at full scale, their sum, that of squares
+
+        def measured() -> Iterator[NDArray[np.float32]]:
+            yield self.primer[:included].reshape(-1)
+            for chunk in chunks:
+                block = chunk.reshape(-1)
+                check_finite([block])
+                wide = block.astype(np.float64)
+                loud = (np.abs(wide) > frame.loudest - 0.5 / FULL_SCALE).sum()
+                drawn[:] += len(wide), loud, wide.sum(), (wide**2).sum()
+                yield block
+                progress(int(drawn[0]), self.length * size)
+
         if request.kind == "png":
-            primer = self._included * frame.frame_size
-            title, rate = request.title, frame.rate
-            file.write(recording_png(blocks, samples, rate, title=title, primer=primer))
+            title, primer = request.title, included * size
+            picture = recording_png(
+                measured(), total * size, frame.rate, title=title, primer=primer
+            )
+            file.write(picture)
         else:
-            write_audio(request.kind, file, blocks, frame, total)
-        # Fewer if the chunks end before.
-        samples = self._included * frame.frame_size + piece.moments.count
+            write_audio(request.kind, file, measured(), frame, total)
+        samples = included * size + int(drawn[0])  # fewer if the chunks end before
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
-            self._hint(piece),
+            self._hint(*drawn.tolist()),
         )
 
     def picture(self, frames: NDArray[np.float32]) -> Picture:
         """`Sampling.picture`."""
         return spectrogram_picture(frames, self._frame)
 
-    def _hint(self, piece: "_Measured") -> str:
-        loudest_share = piece.loudest / piece.moments.count
-        if loudest_share > OVERDRIVEN:
+    def _hint(self, count: float, loud: float, total: float, squares: float) -> str:
+        if loud / count > OVERDRIVEN:
             return (
-                f"{loudest_share:.0%} of the samples at full scale: train longer, or, if the "
+                f"{loud / count:.0%} of the samples at full scale: train longer, or, if the "
                 "recordings clip too, make them quieter and prepare them again"
             )
-        audible = piece.moments.deviation > INAUDIBLE * self._frame.deviation
+        deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
+        audible = deviation > INAUDIBLE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
 
     @property
@@ -137,26 +137,25 @@ class AudioSampling(Sampling):
     def _load_frames(self, path: Path) -> NDArray[np.float32]:
         """The frames of a .npy that `write_audio` wrote, assumed to be at the run's rate."""
         size = self._frame.frame_size
-        with opened(path) as file:
+        with opened(path):  # an error for a pipe, which would block
             try:
-                shape, fortran_order, dtype, *_ = header = read_header(file)
-            except ValueError as error:
-                raise SourceError(NO_NUMBERS) from error
-            if dtype.hasobject:
-                raise SourceError(NO_NUMBERS)
-            if dtype.kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
-                raise SourceError(
-                    f"holds {dtype} of shape {shape}, not samples of shape (T, {size}), the "
-                    "frames of the run"
-                )
-            self._check_length(shape[0] * size)
-            data = file.read(header.nbytes)
-        if len(data) < header.nbytes:
-            raise SourceError(NO_NUMBERS)
-        samples = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
-        if not (np.abs(samples) <= 1).all():  # also false for nan
-            raise SourceError("holds values that are not samples in [-1, 1]")
+                samples = np.lib.format.open_memmap(path, mode="r")
+            except Exception as error:  # its header is parsed as Python, which can raise anything
+                raise SourceError("is damaged or not a .npy file of numbers") from error
+        if (
+            samples.dtype.kind != "f"
+            or samples.ndim != 2
+            or samples.shape[1] != size
+            or not len(samples)
+        ):
+            raise SourceError(
+                f"holds {samples.dtype} of shape {samples.shape}, not samples of shape "
+                f"(T, {size}), the frames of the run"
+            )
+        self._check_length(samples.size)
         taken = np.array(samples[: self._asked], np.float32)
+        if not (np.abs(taken) <= 1).all():  # also false for nan
+            raise SourceError("holds values that are not samples in [-1, 1]")
         return self._frame.decode(self._frame.encode(taken.ravel()))
 
     def _check_length(self, samples: int) -> None:
@@ -188,26 +187,3 @@ def write_audio(
     for block in blocks:
         file.write(block.astype("<f4").tobytes())
         file.flush()
-
-
-class _Measured:
-    """The samples of a piece in blocks (n,), and their statistics once all have been drawn."""
-
-    def __init__(
-        self,
-        chunks: Iterable[NDArray[np.float32]],
-        full_scale: float,
-        report: Callable[[int], None],
-    ) -> None:
-        self._chunks, self._full_scale, self._report = chunks, full_scale, report
-        self.moments, self.loudest = Moments(), 0
-        """`loudest` counts the samples that are at full scale or beyond it."""
-
-    def __iter__(self) -> Iterator[NDArray[np.float32]]:
-        for chunk in self._chunks:
-            block = chunk.reshape(-1)
-            check_finite([block])
-            self.loudest += int((np.abs(block) > self._full_scale - 0.5 / FULL_SCALE).sum())
-            self.moments.add(block)
-            yield block
-            self._report(self.moments.count)

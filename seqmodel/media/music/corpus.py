@@ -2,22 +2,23 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.media.definitions import Piece, Work
+from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
 from seqmodel.media.music.contents import Contents, Timing, left_out, semitones_to_c
 from seqmodel.media.music.frames import (
     PianoRollFrames,
+    PlacedNotes,
     Score,
     SourcesGrid,
     Tally,
@@ -32,20 +33,17 @@ from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.words import plural
 
 
-@dataclass(frozen=True)
-class LoadedPiece:
-    """What was read from a file, in frames (T, 88), or (T, 176) with onsets."""
+class MidiPiece(NamedTuple):
+    """What was read from a MIDI file."""
 
     frames: NDArray[np.uint8]
+    """(T, 88), or (T, 176) with onsets."""
     content: str
     """`Work.content`."""
     transposed: int
     """Semitones by which it was moved to C."""
-    repairs: tuple[str, ...]
-    score: Score | None = None
-    """What it was read from, if that is MIDI."""
-    tally: Tally = field(default_factory=Tally)
-    """What became of its notes."""
+    score: Score
+    placed: PlacedNotes
 
 
 class MusicCorpus:
@@ -91,11 +89,11 @@ class MusicCorpus:
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
-            assert piece.score is not None
-            self._tally = Tally(*map(add, self._tally, piece.tally))
+            self._tally = Tally(*map(add, self._tally, piece.placed.tally(piece.frames)))
             self._timing.add(piece.score)
             self._contents.add(piece.score)
-            yield self._work(str(path), piece)
+            frames, content, transposed, score, _ = piece
+            yield _work(str(path), frames, content, transposed=transposed, repairs=score.remarks)
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
@@ -111,8 +109,7 @@ class MusicCorpus:
                 # A roll has no finer grid behind it: it is its own content.
                 content = _sha256(pack(roll))
                 frames = roll if self.frame.onsets else sounding(roll)
-                piece = LoadedPiece(frames, content, 0, ())
-                yield self._work(f"{path}#{split or 'piece'}/{k}", piece, split or None)
+                yield _work(f"{path}#{split or 'piece'}/{k}", frames, content, split=split or None)
 
     def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
         """Take the grid of the first source, and only that."""
@@ -134,15 +131,20 @@ class MusicCorpus:
         if rolls and not rolls.origin:
             self._assumed.append(path)
 
-    def _work(self, source: str, piece: LoadedPiece, split: str | None = None) -> Work:
-        packed = pack(piece.frames)
-        digest = _sha256(packed)
-        line = Piece(source, digest, len(packed), {"transposed": piece.transposed})
-        pieces = [(line, [packed])]
-        return Work(source, piece.content, digest, split, pieces, len(packed), piece.repairs)
+
+def _work(
+    source: str, frames: NDArray[np.uint8], content: str, *, transposed: int = 0,
+    repairs: Sequence[str] = (), split: str | None = None,
+) -> Work:  # fmt: skip
+    packed = pack(frames)
+    pieces, facts = [(source, len(packed))], {"transposed": transposed}
+    return Work(
+        source, content, _sha256(packed), split, pieces,
+        lambda begin, end: [packed[begin:end]], facts, repairs,
+    )  # fmt: skip
 
 
-def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None) -> LoadedPiece:
+def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None) -> MidiPiece:
     """Read one MIDI file, with onsets or without, by default as `frame` has them.
 
     SourceError says why it cannot be used.
@@ -159,8 +161,7 @@ def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None)
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
-    tally = placed.tally(frames)
-    return LoadedPiece(frames, content_of(content), transposed, score.remarks, score, tally)
+    return MidiPiece(frames, content_of(content), transposed, score, placed)
 
 
 def load_roll(path: Path) -> tuple[NDArray[np.uint8], Grid | None]:

@@ -231,20 +231,11 @@ class MusicComparison(Comparison):
     ) -> dict[str, Any]:
         """`Comparison.compare`."""
         reference = Statistics.of(train)
+        values = {"voices": reference.voices, "train": _figures(reference, reference)}
         sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
-        values: dict[str, Any] = {"voices": reference.voices}
         for name, pieces in sets.items():
-            statistics = Statistics.of(pieces)
-            values[name] = {
-                **_figures(statistics, reference.voices),
-                **_against(statistics, reference),
-                **_copies(pieces, train),
-                "distributions": _distributions(statistics),
-            }
-        values["train"] = {
-            **_figures(reference, reference.voices),
-            "distributions": _distributions(reference),
-        }
+            copied = longest_copies(pieces, train)
+            values[name] = _figures(Statistics.of(pieces), reference, copied)
         return values
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
@@ -273,54 +264,47 @@ class MusicComparison(Comparison):
         return comparison_lines(values, split, figures, distances)
 
 
-def _figures(of: Statistics, voices: int) -> dict[str, float]:
-    steps = of.melodic_steps
-    return {
-        "length": float(np.median(of.lengths)),
-        "shortest": min(of.lengths),
-        "longest": max(of.lengths),
+def _figures(
+    of: Statistics, train: Statistics, copied: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """The figures of a set; against those of training unless they are those, with nothing copied.
+
+    `copied` (n,) is the longest stretch of each piece that is in training.
+    """
+    steps, frames, lengths = of.melodic_steps, of.notes_per_frame, np.array(of.lengths)
+    figures = {
+        "length": float(np.median(lengths)),
+        "shortest": int(lengths.min()),
+        "longest": int(lengths.max()),
         "last_chord": float(np.median(of.last_chords)),
-        "tonic_share": sum(of.on_tonic) / len(of.on_tonic),
-        "notes_per_frame": mean(of.notes_per_frame),
-        "voices_share": of.notes_per_frame[voices] / of.notes_per_frame.total(),
+        "tonic_share": float(np.mean(of.on_tonic)),
+        "notes_per_frame": mean(frames),
+        "voices_share": frames[train.voices] / frames.total(),
         "note_length": mean(of.note_lengths),
         "longest_note": max(of.longest_notes),
         "longest_chord": max(of.longest_chords),
         "dissonance": of.dissonance,
         "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
+        "distributions": {name: shares(getattr(of, name)) for name in DISTRIBUTIONS},
     }
-
-
-def _against(of: Statistics, train: Statistics) -> dict[str, Any]:
-    lengths = np.array(of.lengths)
+    if copied is None:
+        return figures
     fitting = (min(train.lengths) <= lengths) & (lengths <= max(train.lengths))
-    return {
+    return figures | {
         "length_share": float(fitting.mean()),
         "long_note_share": _share_above(max(train.longest_notes), of.longest_notes),
         "long_chord_share": _share_above(max(train.longest_chords), of.longest_chords),
         "distances": {
             name: total_variation(getattr(of, name), getattr(train, name)) for name in DISTRIBUTIONS
         },
-    }
-
-
-def _share_above(limit: int, values: Sequence[int]) -> float:
-    return sum(value > limit for value in values) / len(values)
-
-
-def _copies(pieces: Rolls, train: Pieces) -> dict[str, float]:
-    copied = longest_copies(pieces, train)
-    lengths = np.array([len(piece) for piece in pieces])
-    return {
         "copied_frames": float(copied.mean()),
         "copied_share": float((copied / lengths).mean()),
         "most_copied_frames": int(copied.max()),
     }
 
 
-def _distributions(of: Statistics) -> dict[str, dict[int, float]]:
-    """Each distribution as value -> share."""
-    return {name: shares(getattr(of, name)) for name in DISTRIBUTIONS}
+def _share_above(limit: int, values: Sequence[int]) -> float:
+    return sum(value > limit for value in values) / len(values)
 
 
 def longest_copies(

@@ -294,6 +294,16 @@ class PlacedNotes:
         dropped = int((distinct & 1).sum())
         return Tally(len(distinct), dropped, len(distinct) - dropped - int(struck(frames).sum()))
 
+    def given(self, score: Score) -> NDArray[np.bool_] | None:
+        """Where in the roll (T, 88) are notes of the score's track "given", if it has one "drawn".
+
+        Otherwise None.
+        """
+        if not {GIVEN, DRAWN} <= set(score.track_names):
+            return None
+        given = (np.array(score.track_names) == GIVEN)[self.track]
+        return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
+
 
 def place(
     score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True
@@ -345,19 +355,6 @@ def place(
         end = np.maximum(end, begin + 1)
     row = _fold(score.pitch[chosen].astype(np.int64) + transpose) - LOWEST_PITCH
     return PlacedNotes(on_tick, begin, end, row, score.track[chosen], length)
-
-
-def given_part(score: Score, grid: Grid) -> NDArray[np.bool_] | None:
-    """Where in its roll (T, 88) a file has notes of its track "given", if it also has one "drawn".
-
-    Otherwise None; for errors see `place`.
-    """
-    names = np.array(score.track_names)
-    if not {GIVEN, DRAWN} <= set(score.track_names):
-        return None
-    placed = place(score, grid, drums=False)
-    given = (names == GIVEN)[placed.track]
-    return replace(placed, end=np.where(given, placed.end, placed.begin)).frames(onsets=False) > 0
 
 
 def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:

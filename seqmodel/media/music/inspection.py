@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seqmodel.files import write_file
 from seqmodel.media.definitions import Box, FrameDefinition, Level, Picture, Pieces
-from seqmodel.media.input import named, read_whole
+from seqmodel.media.input import named
 from seqmodel.media.music.contents import (
     NEARLY_ALL,
     Contents,
@@ -19,30 +19,28 @@ from seqmodel.media.music.contents import (
     semitones_to_c,
     timing_text,
 )
-from seqmodel.media.music.corpus import load_roll
+from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.frames import (
     NOTE_NAMES,
     PianoRollFrames,
     Tally,
     given_notes,
-    given_part,
     has_onsets,
     note_name,
     notes_of,
-    place,
     sounding,
     struck,
 )
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
     DRUM_CHANNEL,
+    HIGHEST_PITCH,
     LOWEST_PITCH,
     NOTES,
     ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
 )
-from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.published import read_published
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
@@ -59,30 +57,33 @@ SILENCE_COLOUR = "#ffffff00"  # transparent
 
 
 def piano_roll_png(
-    roll: NDArray[Any],
-    lowest_pitch: int,
+    frames: NDArray[np.uint8],
     *,
     title: str,
     unit: str = "frame",
     given: NDArray[np.bool_] | None = None,
-    struck: NDArray[Any] | None = None,
 ) -> bytes:
-    """The PNG of a piano-roll (T, D), time to the right, pitch upwards, Cs marked.
+    """The PNG of frames (T, 88), or (T, 176) with onsets: time to the right, pitch upwards.
 
-    What is `given` (T, D), rather than drawn from the model, has another colour. Notes are dark
-    where `struck` (T, D) is set. Beyond the roll itself, memory does not grow with the
-    piece: each column of a long one shows all notes in its stretch of time.
+    What is `given` (T, 88), rather than drawn from the model, has another colour. With onsets,
+    notes begin dark. Beyond the frames themselves, memory does not grow with the piece: each column
+    of a long one shows all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
 
     figure, axes = wide_figure(4)
-    frames, notes = roll.shape
-    hop = max(1, -(-frames // COLUMNS))
-    shades = [
-        _shade(roll, struck, slice(start, start + hop), given) for start in range(0, frames, hop)
-    ]
+    hop = max(1, -(-len(frames) // COLUMNS))
+    columns = []
+    for start in range(0, len(frames), hop):
+        part = frames[start : start + hop]
+        shades = sounding(part).copy()
+        if given is not None:
+            shades[given[start : start + hop]] *= 2
+        if has_onsets(frames):
+            shades[struck(part)] += 2
+        columns.append(shades.max(axis=0))
     axes.imshow(
-        np.array(shades, np.uint8).reshape(-1, notes).T,
+        np.array(columns, np.uint8).reshape(-1, NOTES).T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
@@ -90,48 +91,34 @@ def piano_roll_png(
         cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, *DARK]),
         vmin=0,
         vmax=4,
-        extent=(0, max(len(shades) * hop, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
+        extent=(0, max(len(columns) * hop, 1), LOWEST_PITCH - 0.5, HIGHEST_PITCH + 0.5),
     )
-    axes.set_xlim(0, max(frames, 1))
-    sounding = np.flatnonzero(np.asarray(roll).any(axis=0)) + lowest_pitch
-    if len(sounding):
-        axes.set_ylim(sounding[0] - OCTAVE / 2, sounding[-1] + OCTAVE / 2)
-    octaves = range(-(-lowest_pitch // OCTAVE), (lowest_pitch + notes - 1) // OCTAVE + 1)
-    low, high = axes.get_ylim()
-    cs = [k * OCTAVE for k in octaves if low <= k * OCTAVE <= high]
-    axes.set_yticks(cs, [f"C{c // OCTAVE - 1}" for c in cs])
+    axes.set_xlim(0, max(len(frames), 1))
+    played = np.flatnonzero(sounding(frames).any(axis=0)) + LOWEST_PITCH
+    if len(played):
+        axes.set_ylim(played[0] - OCTAVE / 2, played[-1] + OCTAVE / 2)
+    cs = _cs(*axes.get_ylim())
+    axes.set_yticks(cs, map(note_name, cs))
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_xlabel(unit)
     axes.set_title(caption(title), fontsize=10)
     return png_bytes(figure)
 
 
-def _shade(
-    roll: NDArray[Any],
-    struck: NDArray[Any] | None,
-    stretch: slice,
-    given: NDArray[np.bool_] | None,
-) -> NDArray[np.uint8]:
-    """The colour indices (D,) of a column: the highest among its frames."""
-    shade = np.array(roll[stretch], np.uint8)
-    if given is not None:
-        shade[given[stretch]] *= 2
-    if struck is not None:
-        shade[np.asarray(struck[stretch]) > 0] += 2
-    column: NDArray[np.uint8] = shade.max(axis=0)
-    return column
+def _cs(low: float, high: float) -> list[int]:
+    """The Cs of a range of pitches."""
+    return [c for c in range(0, 128, OCTAVE) if low <= c <= high]
 
 
 def plot_note_frequencies(
-    path: Path, frequencies: Mapping[str, NDArray[Any]], lowest_pitch: int, *, title: str
+    path: Path, frequencies: Mapping[str, NDArray[Any]], *, title: str
 ) -> None:
-    """Draw how often each note sounds, as shares (D,) of all frames, one line per split."""
+    """Draw how often each note sounds, as shares (88,) of all frames, one line per split."""
     figure, axes = wide_figure(4)
     for name, shares in frequencies.items():
-        pitches = np.arange(lowest_pitch, lowest_pitch + len(shares))
-        axes.step(pitches, shares, where="mid", label=name)
-    cs = range(-(-lowest_pitch // OCTAVE) * OCTAVE, int(pitches[-1]) + 1, OCTAVE)
-    axes.set_xticks(list(cs), [f"C{c // OCTAVE - 1}" for c in cs])
+        axes.step(range(LOWEST_PITCH, HIGHEST_PITCH + 1), shares, where="mid", label=name)
+    cs = _cs(LOWEST_PITCH, HIGHEST_PITCH)
+    axes.set_xticks(cs, map(note_name, cs))
     axes.set_ylabel("share of frames in which it sounds")
     axes.set_title(caption(title), fontsize=10)
     axes.grid(linewidth=0.5, color="0.85")
@@ -154,7 +141,6 @@ def piano_roll_picture(
     notes = notes_of(frames)
     pitches = notes[:, 2] if len(notes) else np.array([MIDDLE_C])
     low, high = int(pitches.min()), int(pitches.max())
-    cs = range(-(-(low - MARGIN) // OCTAVE) * OCTAVE, high + MARGIN + 1, OCTAVE)
     was_there = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
     boxes = [
         tuple(Box(begin, pitch - 0.5, end - begin, 1) for begin, end, pitch in part.tolist())
@@ -168,7 +154,7 @@ def piano_roll_picture(
         top=high + MARGIN + 0.5,
         boxes=boxes[0],
         given=boxes[1],
-        levels=tuple(Level(pitch, note_name(pitch)) for pitch in cs),
+        levels=tuple(Level(pitch, note_name(pitch)) for pitch in _cs(low - MARGIN, high + MARGIN)),
         apart=True,
         summary=f"piano-roll: {plural(len(notes), 'note')}{span} in {plural(len(frames), 'frame')}",
     )
@@ -202,16 +188,17 @@ def inspect_midi(
     """
     grid = grid or Grid.of_beats(STEPS_PER_BEAT)
     with named(path):
-        score = read_score(read_whole(path))
-        placed = place(score, grid, drums=drums)
-    frames = placed.frames(onsets=True)
+        frames, _, _, score, placed = load_midi(
+            path, PianoRollFrames(grid, drums=drums, onsets=True)
+        )
     timing, contents = Timing(grid, drums=drums), Contents()
     timing.add(score)
     contents.add(score)
     if plot is not None:
-        given = given_part(score, grid)
-        _plot(plot, frames, title=str(path), unit=f"frame ({grid})", given=given)
-    pitches = score.pitch[score.channel != DRUM_CHANNEL]
+        picture = piano_roll_png(
+            frames, title=str(path), unit=f"frame ({grid})", given=placed.given(score)
+        )
+        write_file(plot, picture)
     last_tick = score.off_tick.max(initial=score.end_tick, keepdims=True)
     return {
         "path": str(path),
@@ -220,8 +207,7 @@ def inspect_midi(
         "tracks": score.tracks,
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
         "notes": len(score.pitch),
-        "lowest": note_name(int(pitches.min())) if len(pitches) else None,
-        "highest": note_name(int(pitches.max())) if len(pitches) else None,
+        **_range(score.pitch[score.channel != DRUM_CHANNEL]),
         "tempo_bpm": None if score.smpte else round(60e6 / int(score.tempo[0]), 2),
         "seconds": round(float(score.seconds_at(last_tick)[0]), 3),
         "tonic": NOTE_NAMES[-semitones_to_c(score) % 12],
@@ -242,16 +228,14 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
     with named(path):
         frames, grid = load_roll(path)
     if plot is not None:
-        _plot(plot, frames, title=str(path), unit="frame")
-    pitches = LOWEST_PITCH + np.flatnonzero(sounding(frames).any(axis=0))
+        write_file(plot, piano_roll_png(frames, title=str(path)))
     notes = int(struck(frames).sum())
     more = {"struck_share": _share(notes, sounding(frames).sum())} if has_onsets(frames) else {}
     return {
         "path": str(path),
         "kind": "roll",
         "notes": notes,
-        "lowest": note_name(int(pitches[0])) if len(pitches) else None,
-        "highest": note_name(int(pitches[-1])) if len(pitches) else None,
+        **_range(LOWEST_PITCH + np.flatnonzero(sounding(frames).any(axis=0))),
         **({"grid": str(grid)} if grid else {}),
         "frames": len(frames),
         "notes_per_frame": _density(frames),
@@ -269,17 +253,15 @@ def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
         for name, rolls in splits.items()
     }
     frames = {name: sum(map(len, rolls)) for name, rolls in splits.items()}
-    pitches = LOWEST_PITCH + np.flatnonzero(sum(totals.values())[:NOTES])
     if plot is not None:
         shares = {name or "all": totals[name] / frames[name] for name in splits}
-        plot_note_frequencies(plot, shares, LOWEST_PITCH, title=str(path))
+        plot_note_frequencies(plot, shares, title=str(path))
     return {
         "path": str(path),
         "kind": "rolls",
         "set": file.origin or None,
         "grid": str(file.grid),
-        "lowest": note_name(int(pitches[0])) if len(pitches) else None,
-        "highest": note_name(int(pitches[-1])) if len(pitches) else None,
+        **_range(LOWEST_PITCH + np.flatnonzero(sum(totals.values())[:NOTES])),
         "splits": {
             name or "none": {
                 "pieces": len(rolls),
@@ -347,7 +329,7 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
     totals = {name: split.totals() for name, split in splits.items()}
     shares = {name: totals[name][:NOTES] / split.frames for name, split in splits.items()}
     if plot is not None:
-        plot_note_frequencies(plot, shares, LOWEST_PITCH, title=title)
+        plot_note_frequencies(plot, shares, title=title)
     values = {"notes_per_frame": {name: round(float(c.sum()), 2) for name, c in shares.items()}}
     if any(split.frame.onsets for split in splits.values()):
         values["struck_share"] = {
@@ -391,16 +373,10 @@ def _span(values: Mapping[str, Any]) -> str:
     return f" from {values['lowest']} to {values['highest']}" if values["lowest"] else ""
 
 
-def _plot(
-    path: Path, frames: NDArray[np.uint8], *, title: str, unit: str,
-    given: NDArray[np.bool_] | None = None,
-) -> None:  # fmt: skip
-    """Draw frames; notes begin dark where onsets are known."""
-    begins, roll = frames[:, NOTES:] if has_onsets(frames) else None, sounding(frames)
-    picture = piano_roll_png(
-        roll, LOWEST_PITCH, title=title, unit=unit, given=given, struck=begins
-    )  # fmt: skip
-    write_file(path, picture)
+def _range(pitches: NDArray[Any]) -> dict[str, str | None]:
+    if not len(pitches):
+        return {"lowest": None, "highest": None}
+    return {"lowest": note_name(int(pitches.min())), "highest": note_name(int(pitches.max()))}
 
 
 def _density(frames: NDArray[np.uint8]) -> float:

@@ -11,9 +11,10 @@ regular expression, everything else by hand; arithmetic is left to NumPy.
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from itertools import accumulate, groupby
-from operator import add
+from operator import add, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,11 +72,53 @@ def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
     size = int.from_bytes(data[start + 4 : start + 8])
     if len(data) < start + 14 or size < 6:
         raise SourceError("is cut short within its header")
-    file_format, tracks, division = struct.unpack_from(">HHH", data, start + 8)
+    file_format, announced, division = struct.unpack_from(">HHH", data, start + 8)
     ticks_per_unit, smpte_tempo = _clock(division)
-    reader = _Reader(data, file_format, restrike)
-    reader.read_chunks(start + 8 + size, tracks)
-    return reader.score(ticks_per_unit, smpte_tempo)
+    repairs = Counter[str]()
+    tracks = _find_tracks(data, start + 8 + size, announced, repairs)
+    if file_format == 2:
+        repairs["format 2, its patterns read one after the other"] += 1
+    elif file_format > 2:
+        repairs[f"unknown format {file_format} read as format 1"] += 1
+    events = _Events(data, tracks, in_turn=file_format == 2)
+    metas = _read_metas(events)
+    if smpte_tempo is None:
+        if stopped := sum(tempo == 0 for _, tempo in metas.tempos):
+            repairs["tempo of 0 ignored"] += stopped
+        # Of several at one tick, the last wins.
+        tempos = dict.fromkeys(events.starts, DEFAULT_TEMPO)
+        tempos.update((tick, tempo) for tick, tempo in metas.tempos if tempo)
+    else:
+        tempos = {0: smpte_tempo}
+    pause = PAUSE * ticks_per_unit * DEFAULT_TEMPO // (smpte_tempo or DEFAULT_TEMPO)
+    notes = events.notes(restrike == "close", pause)
+    formerly = events.former_ends()
+    notes = notes[~np.isin(notes[:, 1], formerly)]
+    ends = [*metas.ends, *events.ticks[formerly].tolist()]
+    return Score(
+        on_tick=events.ticks[notes[:, 0]],
+        off_tick=events.ticks[notes[:, 1]],
+        pitch=(notes[:, 2] & 127).astype(np.uint8),
+        channel=(notes[:, 2] >> 7 & 15).astype(np.uint8),
+        track=notes[:, 2] >> 11,
+        velocity=np.minimum(events.data[events.at[notes[:, 0]] + 1], 127),
+        ticks_per_unit=ticks_per_unit,
+        smpte=smpte_tempo is not None,
+        tempo_tick=np.array(sorted(tempos), np.int64),
+        tempo=np.array([tempos[tick] for tick in sorted(tempos)], np.int64),
+        meters=_in_time(metas.meters),
+        keys=_in_time(metas.keys),
+        programs=events.programs(),
+        pedal=events.presses(),
+        format=file_format,
+        tracks=len(tracks),
+        track_names=tuple(metas.names.get(track, "") for track in range(len(tracks))),
+        last_tick=events.last_tick,
+        end_tick=max(ends, default=0),
+        remarks=tuple(
+            what if times == 1 else f"{what} ({times} times)" for what, times in repairs.items()
+        ),
+    )
 
 
 def is_midi(path: Path) -> bool:
@@ -121,150 +164,53 @@ def _clock(division: int) -> tuple[int, int | None]:
     return 3 * ticks, SMPTE_TEMPO[rate]
 
 
-class _Reader:
-    """One pass over one file: walks the chunks and collects what its tracks hold."""
+def _find_tracks(
+    data: bytes, position: int, announced: int, repairs: Counter[str]
+) -> list["Track"]:
+    """Find the tracks from `position`, the end of the header; what was repaired is counted.
 
-    def __init__(self, data: bytes, file_format: int, restrike: Restrike) -> None:
-        self.data = data
-        self.format = file_format
-        self.close = restrike == "close"
-        self.tracks: list[Track] = []
-        self.repairs: dict[str, int] = {}
-
-    def record_repair(self, what: str, times: int = 1) -> None:
-        if times:
-            self.repairs[what] = self.repairs.get(what, 0) + times
-
-    def read_chunks(self, position: int, tracks: int) -> None:
-        """Read up to `tracks` tracks from `position`, the end of the header.
-
-        No more than the header announces: the rest may be left over from an earlier file.
-        """
-        data = self.data
-        expected = tracks or len(data)  # 0: its writer never updated the header
-        while len(self.tracks) < expected and 0 <= position <= len(data) - 8:
-            size = int.from_bytes(data[position + 4 : position + 8])
-            if data[position : position + 4] == b"MTrk":
-                position = self.read_track(position + 8, size)
-            else:
-                # Not by its length: what lies between two tracks may be no chunk at all.
-                self.record_repair("unknown chunk skipped")
-                position = data.find(b"MTrk", position + 1)
-        if not self.tracks:
-            raise SourceError("has no track (it is cut short, or was never finished)")
-        if len(self.tracks) < tracks:
-            self.record_repair(f"{len(self.tracks)} of {tracks} tracks found")
-
-    def read_track(self, start: int, size: int) -> int:
-        """Read the track whose events begin at `start`; returns the position of the next chunk."""
-        data = self.data
-        stop = min(start + size, len(data))
-        track = find_events(data, start, stop)
-        if track.outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
-            # No end of track, and no chunk where the length points: the length is wrong.
-            self.record_repair("track longer than it says")
-            following = data.find(b"MTrk", stop)
-            track = find_events(data, start, following if following > 0 else len(data))
-            stop = track.position
-        elif track.outcome == ENDED:
-            following = data.find(b"MTrk", track.position, stop + 3)
-            if following > 0:
-                self.record_repair("track shorter than it says")
-                stop = following
-        if track.outcome == TOO_LATE:
-            raise SourceError(TIME_TOO_LATE)
-        if track.outcome in (CUT_SHORT, LOST):
-            self.record_repair("track damaged or truncated, its complete notes kept")
-        elif track.outcome == NO_END:
-            self.record_repair("track without an end")
-        self.tracks.append(track)
-        return stop
-
-    def score(self, ticks_per_unit: int, smpte_tempo: int | None) -> Score:
-        """Everything read so far."""
-        if self.format == 2:
-            self.record_repair("format 2, its patterns read one after the other")
-        elif self.format > 2:
-            self.record_repair(f"unknown format {self.format} read as format 1")
-        pause = PAUSE * ticks_per_unit * DEFAULT_TEMPO // (smpte_tempo or DEFAULT_TEMPO)
-        events = read_events(np.frombuffer(self.data, np.uint8), self.tracks, self.close, pause)
-        ticks, notes, tempos, names = events.ticks, events.notes, events.tempos, events.names
-        counts = [len(track.lengths) for track in self.tracks]
-        lasts = [
-            track.rest + (int(ticks[end - 1]) if track.lengths else 0)
-            for track, end in zip(self.tracks, accumulate(counts), strict=True)
-        ]
-        # Patterns of format 2 are independent; here they follow each other.
-        starts = [0, *accumulate(lasts)][:-1] if self.format == 2 else [0] * len(lasts)
-        last_tick = max(map(add, starts, lasts))
-        if last_tick > MAX_TICK:
-            raise SourceError(TIME_TOO_LATE)
-        ticks += np.repeat(starts, counts)
-        tempos[:, 0] = ticks[tempos[:, 0]]
-        tempo_tick, tempo = self.tempo_map(tempos, starts, smpte_tempo)
-        return Score(
-            on_tick=ticks[notes[:, 0]],
-            off_tick=ticks[notes[:, 1]],
-            pitch=(notes[:, 2] & 127).astype(np.uint8),
-            channel=(notes[:, 2] >> 7 & 15).astype(np.uint8),
-            track=notes[:, 2] >> 11,
-            velocity=events.velocities,
-            ticks_per_unit=ticks_per_unit,
-            smpte=smpte_tempo is not None,
-            tempo_tick=tempo_tick,
-            tempo=tempo,
-            meters=_in_time(events.meters, ticks, _meter),
-            keys=_in_time(events.keys, ticks, _key),
-            programs=tuple((n >> 11, n >> 7 & 15, n & 127) for n in events.programs.tolist()),
-            pedal=events.pedal,
-            format=self.format,
-            tracks=len(self.tracks),
-            track_names=tuple(
-                names.get(track, b"").decode(errors="replace") for track in range(len(self.tracks))
-            ),
-            last_tick=last_tick,
-            end_tick=int(ticks[events.ends].max(initial=0)),
-            remarks=tuple(
-                what if times == 1 else f"{what} ({times} times)"
-                for what, times in self.repairs.items()
-            ),
-        )
-
-    def tempo_map(
-        self, tempos: NDArray[np.int64], starts: list[int], smpte_tempo: int | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tempos of all tracks by tick; of several at one tick, the last wins."""
-        if smpte_tempo is not None:
-            return np.zeros(1, dtype=np.int64), np.full(1, smpte_tempo)
-        stopped = tempos[:, 1] == 0
-        self.record_repair("tempo of 0 ignored", int(stopped.sum()))
-        tempos = tempos[~stopped]
-        defaults = starts if self.format == 2 else [0]
-        tick = np.concatenate([defaults, tempos[:, 0]])
-        tempo = np.concatenate([np.full(len(defaults), DEFAULT_TEMPO), tempos[:, 1]])
-        order = np.argsort(tick, kind="stable")
-        tick, tempo = tick[order], tempo[order]
-        last = np.append(tick[1:] > tick[:-1], True)
-        return tick[last], tempo[last]
+    No more than the header announces: the rest may be left over from an earlier file.
+    """
+    tracks = list[Track]()
+    expected = announced or len(data)  # 0: its writer never updated the header
+    while len(tracks) < expected and 0 <= position <= len(data) - 8:
+        size = int.from_bytes(data[position + 4 : position + 8])
+        if data[position : position + 4] == b"MTrk":
+            track, position = _find_track(data, position + 8, size, repairs)
+            tracks.append(track)
+        else:
+            # Not by its length: what lies between two tracks may be no chunk at all.
+            repairs["unknown chunk skipped"] += 1
+            position = data.find(b"MTrk", position + 1)
+    if not tracks:
+        raise SourceError("has no track (it is cut short, or was never finished)")
+    if len(tracks) < announced:
+        repairs[f"{len(tracks)} of {announced} tracks found"] += 1
+    return tracks
 
 
-def _in_time(
-    signatures: NDArray[np.int64], ticks: NDArray[np.int64], read: Callable[[int, int], Any | None]
-) -> tuple[Any, ...]:
-    """The possible signatures (K, 3), as `read`, in order of time, each once while it lasts."""
-    order = np.argsort(ticks[signatures[:, 0]], kind="stable")
-    found = [read(*values) for values in signatures[order, 1:].tolist()]
-    return tuple(signature for signature, _ in groupby(one for one in found if one is not None))
-
-
-def _meter(beats: int, power: int) -> tuple[int, int] | None:
-    return (beats, 2**power) if beats and power <= SHORTEST_BEAT else None
-
-
-def _key(sharps: int, minor: int) -> str | None:
-    sharps -= 256 * (sharps > 127)
-    possible = abs(sharps) <= MOST_SHARPS and minor in (0, 1)
-    return FIFTHS[sharps + MOST_SHARPS + 3 * minor] + "m" * minor if possible else None
+def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple["Track", int]:
+    """The track whose events begin at `start`, and the position of the next chunk."""
+    stop = min(start + size, len(data))
+    track = find_events(data, start, stop)
+    if track.outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
+        # No end of track, and no chunk where the length points: the length is wrong.
+        repairs["track longer than it says"] += 1
+        following = data.find(b"MTrk", stop)
+        track = find_events(data, start, following if following > 0 else len(data))
+        stop = track.position
+    elif track.outcome == ENDED:
+        following = data.find(b"MTrk", track.position, stop + 3)
+        if following > 0:
+            repairs["track shorter than it says"] += 1
+            stop = following
+    if track.outcome == TOO_LATE:
+        raise SourceError(TIME_TOO_LATE)
+    if track.outcome in (CUT_SHORT, LOST):
+        repairs["track damaged or truncated, its complete notes kept"] += 1
+    elif track.outcome == NO_END:
+        repairs["track without an end"] += 1
+    return track, stop
 
 
 # ---- events -------------------------------------------------------------------------------------
@@ -381,114 +327,139 @@ def _quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
     return value, position, False
 
 
-class Events(NamedTuple):
-    """The events of all tracks, E in all, decoded."""
+class _Events:
+    """The events of all tracks, E in all.
 
-    ticks: NDArray[np.int64]
-    """(E,), the time of each event from the beginning of its track."""
-    notes: NDArray[np.int64]
-    """(N, 3), rows of (number of the event that begins it, of the one that ends it,
-    track << 11 | channel << 7 | pitch)."""
-    velocities: NDArray[np.uint8]
-    """(N,), of the notes."""
-    programs: NDArray[np.int64]
-    """(P,), track << 11 | channel << 7 | program of each change, a track's in order."""
-    pedal: int
-    """How often the sustain pedal is pressed."""
-    tempos: NDArray[np.int64]
-    """(M, 2), rows of (number of the event, microseconds per beat)."""
-    meters: NDArray[np.int64]
-    """(K, 3), rows of (number of the event, beats in a bar, n for a beat of 2**-n notes)."""
-    keys: NDArray[np.int64]
-    """(J, 3), rows of (number of the event, sharps, or 256 less the flats, 1 for minor)."""
-    names: dict[int, bytes]
-    """By track, the first one it states."""
-    ends: NDArray[np.int64]
-    """(K,), the numbers of the events that say where the piece ends."""
-
-
-def read_events(
-    data: NDArray[np.uint8], tracks: Sequence[Track], close: bool, pause: int
-) -> Events:
-    """Decode the events of all tracks.
-
-    Args:
-        data: the file's bytes.
-        tracks: with E events in all.
-        close: whether a restruck note ends there; otherwise the earlier one is discarded.
-        pause: ticks after which a key that is struck again is no longer owed an off.
+    Attributes:
+        data: uint8, the file's bytes.
+        tracks: where they are.
+        track: int64 (E,), the number of each event's track.
+        ticks: int64 (E,), when each occurs, from the beginning of the piece.
+        starts: when the tracks begin: at 0, unless they follow each other, `in_turn`.
+        last_tick: when the last of them ends.
+        event: uint8 (E,), the first byte after the delta; below 128 if the status is running.
+        at: int64 (E,), where the byte after the status is; after a running one, the first.
+        end: int64 (E,), where the event ends.
+        status: uint8 (E,), of a channel message, running or not; 0 for anything else.
     """
-    counts = [len(track.lengths) for track in tracks]
-    track = np.repeat(np.arange(len(tracks)), counts)
-    length = np.array([n for one in tracks for n in one.lengths], np.int64)
-    # Where each event ends, and then where it is read: events of a track follow each other.
-    first = np.cumsum([0, *counts[:-1]])
-    end = np.cumsum(length)
-    total = np.append(0, end)
-    end += np.repeat([one.start for one in tracks] - total[first], counts)
-    at, delta = _quantities(data, end - length)
-    elapsed = np.append(0, np.cumsum(delta))
-    ticks = elapsed[1:] - np.repeat(elapsed[first], counts)
 
-    event = data[at]
-    explicit = event > 127
-    metas = _Metas.of(data, at, end, np.flatnonzero(event == 0xFF))
-    set_tempo, value = metas.of_kind(SET_TEMPO, 3)
-    tempos = np.stack([set_tempo, _bytes(data, value, 3) @ (1 << 16, 1 << 8, 1)], axis=1)
-    signature, value = metas.of_kind(TIME_SIGNATURE, 2)
-    meters = np.column_stack([signature, _bytes(data, value, 2)])
-    signature, value = metas.of_kind(KEY_SIGNATURE, 2)
-    keys = np.column_stack([signature, _bytes(data, value, 2)])
-    named, value = metas.of_kind(TRACK_NAME, 0)
-    names: dict[int, bytes] = {}
-    for number, begin, stop in zip(
-        track[named].tolist(), value.tolist(), end[named].tolist(), strict=True
-    ):
-        names.setdefault(number, data[begin:stop].tobytes())
-    marker, value = metas.of_kind(MARKER, len(END_OF_PIECE))
-    marked = _bytes(data, value, len(END_OF_PIECE)) == np.frombuffer(END_OF_PIECE, np.uint8)
-    piece_ends = marker[marked.all(axis=1) & (value + len(END_OF_PIECE) == end[marker])]
+    def __init__(self, data: bytes, tracks: Sequence[Track], *, in_turn: bool) -> None:
+        self.data, self.tracks = np.frombuffer(data, np.uint8), tracks
+        counts = [len(track.lengths) for track in tracks]
+        self.track = np.repeat(np.arange(len(tracks)), counts)
+        length = np.array([n for one in tracks for n in one.lengths], np.int64)
+        # Where each event ends, and then where it is read: events of a track follow each other.
+        first = np.cumsum([0, *counts[:-1]])
+        self.end = np.cumsum(length)
+        total = np.append(0, self.end)
+        self.end += np.repeat([one.start for one in tracks] - total[first], counts)
+        at, delta = _quantities(self.data, self.end - length)
+        elapsed = np.append(0, np.cumsum(delta))
+        lasts = np.diff(elapsed[[*first, -1]]) + [one.rest for one in tracks]
+        self.starts = [0, *accumulate(lasts.tolist())][:-1] if in_turn else [0] * len(tracks)
+        self.last_tick = max(map(add, self.starts, lasts.tolist()))
+        if self.last_tick > MAX_TICK:
+            raise SourceError(TIME_TOO_LATE)
+        self.ticks = elapsed[1:] + np.repeat(self.starts - elapsed[first], counts)
+        self.event = self.data[at]
+        explicit = self.event > 127
+        self.at = at + explicit
+        channel = np.where(explicit & (self.event < 0xF0), np.arange(len(at)), 0)
+        status = self.event[np.maximum.accumulate(channel)]
+        # Running status first occurs after a status of the same track.
+        self.status = np.where(self.event < 0xF0, status, 0)
+        self._of_channel = self.track << 4 | self.status & 15
 
-    channel = explicit & (event < 0xF0)
-    status = event[np.maximum.accumulate(np.where(channel, np.arange(len(event)), 0))]
-    # Running status first occurs after a status of the same track.
-    status = np.where(event < 0xF0, status, 0)
-    at += explicit
-    velocity_at = at + 1
-    kind, of_channel = status >> 4, track << 4 | status & 15
-    changes = np.flatnonzero(kind == 0xC)
-    programs = of_channel[changes] << 7 | data[at[changes]] & 127
-    controls = np.flatnonzero(kind == 0xB)
-    controls = controls[data[at[controls]] == SUSTAIN]
-    pedal = _presses(of_channel[controls], data[at[controls] + 1] >= DOWN)
-    # What begins or ends a note.
-    number = np.flatnonzero((status >= 0x80) & (status < 0xA0))
-    at = at[number]
-    status = status[number]
-    begins = (status >= 0x90) & (data[at + 1] > 0)
-    # Above 127 is out of range, but it is where the pitch belongs: clamp it.
-    key = of_channel[number] << 7 | np.minimum(data[at], 127)
-    notes = _paired(key, begins, number, ticks, close, pause)
-    size = len(FORMER_END)
-    former = [
-        last - 2
-        for one, last in zip(tracks, np.cumsum(counts).tolist(), strict=True)
-        if data[one.position - size : one.position].tobytes() == FORMER_END
-    ]
-    if former:
-        piece_ends = np.append(piece_ends, former)
-        notes = notes[~np.isin(notes[:, 1], former)]
-    velocities = np.minimum(data[velocity_at[notes[:, 0]]], 127)
-    return Events(
-        ticks, notes, velocities, programs, pedal, tempos, meters, keys, names, piece_ends
-    )
+    def programs(self) -> tuple[tuple[int, int, int], ...]:
+        """(Track, channel, program) of each change, a track's in order."""
+        changes = np.flatnonzero(self.status >> 4 == 0xC)
+        program = self.data[self.at[changes]] & 127
+        rows = zip(self.track[changes].tolist(), self.status[changes] & 15, program, strict=True)
+        return tuple((track, int(channel), int(number)) for track, channel, number in rows)
+
+    def presses(self) -> int:
+        """How often the sustain pedal is pressed."""
+        controls = np.flatnonzero(self.status >> 4 == 0xB)
+        controls = controls[self.data[self.at[controls]] == SUSTAIN]
+        controls = controls[np.argsort(self._of_channel[controls], kind="stable")]
+        pedal, down = self._of_channel[controls], self.data[self.at[controls] + 1] >= DOWN
+        already = down[:-1] & (pedal[1:] == pedal[:-1])
+        return int(down.sum() - (already & down[1:]).sum())
+
+    def notes(self, close: bool, pause: int) -> NDArray[np.int64]:
+        """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
+
+        The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there;
+        otherwise the earlier one is discarded. `pause` is in ticks, after which a key that is
+        struck again is no longer owed an off.
+        """
+        number = np.flatnonzero((self.status >= 0x80) & (self.status < 0xA0))
+        at = self.at[number]
+        begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
+        # Above 127 is out of range, but it is where the pitch belongs: clamp it.
+        key = self._of_channel[number] << 7 | np.minimum(self.data[at], 127)
+        return _paired(key, begins, number, self.ticks, close, pause)
+
+    def former_ends(self) -> list[int]:
+        """The numbers of the events that end the marks of `FORMER_END`."""
+        ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
+        size = len(FORMER_END)
+        return [
+            end - 2
+            for track, end in zip(self.tracks, ends, strict=True)
+            if self.data[track.position - size : track.position].tobytes() == FORMER_END
+        ]
+
+
+class _Metas(NamedTuple):
+    """What the meta events say that are read, with the tick where a time matters."""
+
+    tempos: list[tuple[int, int]]
+    """In microseconds per beat."""
+    meters: list[tuple[int, tuple[int, int]]]
+    keys: list[tuple[int, str]]
+    names: dict[int, str]
+    """By track, the first one it states."""
+    ends: list[int]
+    """Where the piece ends."""
+
+
+def _read_metas(events: _Events) -> _Metas:
+    metas = _Metas([], [], [], {}, [])
+    chosen = np.flatnonzero(events.event == 0xFF)
+    chosen = chosen[READ[events.data[events.at[chosen]]]]
+    columns = (events.track, events.ticks, events.at, events.end)
+    for track, tick, at, end in zip(*(column[chosen].tolist() for column in columns), strict=True):
+        raw = events.data[at:end].tobytes()
+        kind, body = raw[0], raw[_quantity(raw, 1, len(raw))[1] :]
+        if kind == SET_TEMPO and len(body) >= 3:
+            metas.tempos.append((tick, int.from_bytes(body[:3])))
+        elif kind == TIME_SIGNATURE and len(body) >= 2:
+            if body[0] and body[1] <= SHORTEST_BEAT:
+                metas.meters.append((tick, (body[0], 2 ** body[1])))
+        elif kind == KEY_SIGNATURE and len(body) >= 2:
+            sharps, minor = struct.unpack_from("bB", body)
+            if abs(sharps) <= MOST_SHARPS and minor in (0, 1):
+                key = FIFTHS[sharps + MOST_SHARPS + 3 * minor] + "m" * minor
+                metas.keys.append((tick, key))
+        elif kind == TRACK_NAME:
+            metas.names.setdefault(track, body.decode(errors="replace"))
+        elif kind == MARKER and body == END_OF_PIECE:
+            metas.ends.append(tick)
+    return metas
+
+
+def _in_time(signatures: list[tuple[int, Any]]) -> tuple[Any, ...]:
+    """The signatures in order of time, each once while it lasts."""
+    in_order = sorted(signatures, key=itemgetter(0))
+    return tuple(signature for signature, _ in groupby(signature for _, signature in in_order))
 
 
 def _paired(
     key: NDArray[np.int64], begins: NDArray[np.bool_], number: NDArray[np.int64],
     ticks: NDArray[np.int64], close: bool, pause: int,
 ) -> NDArray[np.int64]:  # fmt: skip
-    """The notes (N, 3), as in `Events`, of what begins or ends one, in order of the file."""
+    """`_Events.notes` of what begins or ends one, in order of the file."""
     # By key, then in order: sorting numbers is faster than sorting their places.
     bits = len(key).bit_length()
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
@@ -518,49 +489,6 @@ def _sounds_on(
     hanging = np.minimum.accumulate((owed + apart)[::-1])[::-1] - apart
     sounds: NDArray[np.bool_] = owed > hanging
     return sounds
-
-
-def _presses(pedal: NDArray[np.int64], down: NDArray[np.bool_]) -> int:
-    """How often pedals go down, from which pedal each event moves and whether it then is down."""
-    if not len(pedal):
-        return 0
-    order = np.argsort(pedal, kind="stable")
-    pedal, down = pedal[order], down[order]
-    already = down[:-1] & (pedal[1:] == pedal[:-1])
-    return int(down.sum() - (already & down[1:]).sum())
-
-
-class _Metas(NamedTuple):
-    """The meta events that are read, M in all."""
-
-    number: NDArray[np.int64]
-    kind: NDArray[np.uint8]
-    value: NDArray[np.int64]
-    """Where their data are."""
-    size: NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls, data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64],
-        meta: NDArray[np.int64],
-    ) -> "_Metas":  # fmt: skip
-        """Those of the events `meta` that are of a kind that is read."""
-        kind = data[at[meta] + 1]
-        read = READ[kind]
-        meta, kind = meta[read], kind[read]
-        value, _ = _quantities(data, at[meta] + 2)
-        return cls(meta, kind, value, end[meta] - value)
-
-    def of_kind(self, kind: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(Number of the event, where its data are) of those of a kind and at least this size."""
-        found = np.flatnonzero((self.kind == kind) & (self.size >= size))
-        return self.number[found], self.value[found]
-
-
-def _bytes(data: NDArray[np.uint8], starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The bytes (M, size) from each of the positions (M,)."""
-    read: NDArray[np.int64] = data[starts[:, None] + np.arange(size)].astype(np.int64)
-    return read
 
 
 def _quantities(

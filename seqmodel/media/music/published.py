@@ -28,8 +28,8 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.untrusted import (
     LONGEST_SHOWN,
-    PickledArray,
-    Stream,
+    Items,
+    Made,
     load_plain,
     read_cells,
     shown,
@@ -134,35 +134,32 @@ def _known_set(train: Sequence[NDArray[np.uint8]]) -> tuple[str, int] | None:
 
 
 def _read_mat(file: BufferedReader, claims: "_Claims") -> Rolls:
-    found: dict[str, dict[int, NDArray[np.uint8]]] = {}
+    rolls: Rolls = {}
     try:
-        for part in read_cells(file, MAT_VARIABLES):
-            if isinstance(part, str):
-                found[part] = {}
-                continue
-            where = f"piece {part.number} of {part.variable}"
-            if part.matrix is None:
-                raise SourceError(f"holds no numbers in {where}")
-            shape, dtype, stream = part.matrix
-            claims.frames(shape, where)
-            roll = _read_values(stream, dtype, shape[::-1], where)
-            found[part.variable][part.number] = np.ascontiguousarray(roll.T)
+        for name, cells in read_cells(read_all(file), MAT_VARIABLES):
+            found = rolls[MAT_VARIABLES[name]] = []
+            for k, cell in enumerate(cells):
+                where = f"piece {k} of {name}"
+                if cell is None:
+                    raise SourceError(f"holds no numbers in {where}")
+                claims.frames(cell.shape, where)
+                found.append(np.ascontiguousarray(_digits(cell, where)))
     except (ValueError, zlib.error, struct.error) as error:
         raise SourceError("is damaged or not a .mat file of version 7 or before") from error
-    if not found:
+    if not rolls:
         raise SourceError(f"holds none of {', '.join(MAT_VARIABLES)}")
-    return {MAT_VARIABLES[name]: [found[name][k] for k in sorted(found[name])] for name in found}
+    return rolls
 
 
 def _read_pickle(file: BufferedReader, claims: "_Claims") -> Rolls:
     data = read_all(file)
     splits = load_plain(data)
-    if not isinstance(splits, dict):
+    if not isinstance(splits, Items):
         raise SourceError("is a pickle, but not of a dict of splits")
     claims.bytes_left = len(data)
     rolls: Rolls = {}
-    for name, pieces in splits.items():
-        split = SPLIT_NAMES.get(str(name).lower()) if isinstance(name, str) else None
+    for name, pieces in splits:
+        split = SPLIT_NAMES.get(name.lower()) if isinstance(name, str) else None
         if split is None:
             raise SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
         rolls[split] = _rolls_of_pitches(pieces, split, claims)
@@ -171,18 +168,19 @@ def _read_pickle(file: BufferedReader, claims: "_Claims") -> Rolls:
 
 def _rolls_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[NDArray[np.uint8]]:
     """The rolls (T, 88) of pieces, lists of frames, rolls or arrays of voices."""
-    found = pieces.objects() if isinstance(pieces, PickledArray) else pieces
+    found = pieces.value() if isinstance(pieces, Made) else pieces
     if not isinstance(found, list | tuple):
         raise SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
     rolls = []
     for index, piece in enumerate(found):
         where = f"piece {index} of {name}"
-        frames = piece.numbers() if isinstance(piece, PickledArray) else piece
-        if not isinstance(frames, list | tuple | np.ndarray):
+        frames = piece.value() if isinstance(piece, Made) else piece
+        matrix = isinstance(frames, np.ndarray) and frames.ndim == 2
+        if not matrix and not isinstance(frames, list | tuple):
             raise SourceError(f"holds no list of frames in {where}")
-        claims.bytes(frames.nbytes if isinstance(frames, np.ndarray) else len(frames))
+        claims.bytes(frames.nbytes if matrix else len(frames))
         claims.frames((len(frames), NOTES), where)
-        if not isinstance(frames, np.ndarray):
+        if not matrix:
             rolls.append(_roll_of_pitches(frames, where))
         elif frames.shape[1] == NOTES and np.isin(frames, (OFF, STRUCK)).all():
             rolls.append(frames.astype(np.uint8))
@@ -214,22 +212,17 @@ def _no_pitch(pitch: object, where: str) -> SourceError:
 def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray[np.uint8]:
     """The roll (T, 88) of T collections of MIDI pitches."""
     roll = np.zeros((len(frames), NOTES), dtype=np.uint8)
-    rows: dict[int, list[int]] = {}  # by identity: a pickle may refer to one frame many times
     for time, frame in enumerate(frames):
-        if id(frame) not in rows:
-            rows[id(frame)] = _keys(frame, time, where)
-        roll[time, rows[id(frame)]] = 1
+        if not isinstance(frame, list | tuple) or len(frame) > NOTES:
+            raise SourceError(f"holds no list of pitches in frame {time} of {where}")
+        for stated in frame:
+            pitch = stated.value() if isinstance(stated, Made) else stated
+            if isinstance(pitch, np.ndarray) and not pitch.ndim:
+                pitch = pitch.item()
+            if type(pitch) is not int or not LOWEST_PITCH <= pitch <= HIGHEST_PITCH:
+                raise _no_pitch(pitch, where)
+            roll[time, pitch - LOWEST_PITCH] = 1
     return roll
-
-
-def _keys(frame: Any, time: int, where: str) -> list[int]:
-    """Which of the 88 notes sound in a frame."""
-    if not isinstance(frame, list | tuple) or len(frame) > NOTES:
-        raise SourceError(f"holds no list of pitches in frame {time} of {where}")
-    for pitch in frame:
-        if type(pitch) is not int or not LOWEST_PITCH <= pitch <= HIGHEST_PITCH:
-            raise _no_pitch(pitch, where)
-    return [pitch - LOWEST_PITCH for pitch in frame]
 
 
 def _read_npz(file: BufferedReader, claims: "_Claims") -> Rolls:
@@ -256,7 +249,15 @@ def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[NDArray
     header = _read_header(stream, name)
     if not header.dtype.hasobject:
         return [_read_array(stream, header, name, claims)]
-    return _rolls_of_pitches(load_plain(claims.pickle(stream)), name, claims)
+    data = stream.read(claims.pickled_left + 1)
+    claims.bytes_left = len(data)
+    claims.pickled_left -= len(data)
+    if claims.pickled_left < 0:
+        raise SourceError(
+            f"holds more than {MAX_PICKLED // 2**20} MiB of Python objects; save one (T, {NOTES}) "
+            "array per piece instead, named like train_0"
+        )
+    return _rolls_of_pitches(load_plain(data), name, claims)
 
 
 def _read_npy(file: BufferedReader, claims: "_Claims") -> Rolls:
@@ -293,18 +294,30 @@ def _read_array(
     stream: BinaryIO, header: Header, name: str, claims: "_Claims", *, most: int = STRUCK
 ) -> NDArray[np.uint8]:
     """Read the array of a .npy, (T, 88) integers up to `most`."""
-    if header.dtype.hasobject:
-        raise SourceError(
-            f"holds Python objects in {name}, readable only by running code; save one "
-            f"(T, {NOTES}) array per piece instead, named like train_0"
-        )
     if header.dtype.kind not in "biuf":
         raise SourceError(f"holds no numbers in {name}")
     claims.frames(header.shape, name)
-    if header.fortran_order:
-        values = _read_values(stream, header.dtype, header.shape[::-1], name, most).T
-        return np.ascontiguousarray(values)
-    return _read_values(stream, header.dtype, header.shape, name, most)
+    roll = np.empty(header.shape, np.uint8, order="F" if header.fortran_order else "C")
+    flat = roll.reshape(-1, order="A")
+    for start in range(0, flat.size, VALUES_AT_ONCE):
+        part = flat[start : start + VALUES_AT_ONCE]
+        size = len(part) * header.dtype.itemsize
+        data = stream.read(size)
+        if len(data) < size:
+            raise SourceError(f"is damaged: cut short in {name}")
+        part[:] = _digits(np.frombuffer(data, header.dtype), name, most)
+    return np.ascontiguousarray(roll)
+
+
+def _digits(values: NDArray[Any], where: str, most: int = STRUCK) -> NDArray[np.uint8]:
+    """Values as integers from 0 to `most`; SourceError if they are anything else."""
+    stored = values.view(np.uint8) if values.dtype.kind == "b" else values  # a bool may be 7
+    with np.errstate(invalid="ignore"):  # what does not fit is then unequal
+        digits = stored.astype(np.uint8)
+    if (digits > most).any() or (digits != stored).any():
+        held = ", or 2 for a note held" if most == HELD else ""
+        raise SourceError(f"holds values other than 0 and 1 in {where}{held}")
+    return digits
 
 
 class _Claims:
@@ -312,24 +325,12 @@ class _Claims:
 
     def __init__(self) -> None:
         self._left = MAX_FILE_FRAMES
-        self._pickled_left = MAX_PICKLED
+        self.pickled_left = MAX_PICKLED
         self.bytes_left = 0
         """Of a pickle, not yet accounted for by its pieces."""
         self.grid: Grid | None = None
         """The grid that the file states."""
         self.assumed_steps = PUBLISHED_STEPS_PER_BEAT
-
-    def pickle(self, stream: BinaryIO) -> bytes:
-        """The rest of a stream, a pickle; SourceError if the file's pickles are too long."""
-        data = stream.read(self._pickled_left + 1)
-        self._pickled_left -= len(data)
-        if self._pickled_left < 0:
-            raise SourceError(
-                f"holds more than {MAX_PICKLED // 2**20} MiB of Python objects; save one "
-                f"(T, {NOTES}) array per piece instead, named like train_0"
-            )
-        self.bytes_left = len(data)
-        return data
 
     def bytes(self, count: int) -> None:
         """Account for a piece: a pickle may refer to one a million times.
@@ -351,26 +352,3 @@ class _Claims:
             raise SourceError(
                 f"holds more than {MAX_FILE_FRAMES:,} frames; spread its pieces over several files"
             )
-
-
-def _read_values(
-    stream: Stream, dtype: np.dtype[Any], shape: tuple[int, ...], where: str, most: int = STRUCK
-) -> NDArray[np.uint8]:
-    """The next numbers of a stream, row by row: integers from 0 to `most`."""
-    stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype  # a damaged bool may be 7
-    values = np.empty(shape, np.uint8)
-    flat = values.reshape(-1)
-    for start in range(0, flat.size, VALUES_AT_ONCE):
-        count = min(VALUES_AT_ONCE, flat.size - start)
-        data = stream.read(count * stored.itemsize)
-        if len(data) < count * stored.itemsize:
-            raise SourceError(f"is damaged: cut short in {where}")
-        block = np.frombuffer(data, stored)
-        good = (block == OFF) | (block == STRUCK)
-        if most == HELD:
-            good |= block == HELD
-        if not good.all():
-            held = ", or 2 for a note held" if most == HELD else ""
-            raise SourceError(f"holds values other than 0 and 1 in {where}{held}")
-        flat[start : start + count] = block
-    return values

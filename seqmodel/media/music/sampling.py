@@ -1,8 +1,10 @@
-"""Sampled music: how long a piece is, what it continues, how it is written."""
+"""Sampled music: how long a piece is, what it continues or fills, how it is written."""
 
 import io
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -20,19 +22,25 @@ from seqmodel.media.definitions import (
 from seqmodel.media.input import named
 from seqmodel.media.music.contents import semitones_to_key
 from seqmodel.media.music.corpus import load_midi, load_roll
-from seqmodel.media.music.filling import filled_piece
 from seqmodel.media.music.frames import (
     PianoRollFrames,
+    Score,
     after_silence,
     has_onsets,
+    note_name,
+    outer_notes,
+    pitch_of,
     semitones_above_c,
     sounding,
     states,
+    struck,
     transposed,
     with_onsets,
 )
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
+    DRUM_CHANNEL,
+    HIGHEST_PITCH,
     LOWEST_PITCH,
     MAX_FRAMES,
     NOTES,
@@ -42,7 +50,13 @@ from seqmodel.media.music.grid import (
     SWEEPS,
 )
 from seqmodel.media.music.inspection import piano_roll_picture, piano_roll_png
-from seqmodel.media.music.writing import check_sound, frame_times, midi_bytes, write_music
+from seqmodel.media.music.writing import (
+    COMMON_TIME,
+    check_sound,
+    frame_times,
+    midi_bytes,
+    write_music,
+)
 from seqmodel.media.npy import with_comment
 from seqmodel.media.words import plural
 
@@ -55,7 +69,7 @@ class MusicSampling(Sampling):
         self._frame, self._request = frame, request
         options = request.options
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
-        self._around = around = filled_piece(frame, options)
+        self._around = around = _filled_piece(frame, options)
         self._meter = around.meter if around else None
         self._tempo = options.get("tempo") or (around.tempo if around else BEATS_PER_MINUTE)
         self.manner = {"tempo": self._tempo}
@@ -159,7 +173,7 @@ class MusicSampling(Sampling):
         return piece.frames
 
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
-        grid, onsets = self._frame.grid, has_onsets(frames)
+        grid, onsets = self._frame.grid, self._frame.onsets
         if self._request.kind == "mid":
             return midi_bytes(
                 frames, grid, tempo_bpm=self._tempo, meter=self._meter, flat=self._flat,
@@ -167,14 +181,8 @@ class MusicSampling(Sampling):
             )  # fmt: skip
         if self._request.kind == "png":
             return piano_roll_png(
-                sounding(frames),
-                LOWEST_PITCH,
-                title=self._request.title,
-                unit=f"frame ({grid})",
-                given=given,
-                struck=frames[:, NOTES:] if onsets else None,
+                frames, title=self._request.title, unit=f"frame ({grid})", given=given
             )
-        onsets = self._frame.onsets
         frames = frames if onsets else sounding(frames)
         buffer = io.BytesIO()
         np.save(buffer, states(frames) if onsets else frames, allow_pickle=False)
@@ -192,3 +200,181 @@ def _tonic(options: Mapping[str, Any]) -> int | None:
         return semitones_above_c(key) % 12
     except ValueError:
         raise UsageError(f"--key must be a note such as C, F# or Eb, not {key!r}") from None
+
+
+# ---- filling -------------------------------------------------------------------------------------
+
+STRETCHES = ("bars", "frames", "time")
+PARTS = (*STRETCHES, "notes", "below", "above")
+"""The options that say which part is drawn anew; what is drawn is in all of those given."""
+
+
+def _filled_piece(frame: PianoRollFrames, options: Mapping[str, Any]) -> "FilledPiece | None":
+    """What `sample --fill` is to draw anew, if it is given."""
+    if options.get("fill"):
+        return FilledPiece(options["fill"], frame, options)
+    for name in (*PARTS, "particles", "sweeps"):
+        if options.get(name) is not None and options[name] is not False:
+            raise UsageError(f"--{name} needs --fill FILE")
+    return None
+
+
+class FilledPiece:
+    """A file, as the run reads it, and the part of it that is to be drawn anew.
+
+    Attributes:
+        frames: (T, 88), or (T, 176) with onsets.
+        free: (T, 88), the notes to be drawn.
+        transposed: semitones by which it was moved, its tonic to C.
+        tempo: beats per minute.
+        meter: its first time signature, if it states one.
+        remarks: what is not kept of the file, one line each.
+    """
+
+    def __init__(self, path: Path, frame: PianoRollFrames, options: Mapping[str, Any]) -> None:
+        """`options` are those of `sample`; UsageError if they leave nothing to draw.
+
+        SeqmodelError, naming the file, if it cannot be read.
+        """
+        if not any(options.get(part) for part in PARTS):
+            flags = ", ".join(f"--{part}" for part in PARTS)
+            raise UsageError(f"--fill {path}: say which part to draw, by {flags}")
+        self._path, self._frame = path, frame
+        self.transposed, self.remarks = 0, list[str]()
+        self.tempo = BEATS_PER_MINUTE
+        self.meter: tuple[int, int] | None = None
+        self._score: Score | None = None
+        with named(f"--fill {path}", for_run=True):
+            if path.suffix.lower() == ".npy":
+                played, _ = load_roll(path)
+                self._played = played if has_onsets(played) else with_onsets(played)
+            else:
+                self._read(path)
+        self.frames = self._played if frame.onsets else sounding(self._played)
+        self.free = self._part(options)
+        if not self.free.any():
+            raise UsageError(f"--fill {path}: there is nothing to draw in that part of it")
+
+    def played(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Drawn frames as (T, 176), where the file's own notes begin and end as they do there.
+
+        One that is drawn on where the file's ends is struck anew.
+        """
+        roll, given = sounding(frames) > 0, ~self.free
+        begun = struck(frames) | (struck(self._played) & given & roll)
+        goes_on = (sounding(self._played) > 0) & ~struck(self._played)
+        ends = np.pad((roll & given)[:-1], ((1, 0), (0, 0))) & ~goes_on
+        return np.concatenate([roll, begun | (roll & ends)], axis=1).astype(np.uint8)
+
+    def _read(self, path: Path) -> None:
+        frame = self._frame
+        self._played, _, self.transposed, score, _ = load_midi(path, frame, onsets=True)
+        self._score = score
+        if not score.smpte:
+            self.tempo = 60e6 / int(score.tempo[0])
+        self.meter = next(iter(score.meters), None)
+        moved = score.pitch.astype(int) + self.transposed
+        kept, steps = (score.channel != DRUM_CHANNEL) | frame.drums, frame.grid.steps_per_beat
+        odd = {
+            f"was repaired: {', '.join(score.remarks)}": score.remarks,
+            f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
+            "is written in its own key": self.transposed,
+            "has notes off the keyboard, moved there by octaves": (
+                (moved < LOWEST_PITCH) | (moved > HIGHEST_PITCH)
+            ).any(),
+            "changes its tempo, which the new file does not": (
+                steps and (score.tempo != score.tempo[0]).any()
+            ),
+            f"has notes off the run's grid ({frame.grid}), moved onto it": (
+                steps and (score.on_tick[kept] * steps % score.ticks_per_unit).any()
+            ),
+            "has drums, which are dropped": not kept.all(),
+        }
+        self.remarks += [f"{path} {what}" for what, found in odd.items() if found]
+
+    def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
+        free = np.ones((len(self.frames), NOTES), bool)
+        borders = {"bars": self._bars, "frames": self._frames, "time": self._seconds}
+        for stretch in STRETCHES:
+            if options.get(stretch):
+                begin, end = borders[stretch](options[stretch])
+                free[:begin] = free[end:] = False
+        if options.get("notes"):
+            pitches = np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) - self.transposed
+            low, high = _span("notes", options["notes"], pitch_of, (pitches[0], pitches[-1]))
+            within = (low <= pitches) & (pitches <= high)
+            if not within.any():
+                keys = f"{note_name(LOWEST_PITCH)} to {note_name(HIGHEST_PITCH)}"
+                raise UsageError(f"--notes {options['notes']} holds none of the keys, {keys}")
+            free &= within
+        if options.get("below") or options.get("above"):
+            bottom, top = _lines(sounding(self.frames))
+            if options.get("below"):
+                free &= np.arange(NOTES) < top[:, None]
+            if options.get("above"):
+                free &= np.arange(NOTES) > bottom[:, None]
+        return free
+
+    def _bars(self, text: str) -> tuple[int, int]:
+        grid = self._frame.grid
+        if grid.steps_per_beat is None:
+            raise UsageError(f"--bars needs a run on a grid of beats, not {grid}: use --time")
+        beats, of = self.meter or COMMON_TIME
+        bar = 4 * beats / of * grid.steps_per_beat
+        bars = math.ceil(len(self.frames) / bar)
+        begin, end = _span("bars", text, int, (1, bars))
+        if not 1 <= begin <= bars:
+            raise UsageError(f"--bars {text} must begin in {self._path}'s bars, 1 to {bars:,}")
+        if self._score is not None and len(self._score.meters) > 1:
+            self.remarks.append(
+                f"{self._path} changes its metre: bars are counted in its first one, {beats}/{of}"
+            )
+        return round((begin - 1) * bar), round(end * bar)
+
+    def _frames(self, text: str) -> tuple[int, int]:
+        T = len(self.frames)
+        begin, end = _span("frames", text, int, (0, T))
+        if not begin < min(end, T):
+            raise UsageError(f"--frames {text} holds none of {self._path}'s frames, 0 to {T - 1:,}")
+        return begin, end
+
+    def _seconds(self, text: str) -> tuple[int, int]:
+        times = frame_times(len(self.frames), self._frame.grid, self.tempo, self._score)
+        last = float(times[-1])
+        span = _span("time", text, float, (0.0, last))
+        first, after = np.searchsorted(times[:-1], span).tolist()
+        if not first < after:
+            raise UsageError(
+                f"--time {text} holds no frame of {self._path}, which lasts {last:.1f} s"
+            )
+        return first, after
+
+
+def _lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The lowest and the highest note of each frame of a roll (T, 88): (T,) twice.
+
+    Where it rests, those of the last frame before that does not, or at first of the first.
+    """
+    sounds = roll.any(axis=1)
+    if not sounds.any():
+        raise UsageError("--below and --above need a file with notes")
+    last = np.maximum.accumulate(np.where(sounds, np.arange(len(roll)), -1))
+    last[last < 0] = np.flatnonzero(sounds)[0]
+    return outer_notes(roll[last])
+
+
+def _span(
+    option: str, text: str, read: Callable[[str], Any], whole: tuple[Any, Any]
+) -> tuple[Any, Any]:
+    """FROM:TO, of which one may be missing: then it is that of the `whole`."""
+    begin, colon, end = text.partition(":")
+    try:
+        first, last = read(begin) if begin else whole[0], read(end) if end else whole[1]
+        if not colon or not (begin or end) or not (0 <= first < math.inf and 0 <= last < math.inf):
+            raise ValueError
+    except ValueError:
+        form = "LOW:HIGH, such as C2:B3" if option == "notes" else "FROM:TO"
+        raise UsageError(f"--{option} must be {form}, not {text!r}") from None
+    if begin and end and last < first:
+        raise UsageError(f"--{option} {text} is the wrong way round")
+    return first, last

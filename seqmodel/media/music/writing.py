@@ -40,15 +40,14 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
-from seqmodel.media.input import named, read_whole
-from seqmodel.media.music.corpus import load_roll
+from seqmodel.media.input import named
+from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.frames import (
+    PianoRollFrames,
     Score,
     given_notes,
-    given_part,
     notes_of,
     outer_notes,
-    place,
     sounding,
 )
 from seqmodel.media.music.grid import (
@@ -63,7 +62,6 @@ from seqmodel.media.music.grid import (
     STEPS_PER_BEAT,
     Grid,
 )
-from seqmodel.media.music.midi import read_score
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
 
@@ -281,8 +279,8 @@ def render(
     The same notes give the same samples.
 
     Args:
-        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, sorted by first
-            frame; notes do not interact, they only add up.
+        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch; notes do not
+            interact, they only add up.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
         hollow: (N,), which have a hollow tone; none without it.
@@ -293,14 +291,10 @@ def render(
     # The time after which a note, however long it is held, rounds to zero.
     audible = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
     last = np.minimum(end + RELEASE, begin + np.ceil(RATE * audible).astype(int))
-    sounding, seen = np.arange(0), 0
     for start in range(0, samples, BLOCK):
         block = np.zeros(min(BLOCK, samples - start))
         stop = start + len(block)
-        begun = int(np.searchsorted(begin, stop))
-        sounding = np.append(sounding, np.arange(seen, begun))
-        sounding, seen = sounding[last[sounding] > start], begun
-        for note in sounding:
+        for note in np.flatnonzero((begin < stop) & (last > start)):
             first = int(begin[note])
             low, high = max(start, first), min(stop, int(last[note]))
             held = int(end[note]) - first
@@ -422,14 +416,15 @@ def _read(
     path: Path, options: Mapping[str, Any]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
     """The frames, with onsets where the file states them, their times, grid and given part."""
-    given, tempo = Grid.of_options(options), options.get("tempo")
-    default = Grid.of_beats(STEPS_PER_BEAT)
+    grid, tempo = Grid.of_options(options), options.get("tempo")
+    score = given = None
     if path.suffix.lower() == ".npy":
         frames, stated = load_roll(path)
-        grid = given or stated or default
-        return frames, frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE), grid, None
-    grid, score = given or default, read_score(read_whole(path))
-    frames = place(score, grid, drums=options.get("drums") == "keep").frames(onsets=True)
-    own = score if tempo is None else None
-    times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, own)
-    return frames, times, grid, given_part(score, grid)
+        grid = grid or stated or Grid.of_beats(STEPS_PER_BEAT)
+    else:
+        grid = grid or Grid.of_beats(STEPS_PER_BEAT)
+        shown = PianoRollFrames(grid, drums=options.get("drums") == "keep", onsets=True)
+        frames, _, _, score, placed = load_midi(path, shown)
+        given = placed.given(score)
+    times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
+    return frames, times, grid, given

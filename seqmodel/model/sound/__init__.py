@@ -1,1 +1,1 @@
-"""What adaptive predictors say of the next sample: the sample-wise model's encoder."""
+"""The sample-wise model's encoder: what adaptive predictors say of the next sample."""

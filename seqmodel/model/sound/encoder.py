@@ -13,7 +13,7 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
 from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
 
@@ -26,7 +26,7 @@ STRETCH, NOISY = 0.3, 0.35
 
 FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
 """After an epoch so many samples are drawn freely, or a 16th of train's if that is less; none if
-they would be less than two seconds, which tell too little."""
+they would be less than two seconds, from which too little follows."""
 
 VOICE_BUDGET = 0.02
 """What keeping voices up may cost, in bits per sample."""
@@ -36,19 +36,19 @@ class SoundEncoder(nn.Module, Encoder):
     """The unit makes a step for each sample, raw in [-1, 1), and reads what its past says: C = 1.
 
     Lattices, which adapt at different speeds, predict the next sample; their
-    recent errors, the pitch and levels say how and how well. `predictors.py`
-    lists the features at each sample rate, all about 1 in size or less and limited. The output
+    recent errors, the pitch and levels say how and how well. `kernel.write_features`
+    lists the features, all about 1 in size or less and limited. The output
     reads them too, E = I. The last four are how certain the recording's grid is and the grid itself
     with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
     its level: the recent mean of its errors' sizes, half a 16-bit level added. Outside training
     both are steered (`steering.py`).
 
     All of them follow from the past alone, so likelihoods stay exact. The features do not depend on
-    how a piece is cut into windows. `Past.memory` has heard all samples but the last, which is in
-    `Past.numbers`.
+    how a piece is cut into windows. `Past.memory` follows from all samples but the last,
+    which is in `Past.numbers`.
 
-    In training, with `noise`, pieces are heard through noise for a third of the time, in stretches
-    of `STRETCH` seconds on average, so that free running, which hears its own errors, stays on
+    In training, with `noise`, pieces are read through noise for a third of the time, in stretches
+    of `STRETCH` seconds on average, so that free running, which reads its own errors, stays on
     familiar ground (Valin, Skoglund 2019, "LPCNet: improving neural speech synthesis through linear
     prediction"): each sample as x + share * level * n, rounded to the grid, n standard normal,
     level that of the clean samples, the share drawn for each stretch from 0 to `noise`. What is to
@@ -109,37 +109,34 @@ class SoundEncoder(nn.Module, Encoder):
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`; the past of each frame is the sample before it.
 
-        Features of padding are finite.
+        Features of padding are finite. On other devices too this is computed by the CPU: sample by
+        sample, with few pieces, they would be slower.
         """
-        (T, B, _), S = frames.shape, self.steps
+        from seqmodel.model.sound.kernel import compiled_inputs  # as above
+
+        assert past.memory is not None
+        T, B, S = frames.shape
         with one_thread():
             frames = frames.to(past.numbers)
             samples = frames.transpose(1, 2).reshape(T * S, B, 1)
             line = torch.cat([past.numbers.unsqueeze(0), samples])
             ends = torch.full((B,), T * S) if lengths is None else S * lengths.cpu()
             last = line[ends.to(line.device), torch.arange(B, device=line.device)]
+        known = self._known(0.0 if self.training else self._steering)
         noise, memory = self._noise(T * S, past.memory)
-        x, memory = self._read(line[:-1], memory, ends, noise)
-        return Encoded(x, x, frames, line[:-1:S], Past(last, memory))
+        read = self.predictors, known, line[:-1, :, 0].cpu(), memory.cpu()
+        x, memory = compiled_inputs(*read, ends, noise)
+        x = x.to(line)
+        return Encoded(x, x, frames, line[:-1:S], Past(last, memory.to(line.device)))
 
     def joined(self, past: Past) -> Past:
         """See `Encoder`: everything is kept but the grid, which is that of a recording.
 
-        The last sample, not yet heard, is replaced by silence, which tells nothing of a grid.
+        The last sample, not yet read, is replaced by silence, from which no grid follows.
         """
         assert past.memory is not None
         memory = self.predictors.afresh(past.memory, self._known().usual)
         return Past(torch.zeros_like(past.numbers), memory)
-
-    def inputs(self, past: Past) -> Inputs:
-        """See `Encoder`."""
-        x, _ = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Inputs(x[0], x[0])
-
-    def append(self, past: Past, frame: Tensor) -> Past:
-        """See `Encoder`."""
-        _, memory = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Past(frame, memory)
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
         """See `Encoder`."""
@@ -154,9 +151,9 @@ class SoundEncoder(nn.Module, Encoder):
     def _known(self, strength: float = 0.0) -> TrainingStatistics:
         return unpacked(self.known.cpu())._replace(strength=strength)
 
-    def _noise(self, T: int, memory: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def _noise(self, T: int, memory: Tensor) -> tuple[Tensor | None, Tensor]:
         """What each of T samples is disturbed by, in levels (T, B), if anything; the new memory."""
-        if memory is None or not (self.training and self.noise):
+        if not (self.training and self.noise):
             return None, memory
         B, place = len(memory), self.predictors.starts[NOISE_SHARE]
         former, drawn = memory[:, place].cpu(), (1 - torch.rand(B) / NOISY).clamp(min=0)
@@ -165,25 +162,3 @@ class SoundEncoder(nn.Module, Encoder):
         memory = memory.clone()
         memory[:, place] = share.to(memory)
         return share.float() * torch.randn(T, B), memory
-
-    def _read(
-        self,
-        heard: Tensor,
-        memory: Tensor | None,
-        ends: Tensor | None = None,
-        noise: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The features (T, B, I) after each sample of `heard` (T, B, 1), and the new memory.
-
-        A piece has heard as many samples as `ends` (B,) says, by default all.
-
-        On other devices too this is computed by the CPU: sample by sample, with few pieces, they
-        would be slower.
-        """
-        from seqmodel.model.sound.kernel import compiled_inputs  # as above
-
-        assert memory is not None
-        samples, memory = heard[..., 0].cpu(), memory.cpu()
-        known = self._known(0.0 if self.training else self._steering)
-        x, memory = compiled_inputs(self.predictors, known, samples, memory, ends, noise)
-        return x.to(heard), memory.to(heard.device)

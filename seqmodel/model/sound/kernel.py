@@ -1,325 +1,46 @@
-"""Hearing and telling, compiled: many samples of a batch in training, one by one in drawing.
+"""What the sound encoder computes of each sample, as texts of `kernels.code.language`.
 
-A vector holds one number of several pieces, one per lane, so that the recursions along a lattice
-and along time run side by side. Drawing has one lane.
+They are about one piece. Compiled for training they have one piece in each lane of vectors, so that
+the recursions along a lattice and along time run side by side; for drawing there is one lane.
 """
 
 import math
-from collections.abc import Callable
+from math import exp, log
 from typing import Any
 
 import torch
-from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, Emitter, vector_lanes
+from seqmodel.kernels.code.emit import vector_lanes
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, step_call
-from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.threads import Kernel, compile_kernel, parallel_for, thread_count
+from seqmodel.kernels.code.language import copy, side_by_side, unrolled
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
+from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.model.encoder import CompiledInputs
-from seqmodel.model.sound import predictors as features
-from seqmodel.model.sound import steering
-from seqmodel.model.sound.predictors import FULL, Predictors
-from seqmodel.model.sound.steering import PUSHES, RANGES, VOICES, TrainingStatistics, no_statistics
+from seqmodel.model.sound.predictors import (
+    CLIP,
+    FULL,
+    INSIDE,
+    LEAST_PEAK,
+    MOST_SEEN,
+    OFFSET,
+    QUANTISATION,
+    TAPS,
+    Predictors,
+)
+from seqmodel.model.sound.steering import (
+    AN_OCTAVE,
+    NODES,
+    OUTSIDE,
+    PUSHES,
+    RANGES,
+    VOICES,
+    TrainingStatistics,
+    no_statistics,
+)
 
-_PEAKS = 4
-"""Lags are compared in as many interleaved searches, none of which waits for another."""
-
-
-class Ear:
-    """Hears and tells a sample of each lane's piece.
-
-    `place` gives the address of a part of the memory, of a line that of the value that is being
-    heard; the numbers of a part and values of a line are a vector apart, the newer ones behind.
-    """
-
-    def __init__(
-        self, e: Emitter, predictors: features.Predictors, known: Any, place: Callable[[str], Any]
-    ) -> None:
-        self._e, self._predictors, self._known, self._place = e, predictors, known, place
-
-    def hear(self, sample: Vector, noise: tuple[Any, Callable[[], Vector]] | None = None) -> None:
-        """The memory after a sample, in levels.
-
-        `noise` is whether there is any, and what loads it; levels are without it.
-        """
-        predictors, grid_now, pure = self._predictors, self._hear_grid(sample), sample
-        if noise is not None:
-            (noisy, load), heard = noise, [sample.value]
-            with self._e.when(noisy, heard) as inside:
-                level = predictors.levels["slow"]
-                clean, each = self._load(features.CLEAN), predictors.lattices[0]
-                steps = self._rounded((clean + level.floor) * load() / grid_now)
-                error = self._hear_lattice(features.CLEAN, sample + features.OFFSET, each)
-                self._store(_mean(level, clean, error), features.CLEAN)
-                inside[0] = (
-                    (sample + steps * grid_now).clamp(-features.FULL, features.FULL - 1).value
-                )
-            sample = Vector(self._e, heard[0])
-        sample, disturbed = sample + features.OFFSET, sample - pure
-        newest = {features.SAMPLE: sample, features.SLOPE: sample - self._load(features.SAMPLE, -1)}
-        for n, each in enumerate(predictors.lattices):
-            newest[features.residual(n)] = self._hear_lattice(n, sample, each)
-        for name, level in predictors.levels.items():
-            self._store(_mean(level, self._load(name), newest[level.of] - disturbed), name)
-        for line in predictors.lines:
-            if line == features.SMOOTH:
-                step = predictors.pitch.step
-                values = [self._load(features.residual(0), -n) for n in range(step)]
-                newest[line] = sum(values[1:], values[0]) * (1 / step)
-            self._store(newest[line], line)
-        self._hear_pitch(newest[predictors.pitch_line])
-
-    def _hear_grid(self, sample: Vector) -> Vector:
-        """The grid after a sample."""
-        e, b, old, seen = self._e, self._e.builder, self._load("grid"), self._load("seen")
-        whole = self._rounded(sample)
-        bits = b.fptosi(whole.value, e.integers)
-        lowest = b.sitofp(b.and_(bits, b.sub(e.whole(0), bits)), e.vector)
-        broken = b.fcmp_ordered("!=", whole.value, sample.value)
-        found = Vector(e, b.select(broken, e.constant(1.0), lowest))
-        less = Vector(
-            e, b.select(b.fcmp_ordered("<", old.value, found.value), old.value, found.value)
-        )
-        found = found.replaced(seen, ">", 0.0, less).replaced(sample, "==", 0.0, old)
-        self._store(found, "grid")
-        more = (seen + 1.0).clamp(0.0, float(features.Grid.MOST)).replaced(sample, "==", 0.0, seen)
-        self._store(more, "seen")
-        return found
-
-    def _rounded(self, value: Vector) -> Vector:
-        return Vector(self._e, self._e.rounded(value.value))
-
-    def _hear_lattice(self, n: int | str, sample: Vector, each: features.Lattice) -> Vector:
-        """The error of the n-th lattice, which then hears the sample."""
-        e, zero, forgetting = self._e, self._e.zero(), each.forgetting
-        error = sample - self._load(f"said {n}")
-        k, b, num, den = (self._place(f"{part} {n}") for part in ("k", "b", "num", "den"))
-        carried = [sample.value, sample.value, zero]  # f, the new b, the prediction
-        with e.carrying(0, each.order, 1, carried) as (m, inside):
-            at = e.mul(m, e.lanes)
-
-            def load(part: Any, at: Any = at) -> Vector:
-                return Vector(e, e.load(e.offset(part, at)))
-
-            f, b_now, said = (Vector(e, value) for value in inside)
-            k_m, b_m = load(k), load(b)
-            num_m = load(num) * forgetting + (f + f) * b_m
-            den_m = (load(den) * forgetting + 2 * features.Lattice.QUANTISATION) + f * f + b_m * b_m
-            k_now = num_m * features.Lattice.INSIDE / den_m
-            for value, part in ((num_m, num), (den_m, den), (k_now, k), (b_now, b)):
-                e.store(value.value, e.offset(part, at))
-            following = f - k_m * b_m, b_m - k_m * f, said + k_now * b_now
-            inside[:] = [value.value for value in following]
-        self._store(Vector(e, carried[2]).clamp(-features.FULL, features.FULL - 1), f"said {n}")
-        return error
-
-    def _hear_pitch(self, newest: Vector) -> None:
-        e, of_pitch = self._e, self._predictors.pitch
-        energy = self._load("energy") * of_pitch.forgetting + 1.0 + newest * newest
-        acf, line = self._place("acf"), self._place(self._predictors.pitch_line)
-        least, shortest = energy * features.Pitch.LEAST, e.constant(float(of_pitch.shortest))
-
-        def compare(n: Any, best: list[Any]) -> None:
-            """Update the autocorrelation at the n-th lag, and the best value and lag so far."""
-            at, lag = e.offset(acf, e.mul(n, e.lanes)), e.add(n, of_pitch.shortest)
-            ago = e.builder.sub(e.int(0), e.mul(lag, of_pitch.step, e.lanes))
-            then = Vector(e, e.load(e.offset(line, ago)))
-            value = Vector(e, e.load(at)) * of_pitch.forgetting + newest * then
-            e.store(value.value, at)
-            number = e.splat(e.builder.sitofp(lag, e.real), e.vector)
-            best[:] = self._better((value.value, number), best)
-
-        bests = [least.value, shortest] * _PEAKS
-        whole = of_pitch.lags - of_pitch.lags % _PEAKS
-        with e.carrying(0, whole, _PEAKS, bests) as (n, inside):
-            for k in range(_PEAKS):
-                pair = inside[2 * k : 2 * k + 2]
-                compare(e.add(n, k), pair)
-                inside[2 * k : 2 * k + 2] = pair
-        best = bests[:2]
-        for k in range(1, _PEAKS):
-            best = self._better(bests[2 * k : 2 * k + 2], best)
-        for n in range(whole, of_pitch.lags):
-            compare(e.int(n), best)
-        peak, lag = (Vector(e, value) for value in best)
-        for value, part in ((energy, "energy"), (lag, "lag"), (peak / energy, "peak")):
-            self._store(value, part)
-
-    def _better(self, one: Any, best: Any) -> list[Any]:
-        b = self._e.builder
-        more = b.fcmp_ordered(">", one[0], best[0])
-        return [b.select(more, one[0], best[0]), b.select(more, one[1], best[1])]
-
-    def tell(self, told: Emitter, rows: list[Any]) -> None:
-        """Write each lane's features to its row, in the type of `told`."""
-        start = 0
-        for feature in self._predictors.features:
-            row = [told.offset(row, start) for row in rows]
-            self._tell(feature, _Row(self._e, told, row))
-            start += feature.size
-
-    def _tell(self, feature: features.Feature, row: "_Row") -> None:
-        anchor, slow = self._load("said 0"), self._level("slow")
-        match feature:
-            case features.Recent(line, size, level, factor):
-                inverse, shift = (
-                    _one(slow) / self._level(level),
-                    anchor if line == features.SAMPLE else None,
-                )
-                with self._e.loop(0, size) as n:
-                    value = self._load(line, self._e.builder.sub(self._e.int(0), n))
-                    value = value if shift is None else value - shift
-                    row.put(n, (value * inverse).clamp(-features.CLIP, features.CLIP) * factor)
-            case features.Rival(n):
-                row.put(
-                    0,
-                    ((self._load(f"said {n}") - anchor) / slow).clamp(
-                        -features.CLIP, features.CLIP
-                    ),
-                )
-            case features.Reflections(size):
-                with self._e.loop(0, size) as n:
-                    row.put(n, self._load("k 0", n))
-            case features.Loudness(level, offset):
-                row.put(0, self._level(level).log() * 0.5 - offset)
-            case features.Period():
-                self._tell_period(row, _one(slow) / slow)
-            case features.Grid():
-                now, seen = self._load("grid"), self._load("seen")
-                share, odds = self._of_known("share"), _one(now)
-                for least in range(features.Grid.MOST):
-                    odds = (odds * now).replaced(seen, "<=", float(least), odds)
-                odds = odds * share
-                row.put(0, (odds / (odds + (1.0 - share))).replaced(now, "<=", 1.0, 0.0))
-                row.put(1, now * (1 / features.FULL))
-            case features.Anchor():
-                for n, value in enumerate(self._steered(anchor, slow)):
-                    row.put(n, value * (1 / features.FULL))
-
-    def _steered(self, anchor: Vector, level: Vector) -> list[Vector]:
-        """Both as `steering` moves them, which takes no time where the strength is 0."""
-        e, strength, steered = self._e, self._of_known("strength"), [anchor.value, level.value]
-        steers = e.builder.fcmp_unordered("!=", _lane(e, strength.value, 0), e.real(0.0))
-        with e.when(steers, steered) as inside:
-            (echo,) = self._one_period_ago(0)
-            peak, voice = self._load("peak"), self._voice()
-            sharper = (self._level("sharp") / self._of_known("sharpest")).maximum(_one(anchor))
-            anchor = anchor * (strength * -1.0 * sharper.log()).exp()
-            push, pull = self._push_and_spectral_pull()
-            anchor = anchor + strength * (pull + peak * (1.0 - peak) * voice * echo)
-            level = level * (strength * push).exp()
-            inside[:] = [anchor.clamp(-features.FULL, features.FULL - 1).value, level.value]
-        return [Vector(e, value) for value in steered]
-
-    def _push_and_spectral_pull(self) -> tuple[Vector, Vector]:
-        e, M = self._e, self._predictors.reported_coefficients
-        at_loudness = self._between(self._level("loud").log() * (1 / math.log(2)))
-        ranges, carried = e.offset(self._known, RANGES), [e.zero()]
-        with e.carrying(0, M, 1, carried) as (m, inside):
-            k, b = self._load("k 0", m), self._load("b 0", m)
-            low, high = (at_loudness(ranges, 2 * M, e.add(m, n)) for n in (0, M))
-            nearest = ((k.maximum(low) * -1.0).maximum(high * -1.0)) * -1.0
-            inside[0] = (Vector(e, inside[0]) + (nearest - k) * steering.OUTSIDE * b).value
-        return at_loudness(e.offset(self._known, PUSHES), 1, 0), Vector(e, carried[0])
-
-    def _voice(self) -> Vector:
-        share = self._load("lag") * (1 / self._predictors.pitch.longest)
-        place = share.log() * (steering.AN_OCTAVE / math.log(2)) + (steering.NODES - 1)
-        return self._between(place)(self._e.offset(self._known, VOICES), 1, 0)
-
-    def _between(self, place: Vector) -> Callable[[Any, int, Any], Vector]:
-        """As in `steering`: what gives a column of a table (NODES, size) at this place."""
-        e, last = self._e, steering.NODES - 1
-        place = place.clamp(0.0, last)
-        lower = place.clamp(0.0, last - 0.5).value  # the last but one at most
-        nodes = [e.builder.fptosi(_lane(e, lower, lane), INT) for lane in range(e.lanes)]
-        whole = lanes_of(e, [e.builder.sitofp(node, e.real) for node in nodes])
-
-        def column_of(table: Any, size: int, column: Any) -> Vector:
-            below, above = (
-                self._loaded([e.offset(table, e.mul(e.add(n, k), size), column) for n in nodes])
-                for k in (0, 1)
-            )
-            return below + (above - below) * (place - whole)
-
-        return column_of
-
-    def _tell_period(self, row: "_Row", inverse: Vector) -> None:
-        of_pitch, lag = self._predictors.pitch, self._load("lag")
-        for k, value in enumerate(self._one_period_ago(features.TAPS)):
-            row.put(k, (value * inverse).clamp(-features.CLIP, features.CLIP) * 0.5)
-        row.put(2 * features.TAPS + 1, self._load("peak"))
-        period = (lag * (1 / of_pitch.longest)).log() * (1 / math.log(2))
-        row.put(2 * features.TAPS + 2, period)
-
-    def _one_period_ago(self, taps: int) -> list[Vector]:
-        """The residuals one period before the next, and `taps` steps around it."""
-        e, step, lag = self._e, self._predictors.pitch.step, self._load("lag")
-        line, places = self._place(self._predictors.pitch_line), []
-        for lane in range(e.lanes):
-            steps = e.builder.fptosi(_lane(e, lag.value, lane), INT)
-            ago = e.builder.sub(e.int(1), e.mul(steps, step))
-            places.append(e.offset(line, e.mul(ago, e.lanes), lane))
-        back = [k * step * e.lanes for k in range(-taps, taps + 1)]
-        return [self._loaded([e.offset(place, k) for place in places]) for k in back]
-
-    def _loaded(self, places: list[Any]) -> Vector:
-        """The number at each lane's place."""
-        e = self._e
-        return lanes_of(e, [e.builder.load(place, typ=e.real) for place in places])
-
-    def _of_known(self, name: str) -> Vector:
-        place = self._e.offset(self._known, TrainingStatistics._fields.index(name))
-        return Vector(self._e, self._e.broadcast(place))
-
-    def _level(self, name: str) -> Vector:
-        return self._load(name) + self._predictors.levels[name].floor
-
-    def _load(self, part: str, number: Any = 0) -> Vector:
-        e = self._e
-        return Vector(e, e.load(e.offset(self._place(part), e.mul(number, e.lanes))))
-
-    def _store(self, value: Vector, part: str) -> None:
-        self._e.store(value.value, self._place(part))
-
-
-class _Row:
-    """Where features are written: an address for each lane, in the type of `told`."""
-
-    def __init__(self, e: Emitter, told: Emitter, addresses: list[Any]) -> None:
-        self._e, self._told, self._addresses = e, told, addresses
-
-    def put(self, n: Any, value: Vector) -> None:
-        """Write the n-th feature."""
-        e, told, number = self._e, self._told, value.value
-        if told.real != e.real:
-            number = e.builder.fptrunc(number, ir.VectorType(told.real, e.lanes))
-        for lane, address in enumerate(self._addresses):
-            e.builder.store(_lane(e, number, lane), told.offset(address, n))
-
-
-def lanes_of(e: Emitter, numbers: list[Any]) -> Vector:
-    """A number in each lane."""
-    value = ir.Constant(e.vector, ir.Undefined)
-    for lane, number in enumerate(numbers):
-        value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
-    return Vector(e, value)
-
-
-def _lane(e: Emitter, value: Any, lane: int) -> Any:
-    return e.builder.extract_element(value, ir.IntType(32)(lane))
-
-
-def _mean(level: features.Level, former: Vector, now: Vector) -> Vector:
-    size = now.where("<", 0.0, now * -1.0)
-    return former * level.forgetting + size * (1 - level.forgetting)
-
-
-def _one(like: Vector) -> Vector:
-    return Vector(like.to, like.to.constant(1.0))
+LOG_2 = math.log(2)
 
 
 def compiled_inputs(
@@ -332,22 +53,24 @@ def compiled_inputs(
 ) -> tuple[Tensor, Tensor]:
     """The features (T, B, I) after each of `samples` (T, B), in [-1, 1), and the new memory (B, K).
 
-    The predictors hear the samples through `noise` (T, B), times the level `slow` of the samples
+    The predictors read the samples through `noise` (T, B), times the level `slow` of the samples
     without noise, and rounded to the grid. The levels themselves are of the samples, and of what is
     missing to them, without noise too: if noise were in them, what follows would seem softer than
-    what was heard, and free running would fade. Each piece ends after as many samples as `ends`
-    (B,) says, by default all; its memory is that at its end. Features after it mean nothing, and
-    are zeros after the ends of all pieces. Samples and features are float32 or float64 on the CPU.
+    it was, and free running would fade. Each piece ends after as many samples as `ends` (B,) says,
+    by default all; its memory is that at its end. Features after it mean nothing, and are zeros
+    after the ends of all pieces. Samples and features are float32 or float64 on the CPU.
     """
     (T, B), memory, dtype = samples.shape, memory.clone(), samples.dtype
-    groups = -(-B // vector_lanes(ITEMSIZE))
+    lanes = vector_lanes(ITEMSIZE)
+    groups = -(-B // lanes)
     threads = thread_count(groups)
-    job = _kernel(predictors, dtype).job(
+    job = _kernel(predictors, dtype, lanes).job(
         {
             "T": T, "B": B, "G": groups, "S": predictors.memory_size + T * len(predictors.lines),
             "threads": threads, "samples": samples.contiguous(), "kept": memory, "x": NEW,
-            "noise": None if noise is None else noise.to(dtype), "known": known.packed(),
-            "ends": torch.full((B,), T) if ends is None else ends, "work": NEW,
+            "noisy": int(noise is not None), "noise": None if noise is None else noise.to(dtype),
+            "known": known.packed(), "ends": torch.full((B,), T) if ends is None else ends,
+            "work": NEW,
         }
     )  # fmt: skip
     parallel_for([job], threads)
@@ -357,129 +80,373 @@ def compiled_inputs(
 def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) -> CompiledInputs:
     """The same for one sample of one piece, in float64."""
     sample, x = arena.take(1), arena.take(1, predictors.input_size)
-    memory = arena.take(1, predictors.memory_size)
-    call = step_call(
-        _signature(predictors, torch.float64), _write_step, predictors, T=1, B=1,
-        samples=sample.reshaped(1, 1), kept=memory, known=known.packed(),
-        x=x.reshaped(1, *x.shape), threads=1,
-    )  # fmt: skip
-    return CompiledInputs(sample, x, [call], memory)
+    memory, kernel = arena.take(1, predictors.memory_size), _kernel(predictors, torch.float64, 1)
+    fields: dict[str, Any] = {
+        "T": 1, "B": 1, "samples": sample.reshaped(1, 1), "kept": memory, "known": known.packed(),
+        "x": x.reshaped(1, *x.shape), "threads": 1,
+    }  # fmt: skip
+    step = kernel.library.address(f"{kernel.signature.name}_alone")
+    return CompiledInputs(sample, x, [Call(step, kernel.signature, ITEMSIZE, fields)], memory)
 
 
 @compiled_once
-def _signature(predictors: Predictors, dtype: torch.dtype) -> Signature:
-    """The fields for many samples on several threads; those for one leave some out."""
+def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
+    """For samples and features of a type, of as many pieces at once as there are lanes."""
     memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
     known = f"{len(no_statistics(predictors.reported_coefficients).packed())}"
-    return Signature(
+    signature = Signature(
         "sound",
         ("T", "B"),
         (
             Array("samples", ("T", "B"), dtype),
             Array("noise", ("T", "B"), dtype, optional=True),
-            Array("kept", ("B", memory), torch.float64),
-            Array("known", (known,), torch.float64),
+            Array("kept", ("B", memory)),
+            Array("known", (known,)),
             Array("ends", ("B",), torch.int64, optional=True),
             Array("x", ("T", "B", inputs), dtype),
-            per_thread("work", "S * LANES", optional=True),
+            Array("work", (THREADS, "S", f"{lanes}"), optional=True),
         ),
-        ("G", "S"),
+        ("G", "S", "noisy"),
     )
+    text = read_pieces if lanes > 1 else read_sample
+    return compile_text(signature, ITEMSIZE, text, over="G", lanes=lanes, p=predictors)
 
 
-@compiled_once
-def _kernel(predictors: Predictors, dtype: torch.dtype) -> Kernel:
-    signature = _signature(predictors, dtype)
-
-    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-        work = e.offset(f["work"], e.mul(thread, e.padded(e.mul(f["S"], e.lanes))))
-        first, last = e.share(f["G"], thread, threads)
-        with e.loop(first, last) as group:
-            _write_group(e, predictors, f, group, work, Emitter(e.builder, dtype.itemsize))
-
-    return compile_kernel(signature, ITEMSIZE, write)
+# ---- texts of `kernels.code.language`; p is the predictors --------------------------------------
 
 
-def _write_step(wide: Emitter, f: dict[str, Any], predictors: Predictors) -> None:
-    e, starts = Emitter(wide.builder, ITEMSIZE, lanes=1), predictors.starts
-    for line, size in predictors.lines.items():
-        start = e.offset(f["kept"], starts[line])
-        with e.loop(0, size - 1) as n:
-            e.store(e.load(e.offset(start, n, 1)), e.offset(start, n))
+def read_pieces(
+    samples: Any, noise: Any, kept: Any, known: Any, ends: Any, x: Any, work: Any, first: Any,
+    last: Any, thread: Any, T: Any, B: Any, S: Any, noisy: Any, lane: Any, lanes: int, p: Any,
+) -> None:  # fmt: skip
+    """The features x (T, B, I) and the memories `kept` (B, K) of groups of pieces.
 
-    def place(part: str) -> Any:
-        back = predictors.lines.get(part, 1) - 1
-        return e.offset(f["kept"], starts[part], back)
-
-    ear = Ear(e, predictors, f["known"], place)
-    ear.hear(Vector(e, e.load(f["samples"])) * FULL)
-    ear.tell(e, [f["x"]])
-
-
-def _write_group(
-    e: Emitter, predictors: Predictors, f: dict[str, Any], group: Any, work: Any, told: Emitter
-) -> None:
-    """All samples of as many pieces as there are lanes.
-
-    Lanes without a piece repeat the last one: they write the same again. `work` holds the memories
-    of the pieces, transposed, with each line followed by T places for what is to come. `told` has
-    the type of samples and features.
+    `work` holds the memories of a group, the lanes side by side, with each line followed by T
+    places for what is to come. Lanes without a piece repeat the last one: they write the same.
     """
-    b, T, K, size = e.builder, f["T"], predictors.memory_size, predictors.input_size
-    starts, lines = predictors.starts, list(predictors.lines)
-    end = b.sub(f["B"], e.int(1))
+    for group in range(first, last):
+        own = work[thread * S * lanes :]
+        memory = side_by_side(own)
+        stop = 0
+        for k in range(lanes):
+            piece = min(group * lanes + k, B - 1)
+            move_memory(kept[piece * p.memory_size :], own[k:], T, 0, lanes, False, p)
+            stop = max(stop, ends[piece])
+        pieces = min(group * lanes + lane, B - 1)
+        for t in range(stop):
+            place = t * B + pieces
+            advance(memory, samples[place] * FULL, noise, place, noisy, T, t + 1, p)
+            write_features(memory, known, x[place * p.input_size :], T, t + 1, p)
+            for k in range(lanes):
+                piece = min(group * lanes + k, B - 1)
+                if ends[piece] == t + 1:
+                    move_memory(kept[piece * p.memory_size :], own[k:], T, t + 1, lanes, True, p)
+        for t in range(stop, T):
+            row = x[(t * B + pieces) * p.input_size :]
+            for n in range(p.input_size):
+                row[n] = 0.0
 
-    def piece_in(lane: Any) -> Any:
-        piece = e.add(e.mul(group, e.lanes), lane)
-        return b.select(b.icmp_signed("<", piece, end), piece, end)
 
-    def start(part: str) -> Any:
-        """The number of places before a part in `work`."""
-        return e.add(starts[part], e.mul(T, lines.index(part) if part in lines else 0))
+def read_sample(samples: Any, noise: Any, kept: Any, known: Any, x: Any, p: Any) -> None:
+    """The same for one sample of one piece, in place."""
+    for n in unrolled(len(p.line_names)):
+        line = kept[p.starts[p.line_names[n]] :]
+        copy(line[1:], line, p.lines[p.line_names[n]] - 1)
+    memory = side_by_side(kept)
+    advance(memory, side_by_side(samples)[0] * FULL, noise, 0, 0, 0, 0, p)
+    write_features(memory, known, side_by_side(x), 0, 0, p)
 
-    def transpose(lane: Any, first: int, count: int, at: Any, *, back: bool) -> None:
-        """A piece's numbers from the `first` on, to or from the place `at` in `work`."""
-        memory = e.offset(f["kept"], e.mul(piece_in(lane), K), first)
-        with e.loop(0, count) as n:
-            outside = e.offset(memory, n)
-            inside = e.offset(work, e.mul(e.add(at, n), e.lanes), lane)
-            source, target = (inside, outside) if back else (outside, inside)
-            b.store(b.load(source, typ=e.real), target)
 
-    def end_of(lane: Any) -> Any:
-        return b.load(b.gep(f["ends"], [piece_in(lane)], source_etype=INT), typ=INT)
+def move_memory(kept: Any, memory: Any, T: Any, t: Any, lanes: int, back: bool, p: Any) -> None:
+    """Copy a piece's memory there before its first sample, or back after t of them."""
+    move(kept, memory, p.starts["samples"], lanes, back)
+    for n in unrolled(len(p.line_names)):
+        name = p.line_names[n]
+        place = start_of(name, T, t, p) * lanes
+        move(kept[p.starts[name] :], memory[place:], p.lines[name], lanes, back)
 
-    fixed = min(starts[line] for line in lines)
-    pieces = [piece_in(lane) for lane in range(e.lanes)]
-    stop = [e.int(0)]
-    with e.carrying(0, e.lanes, 1, stop) as (lane, inside):
-        transpose(lane, 0, fixed, 0, back=False)
-        for line, count in predictors.lines.items():
-            transpose(lane, starts[line], count, start(line), back=False)
-        until = end_of(lane)
-        inside[0] = b.select(b.icmp_signed(">", until, inside[0]), until, inside[0])
-    with e.loop(0, stop[0]) as t:
 
-        def place(part: str) -> Any:
-            newest = e.add(t, predictors.lines[part]) if part in lines else 0
-            return e.offset(work, e.mul(e.add(start(part), newest), e.lanes))
+def move(kept: Any, memory: Any, count: Any, lanes: int, back: bool) -> None:
+    """Copy numbers, of which those in `memory` are `lanes` apart, there or back."""
+    for n in range(count):
+        if back:
+            kept[n] = memory[n * lanes]
+        else:
+            memory[n * lanes] = kept[n]
 
-        def gather(array: Any) -> Vector:
-            places = [told.offset(array, e.mul(t, f["B"]), piece) for piece in pieces]
-            numbers = [b.load(place, typ=told.real) for place in places]
-            wide = told.real == e.real
-            return lanes_of(e, numbers if wide else [b.fpext(n, e.real) for n in numbers])
 
-        ear = Ear(e, predictors, f["known"], place)
-        noisy = b.icmp_unsigned("!=", b.ptrtoint(f["noise"], INT), e.int(0))
-        ear.hear(gather(f["samples"]) * FULL, (noisy, lambda: gather(f["noise"])))
-        row = e.mul(t, f["B"])
-        ear.tell(told, [told.offset(f["x"], e.mul(e.add(row, p), size)) for p in pieces])
-        heard = e.add(t, 1)
-        with e.loop(0, e.lanes) as lane, b.if_then(b.icmp_signed("==", end_of(lane), heard)):
-            transpose(lane, 0, fixed, 0, back=True)
-            for line, count in predictors.lines.items():
-                transpose(lane, starts[line], count, e.add(start(line), heard), back=True)
-    with e.loop(stop[0], T) as t, e.loop(0, e.lanes) as lane:
-        row = e.add(e.mul(t, f["B"]), piece_in(lane))
-        told.clear(told.offset(f["x"], e.mul(row, size)), e.int(size))
+def start_of(line: str, T: Any, t: Any, p: Any) -> Any:
+    """Where the remembered values of a line begin after t samples; they follow one another."""
+    return p.starts[line] + p.line_numbers[line] * T + t
+
+
+def advance(
+    memory: Any, pure: Any, noise: Any, place: Any, noisy: Any, T: Any, t: Any, p: Any
+) -> None:
+    """The memory after the t-th sample, in levels, which is read through noise, if any."""
+    find_grid(memory, pure, p)
+    sample = pure
+    if noisy:
+        clean = memory[p.starts["clean"]]
+        grid = memory[p.starts["grid"]]
+        steps = round((clean + p.levels["slow"].floor) * noise[place] / grid)
+        sample = limited(pure + steps * grid)
+        error = adapt(memory, pure + OFFSET, len(p.lattices), p)
+        memory[p.starts["clean"]] = mean(clean, error, p.levels["slow"])
+    disturbed = sample - pure
+    sample = sample + OFFSET
+    samples = memory[start_of("samples", T, t, p) :]
+    errors = memory[start_of("errors", T, t, p) :]
+    slow_errors = memory[start_of("slow errors", T, t, p) :]
+    last = p.lines["errors"] - 1
+    slope = sample - samples[14]
+    error = adapt(memory, sample, 0, p)
+    adapt(memory, sample, 1, p)
+    adapt(memory, sample, 2, p)
+    slow_errors[7] = adapt(memory, sample, 3, p)
+    follow(memory, "slow", error - disturbed, p)
+    follow(memory, "fast", error - disturbed, p)
+    follow(memory, "loud", sample - disturbed, p)
+    follow(memory, "sharp", slope - disturbed, p)
+    samples[15] = sample
+    errors[last] = error
+    if p.pitch_line == "smooth":
+        total = error
+        for n in unrolled(1, p.pitch.step):
+            total += errors[last - n]
+        smooth = memory[start_of("smooth", T, t, p) :]
+        smooth[p.lines["smooth"] - 1] = total * (1 / p.pitch.step)
+    find_pitch(memory, memory[start_of(p.pitch_line, T, t, p) :], p)
+
+
+def find_grid(memory: Any, sample: Any, p: Any) -> None:
+    """The grid after a sample: the largest power of two that all so far are multiples of.
+
+    It is the usual one while all are 0. Recordings of fewer than 16 bits are on a grid of several
+    levels, such as 256 for those of 8 bits, and are far likelier under a distribution over its
+    points. FLAC, too, saves these "wasted bits". `seen` counts the evidence, see `MOST_SEEN`.
+    """
+    old = memory[p.starts["grid"]]
+    seen = memory[p.starts["seen"]]
+    whole = round(sample)
+    bits = int(whole)
+    found = float(bits & -bits) if whole == sample else 1.0
+    found = min(found, old) if seen > 0.0 else found
+    memory[p.starts["grid"]] = old if sample == 0.0 else found
+    memory[p.starts["seen"]] = seen if sample == 0.0 else min(seen + 1.0, float(MOST_SEEN))
+
+
+def adapt(memory: Any, sample: Any, n: int, p: Any) -> Any:
+    """The error of the n-th lattice, which then adapts to the sample.
+
+    Stage m turns the forward and backward errors f_m and b_m of order m, f_0 = b_0 = the sample,
+    into
+
+        f_m+1(t) = f_m(t) - k_m b_m(t-1),    b_m+1(t) = b_m(t-1) - k_m f_m(t),
+
+    and its reflection coefficient k_m = 2 sum f_m b_m / sum (f_m^2 + b_m^2), over the past with
+    weights that fall exponentially, minimises the sum of both errors' squares (Burg 1967, "Maximum
+    entropy spectral analysis"; the lattice: Itakura, Saito 1971, "Digital filtering techniques for
+    speech analysis and synthesis"). It is always inside (-1, 1), so the predictor is the stable
+    filter of an all-pole model at every moment (Makhoul 1977, "Stable and efficient lattice methods
+    for linear prediction"), unlike recursive least squares, which blows up when it reads its own
+    samples. The memory holds k, b, the two sums, and the prediction.
+    """
+    lattice = p.lattices[n % len(p.lattices)]
+    order = lattice.order
+    k = memory[p.lattice_starts[n] :]
+    b = k[order:]
+    num = k[2 * order :]
+    den = k[3 * order :]
+    predicted = k[4 * order :]
+    error = sample - predicted[0]
+    f = sample
+    newest = sample
+    following = 0.0
+    for m in range(order):
+        k_m = k[m]
+        b_m = b[m]
+        num_m = num[m] * lattice.forgetting + (f + f) * b_m
+        den_m = (den[m] * lattice.forgetting + 2 * QUANTISATION) + f * f + b_m * b_m
+        k_now = num_m * INSIDE / den_m
+        num[m] = num_m
+        den[m] = den_m
+        k[m] = k_now
+        b[m] = newest
+        following += k_now * newest
+        newest = b_m - k_m * f
+        f -= k_m * b_m
+    predicted[0] = limited(following)
+    return error
+
+
+def follow(memory: Any, name: str, value: Any, p: Any) -> None:
+    """A level after a value."""
+    memory[p.starts[name]] = mean(memory[p.starts[name]], value, p.levels[name])
+
+
+def mean(former: Any, value: Any, level: Any) -> Any:
+    """The recent mean size after a value."""
+    return former * level.forgetting + max(value, -value) * (1 - level.forgetting)
+
+
+def find_pitch(memory: Any, line: Any, p: Any) -> None:
+    """The lag at which the line is most like itself, after its newest value.
+
+    Voiced speech is nearly periodic, and what linear prediction leaves of it has a pulse per
+    period, so the residual one period ago predicts the next (Atal, Schroeder 1970, "Adaptive
+    predictive coding of speech signals"). The autocorrelation is summed over the past with weights
+    that fall exponentially. The memory holds it at each lag, the energy, plus one squared level per
+    sample, the lag of the peak, and the peak over the energy.
+    """
+    last = p.lines[p.pitch_line] - 1
+    newest = line[last]
+    energy = memory[p.starts["energy"]] * p.pitch.forgetting + 1.0 + newest * newest
+    acf = memory[p.starts["acf"] :]
+    peak = energy * LEAST_PEAK
+    lag = float(p.pitch.shortest)
+    for n in range(p.pitch.lags):
+        ago = line[last - (n + p.pitch.shortest) * p.pitch.step]
+        value = acf[n] * p.pitch.forgetting + newest * ago
+        acf[n] = value
+        lag = float(n + p.pitch.shortest) if value > peak else lag
+        peak = max(peak, value)
+    memory[p.starts["energy"]] = energy
+    memory[p.starts["lag"]] = lag
+    memory[p.starts["peak"]] = peak / energy
+
+
+def write_features(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
+    """The features x (I,) after t samples, all about 1 in size or less and limited.
+
+    In order, those over a level being limited to +- `CLIP`:
+
+    - the last samples less the anchor, the first lattice's prediction, over the level `loud`;
+    - its last errors over the level `slow`, halved;
+    - the other lattices' predictions less the anchor, over `slow`;
+    - the last lattice's last errors over `slow`, halved;
+    - the first lattice's first reflection coefficients;
+    - the logarithms of three levels, halved and moved towards 0;
+    - of one period ago in the first lattice's errors the nine around, over `slow`, halved; how
+      periodic these are, and log2 of the period over the longest one;
+    - how certain the recording's grid is, and the grid, full scale 1;
+    - the anchor and the level `slow`, full scale 1, both steered (`steering.py`).
+    """
+    anchor = predicted(memory, 0, p)
+    slow = level_of(memory, "slow", p)
+    inverse = 1.0 / slow
+    samples = memory[start_of("samples", T, t, p) :]
+    of_samples = 1.0 / level_of(memory, "loud", p)
+    for n in range(16):
+        x[n] = clipped((samples[15 - n] - anchor) * of_samples)
+    errors = memory[start_of("errors", T, t, p) + p.lines["errors"] - 24 :]
+    of_errors = x[p.columns["errors"].start :]
+    for n in range(24):
+        of_errors[n] = clipped(errors[23 - n] * inverse) * 0.5
+    for n in unrolled(1, len(p.lattices)):
+        x[p.columns["rivals"].start + n - 1] = clipped((predicted(memory, n, p) - anchor) / slow)
+    slow_errors = memory[start_of("slow errors", T, t, p) :]
+    of_slow = x[p.columns["slow errors"].start :]
+    for n in range(8):
+        of_slow[n] = clipped(slow_errors[7 - n] * inverse) * 0.5
+    for n in range(p.reported_coefficients):
+        x[p.columns["reflections"].start + n] = memory[p.lattice_starts[0] + n]
+    levels = x[p.columns["loudness"].start :]
+    levels[0] = log(slow) * 0.5 - 2.0
+    levels[1] = log(level_of(memory, "fast", p)) * 0.5 - 2.0
+    levels[2] = log(level_of(memory, "loud", p)) * 0.5 - 3.0
+    period = x[p.columns["period"].start :]
+    for n in unrolled(2 * TAPS + 1):
+        period[n] = clipped(one_period_ago(memory, n - TAPS, T, t, p) * inverse) * 0.5
+    period[2 * TAPS + 1] = memory[p.starts["peak"]]
+    period[2 * TAPS + 2] = log(memory[p.starts["lag"]] * (1 / p.pitch.longest)) * (1 / LOG_2)
+    grid = x[p.columns["grid"].start :]
+    grid[0] = certainty(memory, known[0], p)
+    grid[1] = memory[p.starts["grid"]] * (1 / FULL)
+    write_anchor(memory, known, x[p.columns["anchor"].start :], T, t, p)
+
+
+def predicted(memory: Any, n: int, p: Any) -> Any:
+    """The n-th lattice's prediction of the next sample."""
+    return memory[p.lattice_starts[n] + 4 * p.lattices[n].order]
+
+
+def level_of(memory: Any, name: str, p: Any) -> Any:
+    """A level, which is above 0."""
+    return memory[p.starts[name]] + p.levels[name].floor
+
+
+def limited(sample: Any) -> Any:
+    """A sample within full scale."""
+    return min(max(sample, -FULL), FULL - 1)
+
+
+def clipped(value: Any) -> Any:
+    """A feature within +- `CLIP`."""
+    return min(max(value, -CLIP), CLIP)
+
+
+def one_period_ago(memory: Any, off: int, T: Any, t: Any, p: Any) -> Any:
+    """The residual one period before the next, or `off` steps later."""
+    line = memory[start_of(p.pitch_line, T, t, p) :]
+    return line[p.lines[p.pitch_line] - (int(memory[p.starts["lag"]]) - off) * p.pitch.step]
+
+
+def certainty(memory: Any, share: Any, p: Any) -> Any:
+    """The probability that the next sample is on the grid because the recording is; 0 if that is 1.
+
+    It follows from the share of recordings that have a grid in training, and from the chance that
+    one without would have met it so far: a sample is on a grid G by chance once in G times.
+    """
+    grid = memory[p.starts["grid"]]
+    odds = 1.0
+    for n in unrolled(MOST_SEEN):
+        odds = odds * grid if memory[p.starts["seen"]] > float(n) else odds
+    odds = odds * share
+    return 0.0 if grid <= 1.0 else odds / (odds + (1.0 - share))
+
+
+def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
+    """The anchor and its level as `steering` moves them, which takes no time at strength 0."""
+    anchor = predicted(memory, 0, p)
+    level = level_of(memory, "slow", p)
+    strength = known[3]
+    if strength != 0.0:
+        M = p.reported_coefficients
+        echo = one_period_ago(memory, 0, T, t, p)
+        peak = memory[p.starts["peak"]]
+        octaves = log(memory[p.starts["lag"]] * (1 / p.pitch.longest)) * (AN_OCTAVE / LOG_2)
+        period = limited_node(octaves + (NODES - 1))
+        voice = between(known[VOICES + node_below(period) :], 1, 0, period)
+        sharper = max(level_of(memory, "sharp", p) / known[2], 1.0)
+        anchor = anchor * exp(-strength * log(sharper))
+        place = limited_node(log(level_of(memory, "loud", p)) * (1 / LOG_2))
+        usual = known[RANGES + node_below(place) * 2 * M :]
+        pull = 0.0
+        for m in range(M):
+            k = memory[p.lattice_starts[0] + m]
+            b = memory[p.lattice_starts[0] + p.lattices[0].order + m]
+            low = between(usual, 2 * M, m, place)
+            high = between(usual, 2 * M, M + m, place)
+            pull += (min(max(k, low), high) - k) * OUTSIDE * b
+        push = between(known[PUSHES + node_below(place) :], 1, 0, place)
+        anchor = anchor + strength * (pull + peak * (1.0 - peak) * voice * echo)
+        level = level * exp(strength * push)
+    x[0] = limited(anchor) * (1 / FULL)
+    x[1] = level * (1 / FULL)
+
+
+def limited_node(place: Any) -> Any:
+    """A place between the first node and the last."""
+    return min(max(place, 0.0), NODES - 1.0)
+
+
+def node_below(place: Any) -> Any:
+    """The node below a place, the last but one at most."""
+    return int(min(place, NODES - 1.5))
+
+
+def between(table: Any, size: int, column: Any, place: Any) -> Any:
+    """A column at a place of a table whose rows, each of a `size`, begin at the node below."""
+    below = table[column]
+    return below + (table[size + column] - below) * (place - float(node_below(place)))

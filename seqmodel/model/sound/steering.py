@@ -1,8 +1,8 @@
 """What draws free running back to the sound of train: how loud, how sharp, how voiced.
 
-A model that hears itself drifts, however well it predicts: to be a tenth too loud in every sample
-costs about 0.005 nats, and adds 14 dB in a tenth of a second. So what the output starts from is
-moved a little, which costs a likelihood about as little:
+A model that reads its own samples drifts, however well it predicts: to be a tenth too loud in every
+sample costs about 0.005 nats, and adds 14 dB in a tenth of a second. So what the output starts from
+is moved a little, which costs a likelihood about as little:
 
     level  <-  level exp(s push)
     anchor <-  anchor min(1, sharpest / sharp)^s
@@ -17,7 +17,7 @@ the difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, M
 "Deriving effective mesoscale potentials from atomistic simulations").
 
 sharp is the recent mean difference of neighbouring samples, sharpest what it hardly exceeds in
-train: adaptive predictors that hear themselves may ring ever louder, within milliseconds.
+train: adaptive predictors that read their own may ring ever louder, within milliseconds.
 
 Of the first lattice, k are the reflection coefficients and b the backward errors; nearest is k
 limited to the range from low to high that is usual in train at the present loudness: what leaves
@@ -42,7 +42,7 @@ from seqmodel.model.sound.predictors import FULL
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
 NODES = 16
-"""Loudness is told apart at 1, 2, 4, ..., 32768 levels, the period at as many."""
+"""Loudness is distinguished at 1, 2, 4, ..., 32768 levels, the period at as many."""
 AN_OCTAVE = 5
 """Nodes in an octave of the period; the last is that of the longest."""
 PUSHES, VOICES, RANGES = 4, 4 + 2 * NODES, 4 + 4 * NODES

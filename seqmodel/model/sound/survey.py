@@ -10,19 +10,11 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Split
 from seqmodel.model.sound.kernel import compiled_inputs
-from seqmodel.model.sound.predictors import (
-    FULL,
-    Level,
-    Loudness,
-    Period,
-    Predictors,
-    Reflections,
-    predictors_at,
-)
+from seqmodel.model.sound.predictors import FULL, Level, Predictors, predictors_at
 from seqmodel.model.sound.steering import AN_OCTAVE, NODES, TrainingStatistics, no_statistics
 
 PIECES, SURVEYED = 600, 2**22
-"""At most so many pieces are listened to, at even steps through train, and samples of them all."""
+"""Pieces taken evenly from train, at most, and about how many opening samples of them in all."""
 
 FORCE, MOST, GAIN = 0.06, 0.2, 0.03
 """The first push per slope of log p, how large one may become, and what corrects it per slope."""
@@ -36,11 +28,11 @@ VOICED, LEAST_SHARE, VOICE_GAIN, STRONGEST = 0.3, 1e-3, 0.07, 2.0
 for; what corrects a voice per factor e, and how large it may become."""
 
 ABREAST, AT_ONCE, EVERY = 16, 4096, 8
-"""For coefficients and periods they are heard in so many lines, as many samples of each at once;
+"""For coefficients and periods they are measured in so many lines, as many samples of each at once;
 every eighth sample counts."""
 RARE, FEW = 0.02, 0.1
 """The share of coefficients on either side of the usual range; seconds of sound below which a node
-tells nothing."""
+counts for nothing."""
 
 _BLOCK = 512
 """Samples that are averaged at once."""
@@ -49,7 +41,7 @@ _BLOCK = 512
 def survey(
     pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool = True
 ) -> TrainingStatistics:
-    """What is known of raw pieces (T, S); silent ones tell nothing of grids.
+    """What is known of raw pieces (T, S); silent ones say nothing of grids.
 
     Unless it is `steered`, only their grids.
     """
@@ -73,15 +65,15 @@ def survey(
         return known
     line = np.concatenate(kept)
     sharp = _level_after(np.diff(line, prepend=0), predictors.levels["sharp"])
-    heard = _heard(line, predictors, known)
-    slopes = _slopes(heard)
+    measured = _measured(line, predictors, known)
+    slopes = _slopes(measured)
     return known._replace(
         sharpest=float(np.quantile(sharp, SHARPEST_QUANTILE)),
         pushes=(FORCE * slopes).clamp(-MOST, MOST),
         slopes=slopes,
         voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
-        periods=_log_periods(heard),
-        ranges=torch.from_numpy(_ranges(heard, math.ceil(FEW * rate / EVERY))),
+        periods=_log_periods(measured),
+        ranges=torch.from_numpy(_ranges(measured, math.ceil(FEW * rate / EVERY))),
     )
 
 
@@ -90,9 +82,9 @@ def corrected(known: TrainingStatistics, drawn: NDArray[Any], rate: int) -> Trai
 
     `drawn` are raw samples (N,) that were drawn with those of `known`.
     """
-    heard = _heard(FULL * drawn.astype(np.float64), predictors_at(rate), known)
-    pushes = known.pushes + GAIN * (known.slopes - _slopes(heard))
-    voices = known.voices + VOICE_GAIN * (known.periods - _log_periods(heard))
+    measured = _measured(FULL * drawn.astype(np.float64), predictors_at(rate), known)
+    pushes = known.pushes + GAIN * (known.slopes - _slopes(measured))
+    voices = known.voices + VOICE_GAIN * (known.periods - _log_periods(measured))
     return known._replace(
         pushes=pushes.clamp(-MOST, MOST), voices=voices.clamp(-STRONGEST, STRONGEST)
     )
@@ -120,9 +112,9 @@ def _level_after(values: NDArray[Any], level: Level) -> NDArray[np.float64]:
     return means.ravel()[: len(values)] + level.floor
 
 
-def _slopes(heard: "_Heard") -> torch.Tensor:
+def _slopes(measured: "_Measured") -> torch.Tensor:
     """Of the log density of loudness (NODES,), per factor e."""
-    counts, edges = np.histogram(heard.octaves, 16 * NODES, (0, NODES))
+    counts, edges = np.histogram(measured.octaves, 16 * NODES, (0, NODES))
     away = (edges[1:] + edges[:-1]) / 2 - np.arange(NODES)[:, np.newaxis]
     weights = np.exp(-((away / WIDTH) ** 2) / 2)
     near = np.maximum(weights @ counts, np.finfo(float).tiny)
@@ -130,8 +122,8 @@ def _slopes(heard: "_Heard") -> torch.Tensor:
     return torch.from_numpy(slopes.clip(-STEEPEST, STEEPEST))
 
 
-class _Heard(NamedTuple):
-    """Of every eighth sample of what is heard, N."""
+class _Measured(NamedTuple):
+    """Of every eighth sample, N."""
 
     octaves: NDArray[np.float64]
     """(N,): log2 of the level `loud`."""
@@ -143,37 +135,37 @@ class _Heard(NamedTuple):
     """(N,): log2 of the period over the longest one."""
 
 
-def _heard(levels: NDArray[Any], predictors: Predictors, known: TrainingStatistics) -> _Heard:
+def _measured(levels: NDArray[Any], predictors: Predictors, known: TrainingStatistics) -> _Measured:
     abreast = ABREAST if len(levels) > ABREAST * AT_ONCE else 1
     length = len(levels) // abreast
     lines = levels[: length * abreast].reshape(abreast, length).T
     columns = predictors.columns
-    loud = next(f for f in columns if isinstance(f, Loudness) and f.level == "loud")
-    k, period = (next(f for f in columns if isinstance(f, c)) for c in (Reflections, Period))
-    wanted = [columns[loud].start, *range(*columns[k].indices(predictors.input_size))]
-    wanted += [columns[period].stop - 2, columns[period].stop - 1]
+    loud, k, period = (columns[name] for name in ("loudness", "reflections", "period"))
+    wanted = [loud.stop - 1, *range(k.start, k.stop), period.stop - 2, period.stop - 1]
     memory, found = predictors.start_memory(known.usual, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
         samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
-        told, memory = compiled_inputs(predictors, known, samples, memory)
-        found.append(told[::EVERY, :, wanted].flatten(0, 1))
+        features, memory = compiled_inputs(predictors, known, samples, memory)
+        found.append(features[::EVERY, :, wanted].flatten(0, 1))
     x = torch.cat(found).double().numpy()
-    octaves = 2 * (x[:, 0] + loud.offset) / math.log(2)
-    return _Heard(octaves, x[:, 1:-2], *x[:, -2:].T)
+    octaves = 2 * (x[:, 0] + 3.0) / math.log(2)  # the level's feature is log(level) / 2 - 3
+    return _Measured(octaves, x[:, 1:-2], *x[:, -2:].T)
 
 
-def _log_periods(heard: _Heard) -> torch.Tensor:
-    """How usual each period is (NODES,), in logarithms: as a share of all that is heard."""
+def _log_periods(measured: _Measured) -> torch.Tensor:
+    """How usual each period is (NODES,), in logarithms: as a share of all sound."""
     nodes = np.arange(1 - NODES, 1) / AN_OCTAVE
-    near = np.abs(nodes - heard.period[:, np.newaxis]) * AN_OCTAVE
-    shares = ((1 - near).clip(0) * (heard.peak > VOICED)[:, np.newaxis]).mean(0)
+    near = np.abs(nodes - measured.period[:, np.newaxis]) * AN_OCTAVE
+    shares = ((1 - near).clip(0) * (measured.peak > VOICED)[:, np.newaxis]).mean(0)
     return torch.from_numpy(np.log(shares + LEAST_SHARE))
 
 
-def _ranges(heard: _Heard, few: int) -> NDArray[np.float64]:
+def _ranges(measured: _Measured, few: int) -> NDArray[np.float64]:
     """See `TrainingStatistics`; nodes with fewer than `few` coefficients have the nearest's."""
-    nearest = np.rint(heard.octaves).clip(0, NODES - 1)
+    nearest = np.rint(measured.octaves).clip(0, NODES - 1)
     counts = np.array([(nearest == n).sum() for n in range(NODES)])
     filled = np.flatnonzero(counts >= min(few, counts.max()))
     like = [filled[np.abs(filled - n).argmin()] for n in range(NODES)]
-    return np.stack([np.quantile(heard.k[nearest == n], [RARE, 1 - RARE], 0).ravel() for n in like])
+    return np.stack(
+        [np.quantile(measured.k[nearest == n], [RARE, 1 - RARE], 0).ravel() for n in like]
+    )

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.kernels import device
 from seqmodel.units.specification import Backend, Case, opaque_reason
 
 # Measured on a Zen 5 server core with AVX-512: the nine units at H 36 to 512 run at 100 to 210
@@ -50,5 +49,4 @@ def compiled_steps(*args: Any, **options: Any) -> tuple[list[Any], list[Any]]:
     return steps(*args, **options)
 
 
-device.watch_forks()
 BACKEND = Backend("cpu", unsupported_reason, cost, run, compiled_steps)

@@ -3,7 +3,7 @@
 Each thread takes a share of the batch through all time steps, so threads never wait for each other.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import add, mul, sub, truediv
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, Lanes
-from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.vectors import (
     ACTIVATIONS,
     FUNCTIONS,
@@ -24,8 +24,8 @@ from seqmodel.kernels.linear.matmul import matmul, row_matmul
 from seqmodel.kernels.linear.outer import BLOCK, scratch_length, write_outer
 from seqmodel.kernels.linear.sparse import INDEX, list_rows, sum_columns
 from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
-from seqmodel.kernels.run.threads import compile_kernels
-from seqmodel.units.cpu.schedule import Layout, Pass, Place, Projection, Schedule, Store
+from seqmodel.kernels.run.threads import Kernel, compile_kernel
+from seqmodel.units.cpu.schedule import Layout, Pass, Place, Projection, Store
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import Weight
 
@@ -274,7 +274,7 @@ class Columns:
         return Vector(self.kernel.e, self.kernel.e.load(address, self.lanes))
 
 
-def write_forward(k: Addresses, passes: list[Pass], functions: Functions) -> None:
+def write_forward(k: Addresses, functions: Functions) -> None:
     """The forward loops over the thread's rows."""
     e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
     for state in layout.states:
@@ -288,7 +288,7 @@ def write_forward(k: Addresses, passes: list[Pass], functions: Functions) -> Non
             e.clear(
                 k.of_step(Place("slot", layout.of_input.into), t, r), k.outputs(layout.of_input)
             )
-        for step in passes:
+        for step in layout.forward:
             for p in step.projections:
                 k.project(p, t)
 
@@ -342,7 +342,7 @@ def _write_input(k: Addresses, t: Any, listing: Any, ones: Any) -> tuple[Any, An
     return listed, so_far
 
 
-def _write_backward(k: Addresses, passes: list[Pass], functions: Functions) -> None:
+def _write_backward(k: Addresses, functions: Functions) -> None:
     e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
     k.start_gradients(k.first, k.rows)
     e.clear(k.sum_place(0, 0), e.mul(H, len(layout.summed)))
@@ -351,7 +351,7 @@ def _write_backward(k: Addresses, passes: list[Pass], functions: Functions) -> N
         with k.rows_whose_length("<=", t) as r:
             e.clear(k.of_step(Place("d_slot", layout.slots[0]), t, r), k.width)
         dense = b.icmp_signed("<", t, k.field["shortest"])
-        for step in passes:
+        for step in layout.backward:
 
             def place(
                 j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step, dense: Any = dense
@@ -396,21 +396,16 @@ class CompiledUnit:
     def __init__(
         self, spec: UnitSpec, itemsize: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
-        schedule = Schedule(spec, bias=bias)
-        self.layout = schedule.layout
-        module = ir.Module(spec.name)
-        functions = functions_of(gate_activation, activation)
-        written = (
-            (forward_fields(self.layout), write_forward, schedule.forward),
-            (backward_fields(self.layout), _write_backward, schedule.backward),
-        )
-        for signature, write, passes in written:
-            with function(module, signature.name, [POINTER, INT, INT], itemsize) as (e, *args):
-                array, *share = args
-                field = signature.load(e, array)
-                write(Addresses(self.layout, e, field, *share), passes, functions)
-        kernels = compile_kernels(module, itemsize, [signature for signature, *_ in written])
-        self.forward, self.backward = kernels["forward"], kernels["backward"]
+        self.layout, functions = Layout(spec, bias=bias), functions_of(gate_activation, activation)
+
+        def compiled(signature: Signature, write: Callable[[Addresses, Functions], None]) -> Kernel:
+            def write_body(e: Emitter, field: dict[str, Any], *share: Any) -> None:
+                write(Addresses(self.layout, e, field, *share), functions)
+
+            return compile_kernel(signature, itemsize, write_body)
+
+        self.forward = compiled(forward_fields(self.layout), write_forward)
+        self.backward = compiled(backward_fields(self.layout), _write_backward)
 
 
 compiled_unit = compiled_once(CompiledUnit)

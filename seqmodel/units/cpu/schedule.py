@@ -71,7 +71,7 @@ class Projection(NamedTuple):
 
 
 class Layout:
-    """A unit's step as a graph, its slots in memory, and its products.
+    """A unit's step as a graph: its slots in memory, its products and passes.
 
     The slots of W x come first, in the order in which W is stacked, so that one product fills them.
     """
@@ -100,6 +100,16 @@ class Layout:
         self.of_input = Projection("W", gates, Place("x", None), self.slots[0], False, 0)
         self.recurrent = self._recurrent()
         self.projections = self.of_input, *self.recurrent
+
+    @cached_property
+    def forward(self) -> "list[Pass]":
+        """The passes over a step."""
+        return _forward(self)
+
+    @cached_property
+    def backward(self) -> "list[Pass]":
+        """The passes back over a step."""
+        return _backward(self)
 
     def owners(self, term: str) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
@@ -225,15 +235,6 @@ class Pass:
     def summed(self) -> list[Weight]:
         """The weights to whose gradients it adds."""
         return [store.place.name for store in self.stores if store.place.kind == "sum"]
-
-
-class Schedule:
-    """A unit's layout and passes."""
-
-    def __init__(self, spec: UnitSpec, *, bias: bool) -> None:
-        self.layout = Layout(spec, bias=bias)
-        self.forward = _forward(self.layout)
-        self.backward = _backward(self.layout)
 
 
 def _forward(layout: Layout) -> list[Pass]:

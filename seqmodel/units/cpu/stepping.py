@@ -1,23 +1,21 @@
 """A unit frame by frame, for sampling: one thread, no torch calls between frames."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
-from llvmlite import ir
 
-from seqmodel.kernels.code.emit import POINTER
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.linear.sparse import DENSITY
-from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, Slot, step_call
+from seqmodel.kernels.run.signature import Signature
 from seqmodel.kernels.run.threads import parallel_for
 from seqmodel.units.cpu.kernels import Addresses, forward_fields, functions_of, write_forward
 from seqmodel.units.cpu.recurrence import weight_fields
-from seqmodel.units.cpu.schedule import Schedule
+from seqmodel.units.cpu.schedule import Layout
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.specification import Layer
-
-_ITEMSIZE = 8  # bytes: float64 throughout
 
 
 def steps(
@@ -55,18 +53,17 @@ def _step(
     *rows, I = x.shape  # noqa: E741
     case, weights = layer.case(*(rows or [1])), layer.weights()
     R, H, stored = case.batch_size, case.hidden_size, None if rows else case.dtype.itemsize
-    kind = case.spec, case.gate_activation, case.activation, case.bias
-    step = _compiled_step(*kind, stored, begun=product is not None)
+    layout, signature = _planned(case.spec, case.bias, product is not None)
     if (w := weights["W"]) is not None and product is not None:
         weights = {**weights, "W": w[:, -I:]}
     double = {
         term: weight if weight is None or (stored and term in "WU") else weight.double()
         for term, weight in weights.items()
     }
-    packed, packing = weight_fields(step.layout, double, H)
+    packed, packing = weight_fields(layout, double, H)
     parallel_for(packing, 1)
     given: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "threads": 1}
-    given |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(step.layout.slots) * H)}
+    given |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(layout.slots) * H)}
     if product is not None:
         given["product"] = product
     if binary:
@@ -74,39 +71,29 @@ def _step(
         for name, shape in (("indices", (R, I)), ("counts", (R,)), ("listed", (1,))):
             given[name] = arena.take(*shape, dtype=torch.int32)
     states = []
-    for state in step.layout.states:
+    for state in layout.states:
         both = arena.take(2, R, H)  # before the step and after it
-        after = Slot(both.start + R * H * _ITEMSIZE, (*rows, H), both.dtype)
+        after = Slot(both.start + R * H * ITEMSIZE, (*rows, H), both.dtype)
         given |= {f"all_{state}": both, f"first_{state}": after.reshaped(R, H)}
         states.append(after)
-    return Call(step.address, step.signature, _ITEMSIZE, given, stored), states
+    activations = case.gate_activation, case.activation
+    call = step_call(signature, _write_step, layout, activations, stored, stored=stored, **given)
+    return call, states
 
 
-class _CompiledStep:
-    """step(fields) of a unit: the forward loops over a single frame, on one thread.
-
-    With `stored`, of a single row, whose packed matrices take so many bytes per number.
-    """
-
-    def __init__(
-        self,
-        spec: UnitSpec,
-        gate_activation: str,
-        activation: str,
-        bias: bool,
-        stored: int | None,
-        *,
-        begun: bool,
-    ) -> None:
-        schedule = Schedule(spec, bias=bias)
-        self.layout, self.signature = schedule.layout, forward_fields(schedule.layout, begun=begun)
-        module, known = ir.Module(spec.name), {"T": 1, "shortest": 2} | ({"B": 1} if stored else {})
-        with function(module, "step", [POINTER], _ITEMSIZE) as (e, array):
-            field = self.signature.load(e, array) | {name: e.int(n) for name, n in known.items()}
-            k = Addresses(self.layout, e, field, e.int(0), e.int(1), stored)
-            write_forward(k, schedule.forward, functions_of(gate_activation, activation))
-        self._library = Library(module)
-        self.address = self._library.address("step")
+@cache
+def _planned(spec: UnitSpec, bias: bool, begun: bool) -> tuple[Layout, Signature]:
+    layout = Layout(spec, bias=bias)
+    return layout, forward_fields(layout, begun=begun)
 
 
-_compiled_step = compiled_once(_CompiledStep)
+def _write_step(
+    e: Emitter, field: dict[str, Any], layout: Layout, activations: tuple[str, str],
+    stored: int | None,
+) -> None:  # fmt: skip
+    """The forward loops over a single frame, on one thread; with `stored`, over a single row."""
+    known = {"T": 1, "shortest": 2} | ({"B": 1} if stored else {})
+    field = field | {name: e.int(n) for name, n in known.items()}
+    write_forward(
+        Addresses(layout, e, field, e.int(0), e.int(1), stored), functions_of(*activations)
+    )

@@ -12,7 +12,7 @@ import soxr
 
 from seqmodel.errors import SourceError
 from seqmodel.media.audio import reader as audio
-from seqmodel.media.audio.reader import BLOCK, SIXTEEN_BITS, Recording
+from seqmodel.media.audio.reader import BLOCK, Recording
 
 RATE = 8000
 
@@ -64,34 +64,6 @@ def test_samples_of_every_format_match_soundfile(tmp_path, name, container, subt
     # soundfile.read seeks first, after which the MP3 decoder rounds differently.
     np.testing.assert_allclose(samples, expected, rtol=0, atol=2e-7 if container == "MP3" else 0)
     assert remarks == []
-
-
-@pytest.mark.parametrize("subtype", sorted(SIXTEEN_BITS & set(soundfile.available_subtypes())))
-def test_encodings_listed_as_16_bits_fit_into_16_bits(tmp_path, subtype):
-    """Guards against int16 for an encoding that holds more: the rest would be lost silently."""
-    checked = 0
-    for container in soundfile.available_formats():
-        if container in ("RAW", "SD2") or not soundfile.check_format(container, subtype):
-            continue
-        path = tmp_path / container
-        try:
-            write(path, voice(4000), format=container, subtype=subtype)
-            recording = Recording(path)
-        except (soundfile.LibsndfileError, SourceError):
-            continue
-        with recording:
-            samples = np.concatenate(list(recording.mono(recording.rate)))
-            whole = (samples * 32768 % 1 == 0).all()
-            assert whole or not recording.sixteen_bits, container
-            checked += recording.sixteen_bits
-    assert checked or subtype in ("DWVW_12", "VOX_ADPCM")  # only in headerless files, not read
-
-
-@pytest.mark.parametrize("channels", [1, 2, 5])
-def test_mono_is_the_mean_of_all_channels(tmp_path, channels):
-    stereo = voice(500, channels).astype(np.float32)
-    samples, _ = read(write(tmp_path / "a.wav", stereo, subtype="FLOAT"))
-    np.testing.assert_allclose(samples, stereo.astype(np.float64).mean(axis=1), atol=1e-7)
 
 
 @pytest.mark.parametrize("rates", [(44100, 8000), (8000, 44100), (768_000, 8000), (48000, 16000)])
@@ -163,39 +135,20 @@ def flac_parts(path):
     return data[:place], data[place:]
 
 
-@pytest.mark.parametrize("change", ["bits", "channels"])
-def test_a_file_that_changes_its_format_ends_there(tmp_path, change):
-    """soundfile.read fails on it; 24-bit samples in a 16-bit file would lose the rest."""
+def test_a_file_that_changes_its_format_ends_there(tmp_path):
+    """soundfile.read fails on it."""
     path, other = tmp_path / "a.flac", tmp_path / "b.flac"
     whole = voice(4 * BLOCK)
     write(path, whole, subtype="PCM_16")
-    if change == "bits":
-        write(other, voice(4 * BLOCK), subtype="PCM_24")
-    else:
-        write(other, voice(4 * BLOCK, 2), subtype="PCM_16")
+    write(other, voice(4 * BLOCK, 2), subtype="PCM_16")
     head, frames = flac_parts(path)
     head = bytearray(head)
     head[21:26] = (head[21] & 0xF0, 0, 0, 0, 0)  # number of samples: unknown
     path.write_bytes(head + frames + flac_parts(other)[1])
-    samples, remarks = read(path)
+    samples, (remark,) = read(path)
     assert 3 * BLOCK <= len(samples) <= 4 * BLOCK
     np.testing.assert_allclose(samples, whole[: len(samples), 0], atol=1 / 32768)
-    (remark,) = remarks
     assert remark.startswith(f"breaks off after {len(samples) / RATE:.3f} s (")
-
-
-@pytest.mark.parametrize("claim", [2**36 - 1, 0])
-def test_a_header_that_claims_an_absurd_length_is_not_believed(tmp_path, claim):
-    """2^36 samples as floats are 256 GB, which must never be allocated."""
-    path = write(tmp_path / "a.flac", voice(2 * BLOCK), subtype="PCM_16")
-    whole, _ = read(path)
-    data = bytearray(path.read_bytes())
-    fields = int.from_bytes(data[18:26], "big") >> 36 << 36  # rate, channels, bits; then 36 bits
-    data[18:26] = (fields | claim).to_bytes(8, "big")
-    path.write_bytes(data)
-    samples, remarks = read(path)
-    np.testing.assert_array_equal(samples, whole)
-    assert len(remarks) <= 1
 
 
 def wav(data=b"\0" * 2000, rate=RATE, channels=1, bits=16, claimed=None):
@@ -261,40 +214,24 @@ def test_no_file_is_left_open(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_junk_named_mp3_prints_nothing(tmp_path, capfd):
-    """libmpg123 writes its complaints to stderr, bypassing Python."""
-    random = np.random.default_rng(0)
-    path = tmp_path / "a.mp3"
-    write(path, voice(4 * BLOCK))
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "aiff", "au", "caf", "mp3"])
+def test_damaged_files_are_read_or_refused_and_print_nothing(tmp_path, suffix, capfd):
+    """Whatever bytes are wrong: finite samples, or an error with a reason. libmpg123 writes its
+    complaints to stderr, bypassing Python."""
+    random = np.random.default_rng(1)
+    path = tmp_path / f"a.{suffix}"
+    write(path, voice(6000, 2))
     good = path.read_bytes()
     for k in range(40):
-        junk = bytearray(random.bytes(3000))
-        if k % 2:
-            junk[:4] = b"\xff\xfb\x90\x64"
-        if k % 4 > 1:
-            start = 400 * k % (len(good) - 900)
-            junk = bytearray(good[:start]) + junk[:600] + good[start + 600 :]
-        path.write_bytes(junk)
+        data = bytearray(good)
+        places = random.integers(0, 200 if k % 2 else len(data), 1 + k % 5)
+        data[places[0]] ^= 1 << k % 8
+        for place in places[1:]:
+            data[place] = random.integers(256)
+        if k % 4 == 3:
+            data[places[0] :] = random.bytes(600) + data[places[0] + 600 :] * (k % 8 == 3)
+        path.write_bytes(data)
         with suppress(SourceError):
             samples, _ = read(path, 8000)
             assert np.isfinite(samples).all()
     assert capfd.readouterr() == ("", "")
-
-
-def test_damaged_files_of_all_kinds_are_read_or_refused(tmp_path):
-    """Whatever bytes are wrong: finite samples, or an error with a reason."""
-    random = np.random.default_rng(1)
-    for suffix in ("wav", "flac", "ogg", "aiff", "au", "caf"):
-        path = tmp_path / f"a.{suffix}"
-        write(path, voice(6000, 2))
-        good = path.read_bytes()
-        for k in range(60):
-            data = bytearray(good)
-            places = random.integers(0, 200 if k % 2 else len(data), 1 + k % 5)
-            data[places[0]] ^= 1 << k % 8
-            for place in places[1:]:
-                data[place] = random.integers(256)
-            path.write_bytes(data)
-            with suppress(SourceError):
-                samples, _ = read(path, 8000)
-                assert np.isfinite(samples).all()

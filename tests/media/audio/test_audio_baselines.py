@@ -6,14 +6,12 @@ import tracemalloc
 import numpy as np
 import pytest
 import soundfile
-import torch
+from noise import in_memory
 from scipy import special, stats
 
-from seqmodel.data.dataset import Split
 from seqmodel.media.audio import frames as audio_frames
 from seqmodel.media.audio.evaluation import audio_nats_per_frame, log_normal_cdf
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.outputs.gaussian import GaussianMixtureOutput
 
 STEP = 1 / 32768
 NAMES = ["silence", "gaussian"]
@@ -24,10 +22,7 @@ def split_of(*pieces, frame_size=10, rate=8000, **frame):
     """A split of pieces, int16 levels (N,) or float32 samples."""
     dtype = str(pieces[0].dtype)
     definition = AudioFrames(rate, frame_size, 2 * frame_size, dtype, **frame)
-    lengths = np.array([len(piece) // frame_size for piece in pieces])
-    starts = np.cumsum([0, *map(len, pieces)])[:-1]
-    names = [f"{k}.wav" for k in range(len(pieces))]
-    return Split("some", names, lengths, definition, np.concatenate(pieces), starts)
+    return in_memory(definition, *pieces)
 
 
 def voice(seed, frames, loud=6000):
@@ -92,18 +87,6 @@ def test_every_figure_is_the_recomputed_one(split, frame_size):
         assert ours[1][name] == pytest.approx(-chances.sum() / frames, rel=1e-9), name
 
 
-def test_the_probabilities_of_all_levels_sum_to_one():
-    train = split_of(voice(1, 60, loud=90) - np.int16(300), frame_size=1)
-    nats = {name: [] for name in NAMES}
-    for level in (-32768, *range(-1500, 1501), 32767):
-        piece = split_of(np.array([level], np.int16), frame_size=1)
-        figures = audio_nats_per_frame(train, piece, piece.frame, discrete=True)
-        for name in NAMES:
-            nats[name].append(figures[name])
-    for name in NAMES:
-        assert np.exp(-np.array(nats[name])).sum() == pytest.approx(1, abs=1e-9), name
-
-
 @pytest.mark.parametrize("rate", [8000, 192_000, 655_351])
 def test_flac_is_the_size_of_a_file_of_all_pieces(tmp_path, recordings, rate):
     """Of levels exactly, and at rates that no FLAC has too."""
@@ -116,17 +99,6 @@ def test_flac_is_the_size_of_a_file_of_all_pieces(tmp_path, recordings, rate):
     assert told == pytest.approx(bits * math.log(2) / (len(line) / 10), rel=1e-12)
     soundfile.write(tmp_path / "usual.flac", line, 8000, "PCM_16")
     assert (tmp_path / "usual.flac").stat().st_size > bits / 8
-
-
-def test_flac_of_digits_takes_what_it_takes(shared_data):
-    """The figure that others quote: the recordings of valid, uncut, in one file."""
-    digits = shared_data / "speech" / "fsdd" / "valid"
-    if not digits.is_dir():
-        pytest.skip(f"no digits at {digits}")
-    pieces = [soundfile.read(file, dtype="int16")[0] for file in sorted(digits.glob("*.wav"))]
-    split = split_of(*pieces, frame_size=1)
-    told = audio_nats_per_frame(split, split, split.frame, discrete=True)["flac"]
-    assert told / math.log(2) == pytest.approx(8.6476, abs=1e-4)
 
 
 @pytest.mark.parametrize("block", [1, 30, 100, 10_000])
@@ -183,29 +155,6 @@ def test_samples_beyond_full_scale_count_as_loudest_and_stay_finite():
     figures = audio_nats_per_frame(train, loudest, train.frame, discrete=True)
     tail = distributions([voice(1, 60)])["gaussian"].logsf(1.2 - STEP / 2)
     assert figures["gaussian"] == pytest.approx(-10 * tail, rel=1e-6)
-
-
-def test_nats_use_the_same_standardisation_as_the_models():
-    """A single Gaussian as a model's output scores exactly what it does as a baseline."""
-    samples = np.concatenate(TRAIN) / 32768
-    moments = {"mean": float(samples.mean()), "deviation": float(samples.std())}
-    train, valid = split_of(*TRAIN, **moments), split_of(*VALID, **moments)
-    baseline = audio_nats_per_frame(train, valid, train.frame, discrete=False)["gaussian"]
-    output = GaussianMixtureOutput(2, 10, 1, context=20, **moments).double()
-    with torch.no_grad():
-        output.linear.weight.zero_()
-        output.linear.bias.zero_()
-        output.linear.bias[11:] = math.log(1 - output.floor)
-        frames = torch.from_numpy(np.concatenate(VALID).reshape(-1, 10) / 32768)
-        nats = output.nats(output(torch.zeros(len(frames), 2).double()), frames, frames)
-    assert baseline == pytest.approx(float(nats.mean()), rel=1e-12)
-
-
-def test_flac_beats_the_others_on_tones(recordings):
-    """Guards against bytes for bits, or a figure per sample: predicting helps on tones."""
-    train = split_of(*recordings["train"])
-    figures = audio_nats_per_frame(train, train, train.frame, discrete=True)
-    assert min(figures.values()) == figures["flac"] < figures["silence"] - 5
 
 
 def test_the_normal_distribution_is_scipys():

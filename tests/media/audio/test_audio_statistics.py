@@ -5,9 +5,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from noise import in_memory
 
-from seqmodel.data.dataset import Split
-from seqmodel.media.audio.evaluation import AudioComparison, measure, periodicity, stretches
+from seqmodel.media.audio.evaluation import AudioComparison, measure, periodicity
 from seqmodel.media.audio.frames import AudioFrames
 
 
@@ -78,11 +78,10 @@ def bands_by_hand(energies, rate):
     return [max(-80, 10 * math.log10(some / sum(sums))) for some in sums]
 
 
-@pytest.mark.parametrize(("rate", "block"), [(8000, 2**16), (11025, 333), (16000, 1), (48000, 97)])
+@pytest.mark.parametrize(("rate", "block"), [(8000, 2**16), (11025, 97)])
 def test_every_statistic_is_the_recomputed_one(rate, block):
     """Guards windows that cross blocks, the ends of the lags, and rates that no frame divides."""
-    seconds = 0.1 if block == 1 else 0.4
-    pieces = [voice(seed, rate, seconds + 0.007 * seed) for seed in (1, 2, 3)]
+    pieces = [voice(seed, rate, 0.4 + 0.007 * seed) for seed in (1, 2, 3)]
     of = measure([in_blocks(piece, block) for piece in pieces], rate)
     found, energies = by_hand(pieces, rate)
     assert of.lengths.tolist() == [len(piece) for piece in pieces]
@@ -123,21 +122,11 @@ def test_the_pitch_of_two_clicks(lag, pitch):
     np.testing.assert_allclose(peaks, 0.5, atol=0.01)
 
 
-def test_stretches_by_hand():
-    mask = np.array([1, 1, 0, 1, 0, 0, 1, 1, 1], bool)
-    np.testing.assert_allclose(stretches(mask), [0.04, 0.02, 0.06])
-    np.testing.assert_allclose(stretches(~mask), [0.02, 0.04])
-    assert stretches(mask[:0]).tolist() == []
-
-
 def split_of(rate, *pieces, frame_size=10):
     """A split of pieces of samples in [-1, 1)."""
-    definition = AudioFrames(rate, frame_size, 2 * frame_size)
-    lengths = np.array([len(piece) // frame_size for piece in pieces])
-    whole = [p[: n * frame_size] for p, n in zip(pieces, lengths, strict=True)]
-    starts = np.cumsum([0, *map(len, whole)])[:-1]
-    rows = np.rint(np.clip(np.concatenate(whole), -1, 1 - 2**-15) * 32768).astype(np.int16)
-    return Split("some", ["a.wav"] * len(pieces), lengths, definition, rows, starts)
+    frame = AudioFrames(rate, frame_size, 2 * frame_size)
+    whole = [frame.encode(p[: len(p) // frame_size * frame_size]) for p in pieces]
+    return in_memory(frame, *whole)
 
 
 def frames_of(line):
@@ -173,14 +162,14 @@ def test_clipped_samples_are_those_of_the_loudest_level():
     frame = AudioFrames(8000, dtype="mu-law")
     loud = np.array([0.98, -1, 0.9, 0.5, 0, 0, 0, 0, 0, 1], np.float32)
     rows = frame.encode(loud)
-    train = Split("train", ["a.wav"], np.array([1]), frame, rows, np.array([0]))
+    train = in_memory(frame, rows)
     told = AudioComparison().compare([frame.decode(rows)], None, train)
     assert told["drawn"]["clipped_share"] == told["train"]["clipped_share"] == 3 / 10
     told = AudioComparison().compare([frames_of(loud)], None, split_of(8000, loud))
     assert told["drawn"]["clipped_share"] == 2 / 10
 
 
-@pytest.mark.parametrize("rate", [3, 8000, 11025, 192_000])
+@pytest.mark.parametrize("rate", [3, 192_000])
 @pytest.mark.filterwarnings("error")
 def test_odd_recordings_have_figures_without_nan(rate):
     """Guards divisions by the energy, the number or the width of nothing."""

@@ -9,15 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from noise import make_corpus, pieces, record, split_by_hash
+from noise import make_corpus, pieces, prepared, record, split_by_hash
 from test_files import tree
 
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import UsageError
 from seqmodel.media.audio import corpus as recordings
-from seqmodel.media.audio.corpus import Moments, whole_frames
-from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.media.audio.frames import AudioSettings, Windows
 
 FLOATS = st.floats(-1, 1, width=32)
 
@@ -27,47 +24,16 @@ def corpus(tmp_path):
     return make_corpus(tmp_path / "corpus")
 
 
-@given(st.lists(arrays(np.float32, st.integers(0, 20), elements=FLOATS), max_size=6))
-def test_moments_are_numpys_whatever_the_blocks(blocks):
-    """Guards the merging of means: wrong weights would standardise by the last file alone."""
-    moments = Moments()
-    for block in blocks:
-        moments.add(block)
-    values = np.concatenate([*blocks, np.empty(0)])
-    assert moments.count == len(values)
-    if len(values):
-        assert moments.mean == pytest.approx(values.mean(), abs=1e-12)
-        expected = values.std() if np.ptp(values) else 0.0
-        assert moments.deviation == pytest.approx(expected, rel=1e-6, abs=1e-9)
-
-
-def test_equal_numbers_have_no_deviation():
-    """The mean of a thousand 0.1s may not be 0.1: a deviation of 1e-17 would blow up all else."""
-    moments = Moments()
-    for length in (1000, 7, 333):
-        moments.add(np.full(length, 0.1, np.float32))
-    assert moments.deviation == 0.0
-
-
-def test_moments_do_not_cancel():
-    """The mean of squares minus the square of the mean would be 0 here, or below."""
-    values = (0.9 + np.random.default_rng(0).uniform(-1e-6, 1e-6, 100_000)).astype(np.float32)
-    moments = Moments()
-    for block in np.array_split(values, 37):
-        moments.add(block)
-    assert moments.deviation == pytest.approx(values.astype(np.float64).std(), rel=1e-6)
-
-
 @given(
     arrays(np.float32, st.integers(0, 200), elements=FLOATS),
     st.lists(st.integers(0, 200), max_size=8),
     st.integers(1, 30),
 )
 def test_whole_frames_are_all_samples_but_the_last_few(samples, cuts, size):
-    blocks = list(whole_frames(np.split(samples, sorted(cuts)), size))
-    assert all(len(block) and len(block) % size == 0 for block in blocks)
-    joined = np.concatenate([*blocks, np.empty(0, np.float32)])
-    np.testing.assert_array_equal(joined, samples[: len(samples) // size * size])
+    frames = Windows(size, size)
+    found = np.concatenate([frames.of(block) for block in np.split(samples, sorted(cuts))])
+    whole = samples[: len(samples) // size * size]
+    np.testing.assert_array_equal(found, whole.reshape(-1, size))
 
 
 def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
@@ -77,7 +43,7 @@ def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
         path = tmp_path / "in" / f"{k:02}.wav"
         whole[str(path)] = record(path, 3000 + 1111 * k, seed=k)[:, 0]
     settings = AudioSettings(frame_size=12, clip_seconds=0.5)
-    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", settings)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", settings)
     assert manifest["clip_seconds"] == 0.5
     assert manifest["also_in_another_split"] == []
     found = pieces(tmp_path / "out")
@@ -87,7 +53,7 @@ def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
         count = -(-len(kept) // clip)
         names = [source] if count == 1 else [f"{source}#piece/{k}" for k in range(count)]
         mine = [found.pop(name) for name in names]
-        assert {split for split, _ in mine} == {split_by_hash(samples)}
+        assert {split for split, _ in mine} == {split_by_hash(samples.tobytes())}
         assert {len(samples) for _, samples in mine[:-1]} <= {clip}
         np.testing.assert_array_equal(np.concatenate([samples for _, samples in mine]), kept)
     assert found == {}
@@ -105,25 +71,16 @@ def test_a_clip_shorter_than_a_frame_is_a_usage_error(tmp_path):
     record(tmp_path / "a.wav")
     settings = AudioSettings(clip_seconds=0.001)
     with pytest.raises(UsageError, match=r"--clip-seconds .* is shorter than a frame of 10"):
-        prepare(find_sources([str(tmp_path / "a.wav")]), tmp_path / "out", settings)
+        prepared(tmp_path / "a.wav", tmp_path / "out", settings)
     assert not (tmp_path / "out").exists()
-
-
-def test_cutting_into_clips_never_moves_a_recording(corpus, tmp_path):
-    """Guards against splits that change with --clip-seconds: the test set would leak."""
-    prepare(find_sources([str(corpus)]), tmp_path / "whole", AudioSettings())
-    prepare(find_sources([str(corpus)]), tmp_path / "clips", AudioSettings(clip_seconds=0.02))
-    whole = {source: split for source, (split, _) in pieces(tmp_path / "whole").items()}
-    for source, (split, _) in pieces(tmp_path / "clips").items():
-        assert split == whole[source.split("#")[0]]
 
 
 def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatch):
     """Guards the code path of long recordings; those of the other tests are too short for it."""
-    prepare(find_sources([str(corpus)]), tmp_path / "memory", AudioSettings(clip_seconds=0.02))
+    prepared(corpus, tmp_path / "memory", AudioSettings(clip_seconds=0.02))
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100)
     monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 64)
-    prepare(find_sources([str(corpus)]), tmp_path / "disk", AudioSettings(clip_seconds=0.02))
+    prepared(corpus, tmp_path / "disk", AudioSettings(clip_seconds=0.02))
     memory, disk = tree(tmp_path / "memory"), tree(tmp_path / "disk")
     assert {p.name: data for p, data in memory.items()} == {p.name: d for p, d in disk.items()}
 
@@ -133,7 +90,7 @@ def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):
     record(tmp_path / "a.wav", 40 * 44100, rate=44100, channels=2)  # 7 MB as mono floats
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100_000)
     tracemalloc.start()
-    prepare(find_sources([str(tmp_path / "a.wav")]), tmp_path / "out", AudioSettings())
+    prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4e6

@@ -78,7 +78,8 @@ PEDAL = b"".join(quantity(0) + bytes([0xB0, 64, value]) for value in (10, 64, 10
 SONG = midi_file(
     tempo(0, 500_000) + meta(0x58, 6, 3, 24, 8) + meta(0x59, 0xFD, 1) + meta(0x59, 9, 0)
     + meta(0x58, 4, 9, 24, 8) + tempo(480, 400_000) + meta(0x59, 2, 0),
-    meta(0x03, *b" Lead ") + program(73) + note(0, 100) + program(40) + PEDAL + note(0, 100),
+    meta(0x03, *b" Lead ") + program(73) + note(0, 100) + program(40) + PEDAL + note(0, 100)
+    + meta(0x03, *b"Other"),
     program(4, 2) + note(0, 480, channel=2) + note(0, 0, channel=2) + note(0, 60, channel=9),
     note(0, 60, pitch=30, channel=2),
 )  # fmt: skip

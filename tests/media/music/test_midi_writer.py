@@ -2,6 +2,7 @@
 
 import io
 from fractions import Fraction
+from functools import partial
 
 import mido
 import numpy as np
@@ -12,7 +13,7 @@ from midi_files import midi_file, note, piano_roll
 from onsets import as_frames, random_states
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.frames import given_part
+from seqmodel.media.music.frames import place
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.writing import midi_bytes
@@ -22,15 +23,6 @@ def read_again(data, grid, restrike="close"):
     return piano_roll(read_score(data, restrike=restrike), grid, drums=False)
 
 
-@st.composite
-def rolls(draw):
-    """Rolls of various densities, with or without silence before and after."""
-    length, lead, trail = draw(st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(0, 9)))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    roll = rng.random((length, 88)) < draw(st.sampled_from([0, 0.01, 0.2, 0.5, 1]))
-    return np.pad(roll, ((lead, trail), (0, 0))).astype(np.uint8)
-
-
 grids = st.one_of(
     st.builds(Grid.of_beats, st.integers(1, 96)),
     st.builds(lambda n: Grid(step_nanoseconds=n), st.integers(1_000_000, 60 * 10**9)),
@@ -38,76 +30,79 @@ grids = st.one_of(
 ONE = np.zeros((3, 88), dtype=np.uint8)
 ONE[1, 5] = 1
 SCALE = np.eye(88, dtype=np.uint8)
+extreme = partial(example, onsets=False, restrike="close")
+
+
+def random_frames(seed, length, density):
+    """Frames with silence before, within or after them."""
+    states = random_states(seed, length, 88, density=density)
+    lead, trail = np.random.default_rng(seed).integers(0, 9, 2)
+    return as_frames(np.pad(states, ((lead, trail), (0, 0))))
+
+
+def write(frames, grid, **how):
+    """The file, unless a step is finer than a tick at this tempo."""
+    try:
+        return midi_bytes(frames, grid, **how)
+    except UsageError as error:
+        assume("finer than a MIDI tick" not in str(error))
+        raise
+
+
+frames = st.builds(
+    random_frames,
+    *(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([0, 0.02, 0.5, 0.95])),
+)
 
 
 @settings(deadline=None, database=None, derandomize=True, max_examples=300)
 @given(
-    roll=rolls(),
+    frames=frames,
+    onsets=st.booleans(),
     grid=grids,
     tempo_bpm=st.floats(3.6, 1000),
     restrike=st.sampled_from(["close", "discard"]),
 )
-@example(roll=ONE[:1], grid=Grid.of_beats(4), tempo_bpm=120.0, restrike="close")
-@example(roll=ONE, grid=Grid.of_beats(32767), tempo_bpm=120.0, restrike="close")
-@example(roll=ONE, grid=Grid(step_nanoseconds=60 * 10**9), tempo_bpm=1e6, restrike="close")
-@example(roll=SCALE, grid=Grid(step_nanoseconds=17_000), tempo_bpm=120.0, restrike="close")
-@example(roll=ONE, grid=Grid(step_nanoseconds=15_260), tempo_bpm=120.0, restrike="close")
-def test_every_roll_reads_back(roll, grid, tempo_bpm, restrike):
-    """Guards any grid at any tempo: rounding, adjacent notes, silence before, within and after."""
-    try:
-        data = midi_bytes(roll, grid, tempo_bpm=tempo_bpm)
-    except UsageError:
-        shortest = Fraction(60, 32767) / Fraction(tempo_bpm)
-        assume(Fraction(grid.step_nanoseconds, 10**9) > shortest * Fraction(1001, 1000))
-        raise
-    again = read_again(data, grid, restrike)
-    assert again.shape == roll.shape
-    assert np.array_equal(again, roll)
-
-
-@settings(deadline=None, database=None, derandomize=True, max_examples=200)
-@given(
-    seed=st.integers(0, 2**32),
-    length=st.integers(1, 40),
-    density=st.sampled_from([0, 0.02, 0.5, 0.95]),
-    grid=grids,
-    tempo_bpm=st.floats(3.6, 1000),
-    restrike=st.sampled_from(["close", "discard"]),
+@extreme(frames=ONE, grid=Grid.of_beats(32767), tempo_bpm=120.0)
+@example(
+    frames=ONE,
+    onsets=False,
+    grid=Grid(step_nanoseconds=60 * 10**9),
+    tempo_bpm=1e6,
+    restrike="close",
 )
-def test_every_strike_reads_back(seed, length, density, grid, tempo_bpm, restrike):
-    """Guards notes struck again the moment the previous one ends, repeatedly, on any grid."""
-    frames = as_frames(random_states(seed, length, 88, density=density))
-    try:
-        data = midi_bytes(frames, grid, tempo_bpm=tempo_bpm)
-    except UsageError as error:
-        assume("finer than a MIDI tick" not in str(error))
-        raise
-    again = piano_roll(read_score(data, restrike=restrike), grid, drums=False, onsets=True)
+@example(
+    frames=SCALE,
+    onsets=False,
+    grid=Grid(step_nanoseconds=17_000),
+    tempo_bpm=120.0,
+    restrike="close",
+)
+@example(
+    frames=ONE, onsets=False, grid=Grid(step_nanoseconds=15_260), tempo_bpm=120.0, restrike="close"
+)
+def test_everything_reads_back(frames, onsets, grid, tempo_bpm, restrike):
+    """Guards any grid at any tempo: rounding, adjacent notes, notes struck again the moment the
+    previous one ends, silence before, within and after."""
+    frames = frames if onsets else frames[:, :88]
+    data = write(frames, grid, tempo_bpm=tempo_bpm)
+    again = piano_roll(read_score(data, restrike=restrike), grid, drums=False, onsets=onsets)
+    assert again.shape == frames.shape
     assert np.array_equal(again, frames)
 
 
 @settings(deadline=None, database=None, derandomize=True, max_examples=100)
-@given(
-    seed=st.integers(0, 2**32),
-    length=st.integers(1, 20),
-    density=st.sampled_from([0, 0.02, 0.5, 0.95]),
-    grid=grids,
-)
-def test_what_was_given_reads_back(seed, length, density, grid):
+@given(frames=frames, seed=st.integers(0, 2**32), grid=grids)
+def test_what_was_given_reads_back(frames, seed, grid):
     """Guards notes of both kinds that follow each other at one pitch, and tracks without notes."""
-    frames = as_frames(random_states(seed, length, 88, density=density))
-    part = np.random.default_rng(seed).random((length, 88)) < 0.5
-    try:
-        score = read_score(midi_bytes(frames, grid, given=part))
-    except UsageError as error:
-        assume("finer than a MIDI tick" not in str(error))
-        raise
+    part = np.random.default_rng(seed).random((len(frames), 88)) < 0.5
+    score = read_score(write(frames, grid, given=part))
     assert np.array_equal(piano_roll(score, grid, drums=False, onsets=True), frames)
-    expected = np.zeros((length, 88), bool)  # a note is of the kind of its first frame
-    for t in range(length):
+    expected = np.zeros(part.shape, bool)  # a note is of the kind of its first frame
+    for t in range(len(frames)):
         goes_on = (frames[t, :88] > 0) & (frames[t, 88:] == 0)
         expected[t] = np.where(goes_on, expected[t - 1], part[t] & (frames[t, :88] > 0))
-    assert np.array_equal(given_part(score, grid), expected)
+    assert np.array_equal(place(score, grid, drums=False).given(score), expected)
 
 
 def test_what_was_given_has_a_track_and_a_channel_of_its_own():
@@ -123,31 +118,6 @@ def test_what_was_given_has_a_track_and_a_channel_of_its_own():
     assert file.type == 1
     assert notes == [("", []), ("given", [(60, 0)]), ("drawn", [(67, 1), (64, 1)])]
     assert [message.type for message in file.tracks[0]] == ["set_tempo", "end_of_track"]
-
-
-def test_mido_reads_a_repeated_note_as_often_as_it_is_struck():
-    """Guards the file itself: off before on, at the same tick."""
-    states = np.zeros((5, 88), np.uint8)
-    states[:, 39] = [1, 2, 1, 1, 2]
-    data = midi_bytes(as_frames(states), Grid.of_beats(4))
-    messages = [
-        (message.type, message.note, message.time)
-        for message in mido.MidiFile(file=io.BytesIO(data)).tracks[0]
-        if not message.is_meta and message.type != "program_change"
-    ]
-    on, off = ("note_on", 60), ("note_off", 60)
-    assert messages == [(*on, 0), (*off, 240), (*on, 0), (*off, 120), (*on, 0), (*off, 240)]
-
-
-def test_real_rolls_read_back(music):
-    """Guards real pieces, thousands of frames long, against drift."""
-    for name in list(music)[::60]:
-        for grid in (Grid.of_beats(4), Grid.of_seconds("0.0833")):
-            roll = piano_roll(read_score(music[name]), grid, drums=False)
-            assert np.array_equal(read_again(midi_bytes(roll, grid, tempo_bpm=97), grid), roll)
-            struck = piano_roll(read_score(music[name]), grid, drums=False, onsets=True)
-            score = read_score(midi_bytes(struck, grid, tempo_bpm=97))
-            assert np.array_equal(piano_roll(score, grid, drums=False, onsets=True), struck)
 
 
 def test_time_does_not_drift():
@@ -172,24 +142,18 @@ def test_a_silence_longer_than_the_longest_delta():
 
 
 def test_mido_reads_the_same_notes():
-    """Guards the file itself: one note per run of frames, at the given tempo."""
-    roll = np.zeros((6, 88), dtype=np.uint8)
-    roll[0:2, 39] = roll[2:5, 41] = 1
-    file = mido.MidiFile(file=io.BytesIO(midi_bytes(roll, Grid.of_beats(4), tempo_bpm=90)))
-    assert file.length == pytest.approx(1.0)
-    messages = [
-        (message.type, message.note, message.time)
-        for message in file.tracks[0]
-        if message.type in ("note_on", "note_off")
+    """Guards the file itself: a note per strike at the given tempo, off before on, the marker."""
+    states = np.zeros((7, 88), np.uint8)
+    states[:6, 39] = [1, 2, 1, 1, 2, 2]
+    data = midi_bytes(as_frames(states), Grid.of_beats(4), tempo_bpm=90)
+    file = mido.MidiFile(file=io.BytesIO(data))
+    assert file.length == pytest.approx(7 / 6)
+    found = [(m.type, m.time) for m in file.tracks[0] if m.type != "program_change"]
+    on, off = "note_on", "note_off"
+    assert found == [
+        *[("set_tempo", 0), (on, 0), (off, 240), (on, 0), (off, 120), (on, 0), (off, 360)],
+        *[("marker", 120), ("end_of_track", 0)],
     ]
-    assert messages == [
-        ("note_on", 60, 0),
-        ("note_off", 60, 240),
-        ("note_on", 62, 0),
-        ("note_off", 62, 360),
-    ]
-    ends = [(message.type, message.time) for message in file.tracks[0]][-2:]
-    assert ends == [("marker", 120), ("end_of_track", 0)]
 
 
 def test_only_the_mark_of_a_former_end_is_no_note():

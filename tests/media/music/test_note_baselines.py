@@ -47,16 +47,6 @@ def test_note_ngrams_are_counts_with_backoff(dataset, rolls, order):
         np.testing.assert_allclose(ngram.nats(roll), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("order", [0, 1, 8])
-def test_probabilities_are_proper_even_for_unseen_contexts(dataset, order):
-    p = NoteNgram(dataset["train"], order).probability
-    assert p.shape == (2, 2**order, 88)
-    np.testing.assert_allclose(p.sum(axis=0), 1)
-    assert (p > 0).all()
-    for extreme in (np.zeros((12, 88), np.uint8), np.ones((12, 88), np.uint8)):
-        assert np.isfinite(NoteNgram(dataset["train"], order).nats(extreme)).all()
-
-
 def test_what_never_happened_in_train_costs_much_but_not_infinitely(tmp_path, write_dataset):
     """A note once held for long enough to make the probability of its end round to 0."""
     held = np.ones((100_000, 88), np.uint8)
@@ -64,26 +54,6 @@ def test_what_never_happened_in_train_costs_much_but_not_infinitely(tmp_path, wr
     nats = NoteNgram(train, 8).nats(np.concatenate([held[:20], np.zeros((1, 88), np.uint8)]))
     assert np.isfinite(nats).all()
     assert nats[-1] > 88 * 50
-
-
-def test_contexts_never_reach_into_the_piece_before(tmp_path, write_dataset):
-    """Every piece is off, on: nothing follows on, unless it is the next piece."""
-    piece = np.zeros((2, 88), np.uint8)
-    piece[1] = 1
-    data = write_dataset(tmp_path, {"train": [piece] * 50})
-    ngram = NoteNgram(data["train"], 1)
-    np.testing.assert_allclose(ngram.probability[1, :, 0], 0.5)  # silence twice, and never seen
-
-
-def test_a_pattern_is_learned_by_the_order_that_can_hold_it(tmp_path, write_dataset):
-    """on on off off: the last frame alone tells nothing, the last two tell everything."""
-    roll = np.zeros((400, 88), np.uint8)
-    roll[np.arange(400) % 4 < 2] = 1
-    data = write_dataset(tmp_path, {"train": [roll], "valid": [roll]})
-    nats = baseline_nats_per_frame(data["train"], data["valid"])
-    assert nats["marginal"] == pytest.approx(88 * math.log(2), rel=0.01)
-    assert nats["repeat"] == pytest.approx(88 * math.log(2), rel=0.01)
-    assert nats["note_ngram"] < 3
 
 
 def test_strikes_are_counted_where_a_note_continues(dataset, struck_dataset):

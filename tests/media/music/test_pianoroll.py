@@ -67,20 +67,6 @@ def test_half_a_step_rounds_up(on, off, sounding, short):
         assert np.flatnonzero(roll[:, 60 - 21]).tolist() == filled
 
 
-@pytest.mark.parametrize(("short_notes", "frames"), [(False, 7), (True, 8)])
-def test_the_last_end_sets_the_length(short_notes, frames):
-    """Guards the length, for which notes that fill no frame count too."""
-    notes = note(0, 10) + note(60, 0)
-    assert len(roll_of(notes, division=10, short_notes=short_notes)) == frames
-
-
-def test_seconds_follow_the_tempo():
-    """Guards --step-seconds against taking the first tempo for the whole piece."""
-    slower = note(0, 480) + tempo(0, 10**6) + note(0, 480, pitch=61)
-    roll = roll_of(slower, grid=Grid.of_seconds("0.5"))
-    assert [np.flatnonzero(roll[:, p - 21]).tolist() for p in (60, 61)] == [[0], [1, 2]]
-
-
 def test_smpte_time_has_seconds_but_no_beats():
     """Guards 29.97 frames a second over ten minutes: at 30 the note would end in frame 5994."""
     ticks = 17982 * 2  # ten minutes of film at 30000/1001 frames, 2 ticks each, to 0.0006 s
@@ -100,18 +86,6 @@ def test_drums_are_dropped_unless_kept():
         roll_of(drum)
     with pytest.raises(SourceError, match=r"^has no notes$"):
         roll_of(b"")
-
-
-@pytest.mark.parametrize(
-    ("pitch", "transpose", "row"),
-    [(20, 0, 11), (21, 0, 0), (108, 0, 87), (109, 0, 76), (0, 0, 3), (127, 0, 82), (60, 50, 77),
-     (120, 0, 87), (21, -1, 11), (20, 1, 0), (0, -5, 10)],
-)  # fmt: skip
-def test_pitches_fold_by_octaves_after_the_transposition(pitch, transpose, row):
-    """Guards the order: folding first would move notes that the transposition brings back."""
-    roll = roll_of(note(0, 480, pitch=pitch), transpose=transpose)
-    assert np.flatnonzero(roll[0]).tolist() == [row]
-    assert row % 12 == (pitch + transpose - 21) % 12
 
 
 @pytest.mark.parametrize("grid", [Grid.of_beats(32767), Grid.of_seconds("1e-9")])
@@ -134,20 +108,6 @@ def test_the_longest_piece_is_exact(late, frames):
     roll = roll_of(data + quantity(rest) + b"\x80\x3c\x40", grid=step, division=1000)
     assert len(roll) == frames
     assert roll[:, 60 - 21].all()
-
-
-def test_transposing_a_roll_loses_no_note():
-    """Guards augmentation: notes move as far as asked, or come back by octaves if they leave."""
-    rng = np.random.default_rng(0)
-    roll = (rng.random((50, 88)) < 0.1).astype(np.uint8)
-    middle = roll.copy()
-    middle[:, :6] = middle[:, -6:] = 0
-    assert np.array_equal(transposed(middle, 5)[:, 5:], middle[:, :-5])
-    assert np.array_equal(transposed(transposed(middle, 6), -6), middle)
-    low = np.eye(88, dtype=np.uint8)
-    assert transposed(low, -3).argmax(axis=1).tolist() == [9, 10, 11, *range(85)]
-    assert transposed(low, 2).argmax(axis=1).tolist() == [*range(2, 88), 76, 77]
-    assert not np.shares_memory(transposed(roll, 0), roll)
 
 
 @pytest.mark.parametrize("semitones", [-100, -88, -12, -5, -1, 0, 1, 6, 13, 87, 88, 120])

@@ -72,7 +72,6 @@ def test_where_a_note_is_struck(tracks, restrike, expected):
 
 
 def test_kept_drums_strike_too():
-    """Guards against strikes of dropped notes, and kept notes that are never struck."""
     assert states_of(HOLD, note(20, 10, channel=9), drums=True) == [1, 2, 1, 2]
 
 
@@ -83,6 +82,8 @@ def test_frames_are_stored_in_22_bytes_and_read_back(frames):
     assert rows.shape == (len(frames), *FRAME.row_shape) == (len(frames), 22)
     assert np.array_equal(FRAME.decode(rows), frames)
     assert not FRAME.decode(np.zeros_like(rows)).any()
+    assert np.array_equal(from_states(states(frames)), frames)
+    assert possible(frames)
 
 
 @settings(deadline=None, max_examples=50)
@@ -120,13 +121,6 @@ def test_only_frames_with_onsets_say_so():
     assert FRAME.frame_size == FRAME.context == 176
     assert FRAME.differences(plain) == ["with onsets, not without onsets"]
     assert str(FRAME) == "88 notes struck or held, 1 step per beat"
-
-
-@settings(deadline=None, max_examples=50)
-@given(random_frames)
-def test_states_are_frames_and_back(frames):
-    assert np.array_equal(from_states(states(frames)), frames)
-    assert possible(frames)
 
 
 def test_strikes_of_a_plain_roll():

@@ -3,21 +3,8 @@
 const PARTIALS = 8;
 const RELEASE_SECONDS = 0.08;
 
-class Sound {
-  voices = new Set();
-
-  /* Browsers allow sound only after a click or a key. */
-  async wake() {
-    if (!this.context) this.build();
-    await this.context.resume();
-  }
-
-  now() {
-    return this.context ? this.context.currentTime : 0;
-  }
-
-  build() {
-    const context = new AudioContext({ latencyHint: "interactive" });
+class Piano extends Sound {
+  build(context) {
     const loudness = Float32Array.from({ length: PARTIALS + 1 }, (_, k) => k && k ** -1.5);
     this.wave = context.createPeriodicWave(new Float32Array(PARTIALS + 1), loudness);
     this.input = new GainNode(context, { gain: 0.8 });
@@ -27,12 +14,6 @@ class Sound {
     this.input.connect(mixed);
     this.input.connect(hall).connect(new GainNode(context, { gain: 0.35 })).connect(mixed);
     mixed.connect(this.output).connect(context.destination);
-    this.context = context;
-  }
-
-  /* Let go of every voice, also of those that are to begin later. */
-  silence() {
-    for (const voice of this.voices) voice.release(this.now());
   }
 
   /* Strike a pitch, 69 is A4, at a time of `now`; returns the voice, to be released. */

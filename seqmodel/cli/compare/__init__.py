@@ -1,1 +1,0 @@
-"""`seqmodel compare`: which unit, or any other setting, is better on which data."""

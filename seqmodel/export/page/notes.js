@@ -1,0 +1,189 @@
+/* Music, drawn as it plays, and openings that are played by hand. */
+
+const MOST_NOTES = 200000; /* remembered, for the file that is saved */
+
+/* The grid: how long a frame is, now; `framesPerBeat` is null where frames are of real time. */
+class Grid {
+  constructor({ framesPerBeat, secondsPerFrame }) {
+    this.framesPerBeat = framesPerBeat;
+    this.plainSeconds = secondsPerFrame; /* at 120 beats per minute, or as they are */
+    this.beat = framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame));
+    this.pace = 1;
+  }
+
+  get secondsPerFrame() {
+    return this.plainSeconds / this.pace;
+  }
+}
+
+class NotePlayer extends Player {
+  constructor(model, sound, grid) {
+    super(model, sound);
+    this.grid = grid;
+  }
+
+  restart(seed) {
+    super.restart(seed);
+    this.notes = []; /* {key, first, last, velocity, given, voice}: last is null while it sounds */
+    this.pieces = []; /* {first, number} */
+    this.paces = []; /* {first, seconds}: from frame `first` on, a frame lasts so long */
+    this.opening = null; /* where one begins that is played by hand */
+  }
+
+  /* Pieces without end, frame by frame; null while there is still none. */
+  *draws(opening = []) {
+    const { model, grid } = this;
+    for (let number = 0; ; number += 1) {
+      model.begin(this.seed, BigInt(number));
+      const given = number ? [] : opening;
+      for (const frame of given) {
+        model.read(frame);
+        yield null;
+      }
+      for (let place = given.length, ended = false; !ended; place += 1) {
+        const drawn = model.draw(this.temperature);
+        ended = drawn.ended;
+        yield { frame: drawn.frame, number, place, begins: place === given.length };
+      }
+      const silent = new Float64Array(model.frameSize);
+      for (let k = 0; k < 2 * grid.beat; k += 1) yield { frame: silent, number };
+    }
+  }
+
+  get secondsPerFrame() {
+    return this.grid.secondsPerFrame;
+  }
+
+  run(from, delay) {
+    super.run(from, delay);
+    const seconds = this.secondsPerFrame;
+    if (this.paces.at(-1)?.seconds !== seconds) this.paces.push({ first: from, seconds });
+  }
+
+  setPace(pace) {
+    const { position, running } = this;
+    this.grid.pace = pace;
+    if (running) this.run(position, 0);
+  }
+
+  /* Play on from where it stopped; or the opening played by hand, continued. */
+  start() {
+    if (this.listening) this.take();
+    super.start();
+    for (const note of this.sounding()) this.sing(note, this.timeOf(this.next));
+  }
+
+  cut(frame) {
+    super.cut(frame);
+    this.notes = this.notes.filter((note) => note.first < frame);
+    for (const note of this.notes) if (note.last > frame) note.last = null; /* it still sounds */
+    this.pieces = this.pieces.filter((piece) => piece.first < frame);
+  }
+
+  play({ frame, number, place, begins }) {
+    const { model, grid, next } = this;
+    const held = new Map(this.sounding().map((note) => [note.key, note]));
+    if (begins) this.pieces.push({ first: next - place, number });
+    for (let key = 0; key < model.notes; key += 1) {
+      const note = held.get(key);
+      const struck = frame[key] && (!note || (model.onsets && frame[model.notes + key]));
+      if (note && (struck || !frame[key])) this.end(note, next);
+      if (struck) this.begin(key, next, velocity(key, frame, model.notes, place, grid), false);
+    }
+    if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
+  }
+
+  sounding() {
+    return this.notes.slice(-1000).filter((note) => note.last === null);
+  }
+
+  begin(key, first, loudness, given) {
+    const note = { key, first, last: null, velocity: loudness, given };
+    this.notes.push(note);
+    this.sing(note, this.timeOf(first));
+  }
+
+  sing(note, time) {
+    note.voice = this.sound.strike(note.key + LOWEST_PITCH, note.velocity, time);
+  }
+
+  end(note, last) {
+    note.last = last;
+    note.voice.release(this.timeOf(last));
+    note.voice = null;
+  }
+
+  /* The file of what was heard so far. */
+  file() {
+    const now = Math.ceil(this.position);
+    const notes = this.notes
+      .filter((note) => note.first < now)
+      .map((note) => ({ ...note, last: Math.min(note.last ?? now, now) }));
+    return new Blob([midiFile(notes, this.paces, this.grid)], { type: "audio/midi" });
+  }
+
+  /* ---- an opening, played by hand ---- */
+
+  get listening() {
+    return this.opening !== null;
+  }
+
+  press(key, loudness) {
+    if (!this.listening) {
+      this.stop();
+      for (const note of this.sounding()) note.last = this.next;
+      this.opening = this.next;
+      this.run(this.next, 0);
+    }
+    this.release(key);
+    this.begin(key, this.position, loudness, true);
+  }
+
+  release(key) {
+    for (const note of this.sounding())
+      if (note.given && note.key === key) this.end(note, this.position);
+  }
+
+  /* Move the opening to the grid, and make music that continues it. */
+  take() {
+    const { model, opening } = this;
+    this.sounding().forEach((note) => this.end(note, this.position));
+    const notes = this.notes.filter((note) => note.given && note.first >= opening);
+    const last = new Map();
+    for (const note of notes) {
+      note.first = Math.round(note.first);
+      note.last = Math.max(note.first + 1, Math.round(note.last));
+      const before = last.get(note.key);
+      if (before) before.last = Math.min(before.last, note.first);
+      last.set(note.key, note);
+    }
+    const end = Math.max(opening, ...notes.map((note) => note.last));
+    const frames = Array.from({ length: end - opening }, () => new Float64Array(model.frameSize));
+    for (const { key, first, last } of notes) {
+      for (let k = first; k < last; k += 1) frames[k - opening][key] = 1;
+      if (model.onsets && last > first) frames[first - opening][model.notes + key] = 1;
+    }
+    this.notes = this.notes.filter((note) => note.last === null || note.last > note.first);
+    this.opening = null;
+    this.waiting = [];
+    this.frames = this.draws(frames);
+    this.next = end;
+  }
+}
+
+/* How loud a note is: the rules of seqmodel/media/music/writing.py, in bars of four beats. */
+function velocity(key, frame, notes, place, grid) {
+  const sounding = frame.subarray(0, notes);
+  const voice = key === sounding.lastIndexOf(1) ? 10 : key === sounding.indexOf(1) ? 4 : 0;
+  const beat = grid.framesPerBeat;
+  const phrase = beat ? 16 * beat : 8 / grid.secondsPerFrame;
+  const arch = Math.round(8 * Math.sin((Math.PI * (place % phrase)) / phrase));
+  return 68 + voice + arch + (beat ? accent(place % (4 * beat), beat) : 0);
+}
+
+function accent(place, beat) {
+  if (place === 0) return 14;
+  if (place === 2 * beat) return 9;
+  if (place % beat === 0) return 6;
+  return 2 * (place % beat) === beat ? 2 : 0;
+}

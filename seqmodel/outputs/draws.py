@@ -1,0 +1,411 @@
+"""Compiled draws: what all have in common, and what those of notes or of samples share.
+
+Everything is computed in float64, though packed matrices have their weights' dtype.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
+from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.language import Pointer
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.matmul import pack, row_matmul
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Nested, Slot
+from seqmodel.kernels.run.signature import Array, Signature, packed
+from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
+from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
+from seqmodel.outputs.protocol import DrawSetting, Output
+from seqmodel.outputs.samples import LEAST_UNIFORM, LEVEL_STEP, LOWEST, SampleBlocksOutput
+
+_BYTE = ir.IntType(8)
+DrawField = int | Tensor | Slot | None
+
+
+class DrawWriter:
+    """What the code that draws step `n` of a chunk works with; `field` are the fields by name."""
+
+    sizes: ClassVar[tuple[str, ...]] = ("D", "numbers", "chunk")
+    """Numbers drawn by a step, uniforms that it takes, and steps in a chunk."""
+    arrays: ClassVar[tuple[Array, ...]] = (
+        Array("uniforms", ("1",), torch.int64),  # the stream's state before the chunk, unsigned
+    )
+
+    def __init__(
+        self, e: Emitter, signature: Signature, fields: Any, n: Any, *, stored: int, fills: bool
+    ) -> None:
+        """`fields` is their address; packed matrices take `stored` bytes per number."""
+        self.e, self.fields, self.n, self.fills = e, fields, n, fills
+        self.of_weights = Emitter(e.builder, stored)
+        """Computes addresses within packed matrices."""
+        self.field = signature.load(e, fields)
+        self._first = e.mul(n, self.field["numbers"])  # of the step's uniforms
+
+    @classmethod
+    def signature(
+        cls, name: str, sizes: tuple[str, ...] = (), arrays: tuple[Array, ...] = (), **more: Any
+    ) -> Signature:
+        """The fields of a draw: the shared ones, and an output's own."""
+        return Signature(name, (*cls.sizes, *sizes), (*cls.arrays, *arrays), **more)
+
+    def uniforms(self, j: Any) -> Vector:
+        """A vector of the step's uniforms, from `j` on."""
+        e, b = self.e, self.e.builder
+        state, n = b.load(self.field["uniforms"], typ=INT), e.add(self._first, j)
+        lanes = ir.Constant(e.integers, [(lane + 1) * GAMMA % 2**64 for lane in range(e.lanes)])
+        bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
+        for shift, factor in MIXING:
+            bits = b.mul(b.xor(bits, b.lshr(bits, e.whole(shift))), e.whole(factor))
+        return Vector(e, b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)) * 2.0**-BITS
+
+    def multiply(self, a: Any, k: Any, weight: Any, c: Any, columns: Any, *, add: bool) -> None:
+        """C (columns,) = a B, added to C if `add`; a (k,), B packed."""
+        stored = self.of_weights.precision.itemsize
+        row_matmul(self.e, stored, a, weight, c, k, columns, add)
+
+    def load(self, name: str, j: Any, lanes: Any) -> Vector:
+        """Numbers from `j` on of the field `name`."""
+        return Vector(self.e, self.e.load(self.e.offset(self.field[name], j), lanes))
+
+    def broadcast(self, name: str, j: Any) -> Vector:
+        """Number `j` of the field `name` in all lanes."""
+        return Vector(self.e, self.e.broadcast(self.e.offset(self.field[name], j)))
+
+    def finish(self) -> None:
+        """Write what follows once the numbers are drawn; nothing, unless overridden."""
+
+    def first(self, lanes: Any) -> Any:
+        """The first of a vector of bits or numbers."""
+        return self.e.builder.extract_element(lanes, ir.IntType(32)(0))
+
+
+class Draw:
+    """A `CompiledDraw`, whose `frames` (chunk, D) are what it drew."""
+
+    writer: ClassVar[type[DrawWriter]] = DrawWriter
+    dtype: ClassVar[torch.dtype]
+    """Of `frames`."""
+
+    def __init__(
+        self,
+        output: Output,
+        setting: DrawSetting,
+        signature: Signature,
+        fields: Mapping[str, DrawField],
+        write: Callable[..., Any],
+        *parameters: Any,
+        stored: int = ITEMSIZE,
+        calls: Sequence[Call] = (),
+    ) -> None:
+        """`fields` are those of this draw alone, `stored` is as in `DrawWriter`.
+
+        `write(writer, *parameters)` writes the code, which may make the `calls`, and returns
+        whether the piece ends, or None if it never does.
+        """
+        numbers, (_, x, arena, chunk, *_) = output.uniforms_per_frame, setting
+        self._count, self._type = chunk * numbers, output.frame_type
+        self.uniforms = arena.take(1, dtype=torch.int64)
+        # Code may write a vector that reaches beyond the end.
+        self.frames = arena.take(
+            chunk, output.frame_size, dtype=self.dtype, spare=vector_lanes(ITEMSIZE)
+        )
+        all_fields = {
+            "D": output.frame_size, "numbers": numbers, "chunk": chunk, "x": x,
+            "uniforms": self.uniforms, "frames": self.frames, **fields,
+        }  # fmt: skip
+        library = _library(signature, self.writer, stored, setting.fills, write, parameters)
+        call = Call(library.address("draw"), signature, ITEMSIZE, all_fields, stored)
+        self.call = Nested(call, calls) if calls else call
+
+    def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
+        """See `CompiledDraw`."""
+        self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
+
+    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
+        """See `CompiledDraw`."""
+        return self.frames.of(memory)[:count].astype(self._type)
+
+
+@compiled_once
+def _library(
+    signature: Signature, writer: type[DrawWriter], stored: int, fills: bool,
+    write: Callable[..., Any], parameters: tuple[Any, ...],
+) -> Library:  # fmt: skip
+    module = ir.Module(signature.name)
+    with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
+        step = writer(e, signature, fields, n, stored=stored, fills=fills)
+        ends = write(step, *parameters)
+        step.finish()
+        e.builder.ret(e.int(0) if ends is None else e.builder.zext(ends, INT))
+    return Library(module)
+
+
+class NotesWriter(DrawWriter):
+    """The same for a draw of notes: D zeros and ones, which may be given if it `fills`."""
+
+    arrays = (
+        *DrawWriter.arrays,
+        Array("x", ("D",)),  # the previous frame, then the one drawn, for the unit
+        Array("frames", ("chunk", "D"), torch.uint8),
+        Array("factor", ("1",)),  # multiplies the notes' logits
+        # For a draw that fills: where not 0, the number's uniform; by which each number was drawn.
+        Array("forced", ("chunk", "numbers"), optional=True),
+        Array("logits", ("chunk", "numbers"), optional=True),
+    )
+
+    def array(self, name: str) -> Pointer:
+        """A field for a text of `code.language`."""
+        return Pointer(self.field[name], self.e.real)
+
+    @property
+    def logits(self) -> Pointer | None:
+        """Where the logits go by which the frame is drawn, if it `fills`."""
+        place = self.e.offset(self.field["logits"], self._first)
+        return Pointer(place, self.e.real) if self.fills else None
+
+    def finish(self) -> None:
+        """Write the frame that is in x."""
+        e, b, f = self.e, self.e.builder, self.field
+        with e.loop(0, f["D"], e.lanes) as j:
+            x = e.load(e.offset(f["x"], j), e.first_lanes(b.sub(f["D"], j)))
+            numbers = b.zext(b.fcmp_ordered(">", x, e.zero()), ir.VectorType(_BYTE, e.lanes))
+            place = b.gep(f["frames"], [e.add(e.mul(self.n, f["D"]), j)], source_etype=_BYTE)
+            b.store(numbers, place, align=1)  # what is beyond the end is overwritten later
+
+    def uniforms(self, j: Any) -> Vector:
+        """See `DrawWriter.uniforms`; what is given stands for uniforms."""
+        drawn = super().uniforms(j)
+        if not self.fills:
+            return drawn
+        e, b = self.e, self.e.builder
+        forced = e.load(e.offset(self.field["forced"], self._first, j))
+        return Vector(e, b.select(b.fcmp_ordered("==", forced, e.zero()), drawn.value, forced))
+
+    def below(self, logit: Vector, j: Any, lanes: Any) -> Any:
+        """Which of the frame's uniforms from `j` on are below the probabilities.
+
+        The logits of the `lanes` are written where they are asked for.
+        """
+        if self.logits is not None:
+            self.e.store(logit.value, self.e.offset(self.logits.address, j), lanes)
+        return self.uniforms(j).below(logit)
+
+
+class NotesDraw(Draw):
+    """A draw of notes that, if it fills, takes numbers as given: see `sampling.plain`.
+
+    Attributes:
+        forced: if it fills, (chunk, D + 1), read instead of the uniforms where not 0.
+        logits: if it does, (chunk, D + 1), those of each frame's numbers, divided by the
+            temperature, and of the end.
+    """
+
+    writer, dtype = NotesWriter, torch.uint8
+
+    def __init__(
+        self, output: NotesOutput, setting: DrawSetting, signature: Signature,
+        fields: Mapping[str, DrawField], *write: Any, **more: Any,
+    ) -> None:  # fmt: skip
+        """At temperature 0 the factor is 1."""
+        (_, _, arena, chunk, temperature, fills), D = setting, output.frame_size
+        self.forced = self.logits = None
+        if fills:
+            self.forced = arena.take(chunk, D + 1, spare=vector_lanes(ITEMSIZE) * ITEMSIZE)
+            self.logits = arena.take(chunk, D + 1)
+        factor = torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64)
+        own = {"factor": factor, "forced": self.forced, "logits": self.logits, **fields}
+        super().__init__(output, setting, signature, own, *write, **more)
+
+
+class LinearNotesWriter(NotesWriter):
+    """The same where the numbers' logits are a layer's outputs, or follow from these."""
+
+    sizes = (*NotesWriter.sizes, "H", "columns")
+    arrays = (
+        *NotesWriter.arrays,
+        Array("h", ("H",)),
+        packed("weight", "H", "columns"),
+        Array("bias", ("columns",)),
+        Array("product", ("columns",)),
+    )
+
+    def output(self, j: Any, lanes: Any) -> Vector:
+        """The layer's outputs from column `j` on."""
+        return self.load("product", j, lanes) + self.load("bias", j, lanes)
+
+
+class LinearNotesDraw(NotesDraw):
+    """A draw from h (H,)."""
+
+    writer = LinearNotesWriter
+
+    def __init__(
+        self, output: LinearNotesOutput, setting: DrawSetting, signature: Signature,
+        write: Callable[..., None], **own: DrawField,
+    ) -> None:  # fmt: skip
+        """`write(frame, at_zero, onsets)` stores the notes in x."""
+        weight, bias = output.linear.weight, output.linear.bias.double()
+        columns, H = weight.shape
+        fields = {
+            "H": H, "columns": columns, "h": setting.h, "weight": pack(weight), "bias": bias,
+            "product": setting.arena.take(columns), **own,
+        }  # fmt: skip
+        what = write, setting.temperature == 0, output.onsets, output.end
+        stored = weight.element_size()
+        super().__init__(output, setting, signature, fields, _write_notes, *what, stored=stored)
+
+
+def _write_notes(
+    frame: LinearNotesWriter, write: Callable[..., None], at_zero: bool, onsets: bool, end: bool
+) -> Any:
+    e, f = frame.e, frame.field
+    frame.multiply(f["h"], f["H"], f["weight"], f["product"], f["columns"], add=False)
+    write(frame, at_zero, onsets)
+    if not end:
+        return None
+    one = e.first_lanes(e.int(1))
+    logit = frame.output(e.builder.sub(f["columns"], e.int(1)), one)
+    return frame.first(frame.below(logit, f["D"], one))
+
+
+_CONSTANTS = ("mean", "deviation", "floor", "temperature", "divisor", "chance")
+
+
+class SamplesWriter(DrawWriter):
+    """The same for a draw of samples."""
+
+    sizes = (*DrawWriter.sizes, "H", "C", "K")
+    arrays = (
+        *DrawWriter.arrays,
+        Array("x", ("C",)),  # the last C samples, standardised, for the unit
+        Array("frames", ("chunk", "D")),  # raw samples
+        Array("line", ("C + D",)),  # the C samples before the frame, then its own; standardised
+        Array("h", ("H",)),
+        Array("constants", (f"{len(_CONSTANTS)}",)),
+        # Where pieces have an end: the layer of its logit.
+        Array("end_weight", ("1", "H"), optional=True),
+        Array("end_bias", ("1",), optional=True),
+    )
+
+    def constant(self, name: str) -> Vector:
+        """One of the constants in all lanes."""
+        return self.broadcast("constants", _CONSTANTS.index(name))
+
+    def noise(self, j: Any, quantile: Callable[[Vector], Vector]) -> Vector:
+        """Noise with these quantiles by the uniforms from `j` on, times the temperature."""
+        u = self.uniforms(j).where("<", LEAST_UNIFORM, LEAST_UNIFORM)
+        return quantile(u) * self.constant("temperature")
+
+    def choice(self, j: Any) -> Vector:
+        """Uniform `j` in all lanes; 0 at temperature 0."""
+        u = self.e.splat(self.first(self.uniforms(j).value), self.e.vector)
+        return Vector(self.e, u) * self.constant("chance")
+
+    def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
+        """C (columns,) = a B + bias; a (k,), B packed."""
+        self.e.copy(bias, c, columns)
+        self.multiply(a, k, weight, c, columns, add=True)
+
+    def highest(self, name: str) -> Vector:
+        """The largest of the first K numbers of the field `name`, in all lanes."""
+        e, K, highest = self.e, self.field["K"], [self.e.constant(-math.inf)]
+        with e.carrying(0, K, e.lanes, highest) as (k, inside):
+            lanes = e.first_lanes(e.builder.sub(K, k))
+            higher = Vector(e, inside[0]).maximum(self.load(name, k, lanes))
+            inside[0] = e.builder.select(lanes.mask, higher.value, inside[0])
+        return Vector(e, highest[0]).over_lanes(Vector.maximum)
+
+    def choose(self, name: str) -> Any:
+        """Like `samples.choose`: a component, from the logits in field `name` and uniform 0.
+
+        Cumulative weights overwrite the logits.
+        """
+        e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
+        top, divisor = self.highest(name), self.constant("divisor")
+
+        def weigh(k: Any, lanes: Any) -> None:
+            exponent = (self.load(name, k, lanes) - top) / divisor
+            weight = exponent.exp().replaced(exponent, "<", -745.0, 0.0)  # where exp underflows
+            e.store(weight.value, e.offset(logits, k), lanes)
+
+        e.columns(K, weigh)
+        total = [ir.Constant(e.real, 0.0)]
+        with e.carrying(0, K, 1, total) as (k, inside):
+            place = e.offset(logits, k)
+            inside[0] = b.fadd(inside[0], b.load(place, typ=e.real))
+            b.store(inside[0], place)
+        uniform, whole = self.choice(0), self.broadcast(name, b.sub(K, e.int(1)))
+        passed = [e.int(0)]
+        with e.carrying(0, K, e.lanes, passed) as (k, inside):
+            lanes = e.first_lanes(b.sub(K, k))
+            share = self.load(name, k, lanes) / whole
+            below = b.and_(lanes.mask, b.fcmp_ordered("<=", share.value, uniform.value))
+            count = b.ctpop(b.bitcast(below, ir.IntType(e.lanes)))
+            inside[0] = b.add(inside[0], b.zext(count, INT))
+        return passed[0]
+
+    def put(self, j: Any, z: Vector, lanes: Any, spacing: Vector | None = None) -> None:
+        """Put samples from `j` on, given standardised, rounded as `samples.nearest_level` does.
+
+        The `spacing` is that of single levels if None.
+        """
+        e, f = self.e, self.field
+        mean, deviation = self.constant("mean"), self.constant("deviation")
+        spacing = spacing or Vector(e, e.constant(LEVEL_STEP))
+        nearest = Vector(e, e.rounded(((z * deviation + mean) / spacing).value)) * spacing
+        raw = nearest.where("<", LOWEST * LEVEL_STEP, LOWEST * LEVEL_STEP).where(
+            ">=", 1.0, 1.0 - spacing
+        )
+        e.store(raw.value, e.offset(f["frames"], e.mul(self.n, f["D"]), j), lanes)
+        e.store(((raw - mean) / deviation).value, e.offset(f["line"], f["C"], j), lanes)
+
+
+class SamplesDraw(Draw):
+    """A draw of samples from h (H,) or (1, H)."""
+
+    writer, dtype = SamplesWriter, torch.float64
+
+    def __init__(
+        self, output: SampleBlocksOutput, setting: DrawSetting, signature: Signature,
+        write: Callable[..., None], *parameters: Any, **own: DrawField,
+    ) -> None:  # fmt: skip
+        """`write(frame, *parameters)` puts the samples; `own` are fields of this draw alone."""
+        (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
+        # Dividing by the smallest normal number leaves no weight to any but the highest logits, of
+        # which a uniform of 0 chooses the first.
+        divisor = temperature or sys.float_info.min
+        values = output.mean, output.deviation, output.floor, temperature, divisor, temperature > 0
+        fields: dict[str, DrawField] = {
+            "H": H, "h": h.reshaped(H), "C": x.shape[0], "K": output.components,
+            "line": arena.take(x.shape[0] + output.frame_size),
+            "constants": torch.tensor(values, dtype=torch.float64), **own,
+        }  # fmt: skip
+        if output.ending is not None:
+            end_weight, end_bias = (part.double() for part in output.ending.parameters())
+            fields |= {"end_weight": end_weight, "end_bias": end_bias}
+        what, stored = (output.ending is not None, write), output.linear.weight.element_size()
+        super().__init__(
+            output, setting, signature, fields, _write_samples, *what, *parameters, stored=stored
+        )
+
+
+def _write_samples(
+    frame: SamplesWriter, end: bool, write: Callable[..., None], *parameters: Any
+) -> Any:
+    e, b, f = frame.e, frame.e.builder, frame.field
+    e.copy(f["x"], f["line"], f["C"])
+    write(frame, *parameters)
+    e.copy(e.offset(f["line"], f["D"]), f["x"], f["C"])
+    if not end:
+        return None
+    logit = Vector(e, e.splat(e.dot(f["h"], f["end_weight"], f["H"]), e.vector))
+    uniform = frame.uniforms(b.sub(f["numbers"], e.int(1)))
+    return frame.first(uniform.below(logit + frame.broadcast("end_bias", 0)))

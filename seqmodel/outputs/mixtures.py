@@ -1,0 +1,149 @@
+"""The compiled nats of mixtures, whatever their components are."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.vectors import Vector
+
+WORK = "4 * K * LANES"
+"""The length of `Mixture.work`."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Parameters (R, K) of mixtures of K components; the first row holds the logits.
+
+    With energy_k = -log p_k, p_k being the components' likelihoods, the nats are
+    logsumexp(logit) - logsumexp(logit - energy).
+
+    Where components are many they fill the vectors, one mixture at a time; where they are few, as
+    many mixtures as there are lanes are computed at once.
+    """
+
+    e: Emitter
+    outputs: Any
+    """The address of a layer's outputs (count, R, K), which the nats' slopes overwrite."""
+    bias: Any
+    """The address of the layer's bias (R, K)."""
+    rows: Any
+    components: Any
+    work: Any
+    """The address of scratch space."""
+    count: Any = None
+    """Of mixtures, one in each lane; what other lanes hold is not written. None: components are."""
+
+    def nats(
+        self,
+        energy: Callable[[Any, Any], tuple[Vector, ...]],
+        finish: Callable[[Vector], tuple[Vector, Vector]] | None = None,
+    ) -> Vector:
+        """The nats; in every lane, if components fill the vectors.
+
+        `energy(k, lanes)` computes the energies of the components from k on, and their slopes by
+        row 1, 2 and so on. Those of other rows it has put in place of the parameters. `finish` of
+        the nats returns what becomes of them, and by what slopes are multiplied.
+        """
+        e, lowest = self.e, self.e.constant(-math.inf)
+        peaks = [lowest, lowest]
+        with self._each(peaks) as (k, lanes, inside):
+            logit, (of_component, *slopes) = self.parameter(0, k, lanes), energy(k, lanes)
+            exponents = logit, logit - of_component
+            self._keep(k, *exponents, *slopes)
+            for n, exponent in enumerate(exponents):
+                value = exponent.value
+                known = e.builder.select(lanes.mask, value, lowest) if lanes else value
+                inside[n] = Vector(e, inside[n]).maximum(Vector(e, known)).value
+        before, after = self._over_lanes(peaks, Vector.maximum)
+        some = self._over_first(self._kept(0, 2)[1]) * -1.0
+        sums = [e.zero(), e.zero()]
+        with self._each(sums) as (k, lanes, inside):
+            logit, exponent, *rest = self._kept(k, 2 + len(slopes))
+            weights = (logit - before).exp(), (exponent - after).exp()
+            self._keep(k, *weights, *rest)
+            for n, weight in enumerate(weights):
+                known = weight.masked(lanes) if lanes else weight
+                inside[n] = (Vector(e, inside[n]) + known).value
+        total_before, total_after = self._over_lanes(sums, Vector.__add__)
+        nats = before - after + (total_before / total_after).log()
+        # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
+        nats, share = nats.replaced(after, "==", -math.inf, some), None
+        if finish is not None:
+            nats, share = finish(nats)
+        with self._each([]) as (k, lanes, _):
+            of_logit, weight, *rest = self._kept(k, 2 + len(slopes))
+            of_logit, weight = of_logit / total_before, weight / total_after
+            if share is not None:
+                of_logit, weight = of_logit * share, weight * share
+            self.put(of_logit - weight, 0, k, lanes)
+            for row, slope in enumerate(rest, 1):
+                self.put(slope * weight, row, k, lanes)
+            with e.loop(1 + len(slopes), self.rows) as row:
+                self.put(self._output(row, k, lanes) * weight, row, k, lanes)
+        return nats
+
+    def parameter(self, row: Any, k: Any, lanes: Any) -> Vector:
+        """Parameters of one row, including the bias."""
+        bias = self.e.offset(self.bias, self.e.mul(row, self.components), k)
+        across = self.count is None
+        value = self.e.load(bias, lanes) if across else self.e.broadcast(bias)
+        return self._output(row, k, lanes) + Vector(self.e, value)
+
+    def put(self, value: Vector, row: Any, k: Any, lanes: Any) -> None:
+        """Replace parameters of one row."""
+        if self.count is None:
+            self.e.store(value.value, self._place(row, k), lanes)
+        else:
+            stride = self.e.mul(self.rows, self.components)
+            self.e.scatter(value.value, self._place(row, k), stride, self.count)
+
+    def _output(self, row: Any, k: Any, lanes: Any) -> Vector:
+        if self.count is None:
+            return Vector(self.e, self.e.load(self._place(row, k), lanes))
+        stride = self.e.mul(self.rows, self.components)
+        return Vector(self.e, self.e.gather(self._place(row, k), stride, self.count))
+
+    def _place(self, row: Any, k: Any) -> Any:
+        return self.e.offset(self.outputs, self.e.mul(row, self.components), k)
+
+    @contextmanager
+    def _each(self, values: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
+        """A loop over the components, or vectors of them: with the lanes that they fill."""
+        e, across = self.e, self.count is None
+        with e.carrying(0, self.components, e.lanes if across else 1, values) as (k, inside):
+            left = e.builder.sub(self.components, k) if across else None
+            yield k, e.first_lanes(left) if across else None, inside
+
+    def _over_lanes(self, values: list[Any], combine: Any) -> list[Vector]:
+        vectors = [Vector(self.e, value) for value in values]
+        return [one.over_lanes(combine) if self.count is None else one for one in vectors]
+
+    def _over_first(self, value: Vector) -> Vector:
+        """The first component's, in all of its mixture's lanes."""
+        if self.count is not None:
+            return value
+        first = self.e.builder.extract_element(value.value, self.e.int(0))
+        return Vector(self.e, self.e.splat(first, self.e.vector))
+
+    def _keep(self, k: Any, *vectors: Vector) -> None:
+        for n, vector in enumerate(vectors):
+            self.e.store(vector.value, self._at(k, n))
+
+    def _kept(self, k: Any, count: int) -> list[Vector]:
+        return [Vector(self.e, self.e.load(self._at(k, n))) for n in range(count)]
+
+    def _at(self, k: Any, n: int) -> Any:
+        lanes = self.e.lanes
+        return self.e.offset(self.work, self.e.mul(k, 4 * lanes), n * lanes)
+
+
+def log_and_inverse(scale: Vector, log_scale: Vector, floor: Vector) -> tuple[Vector, Vector]:
+    """log(floor + scale) and 1 / (floor + scale), where `scale` is exp(log_scale)."""
+    total = scale + floor
+    one = Vector(scale.to, scale.to.constant(1.0))
+    # Where exp is clamped, the floor is far below the last digit.
+    limit = 0.9 * scale.to.precision.largest
+    return total.log().replaced(log_scale, ">", limit, log_scale), one / total

@@ -1,0 +1,394 @@
+"""User mistakes: one line on stderr, the right exit status, and nothing left behind."""
+
+import json
+import os
+import re
+import shutil
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from calling import Call, call_ok, listing, write_piece
+
+from seqmodel.data.dataset import Dataset
+
+MISTAKES = r"""
+prepare -> 2 Missing argument 'SOURCE' (see seqmodel prepare --help)
+prepare {music} -> 2 Missing option '--out' / '-o' (see seqmodel prepare --help)
+prepare {bad}/empty -o d -> 1 {bad}/empty: contains no file that can be read
+prepare {bad}/nope.mid -o d -> 1 {bad}/nope.mid: no such file or folder
+prepare {bad}/gone.mid -o d -> 1 {bad}/gone.mid: no such file or directory
+prepare - -o d -> 2 there are no paths on stdin, where - reads them, one per line
+prepare {bad}/text.mid -o d -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
+prepare {bad}/text.mid -o new/folder/d -> 1 {bad}/text.mid: is not a MIDI file
+prepare {bad}/line* -o d -> 1 {bad}/line\nbreak \x1b[31m.mid: is not a MIDI file
+prepare {bad}/header.mid -o d -> 1 {bad}/header.mid: is cut short within its header
+prepare {bad}/tick-2-31.mid -o d -> 1 {bad}/tick-2-31.mid: has a time too late to be music
+prepare {bad}/long.mid -o d -> 1 {bad}/long.mid: has 1073741820 frames ... use fewer
+prepare {bad}/drums.mid -o d -> 1 {bad}/drums.mid: has no notes but drums; use --drums keep
+prepare {bad}/text.mat -o d -> 1 {bad}/text.mat: is damaged or not a .mat file of version 7
+prepare {bad}/text.pickle -o d -> 1 {bad}/text.pickle: is damaged or not a pickle
+prepare {bad}/text.npz -o d -> 1 {bad}/text.npz: is a damaged .npz file (File is not a zip file)
+prepare {bad}/text.npy -o d -> 1 {bad}/text.npy: holds a damaged array in the array
+prepare {bad}/text.[mnp]* -o d -> 1 none of the 5 files can be used; the first, {bad}/text.mat: is
+prepare {music} {bad}/text.mid --strict -o d -> 1 {bad}/text.mid: is not a MIDI file
+prepare {music} -o {data} -> 1 {data} exists already; add --force to replace it
+prepare {music} -o {run} -> 1 {run} is not a prepared dataset, so it is never replaced
+prepare {music} -o {bad}/others-manifest --force -> 1 {bad}/others-manifest is not
+prepare {music} -o {bad}/thesis-data --force -> 1 {bad}/thesis-data holds thesis.tex, which is not
+prepare {music} -o {bad}/file/d -> 1 cannot write {bad}/file/d: {bad}/file is a file, not a folder
+prepare {music} -o /proc/d -> 1 cannot write /proc/d: no such file or directory
+prepare {music} -o d --steps-per-beat 0 -> 2 --steps-per-beat must be from 1 to 32767, not 0
+prepare {music} -o d --step-seconds 0 -> 2 --step-seconds must be above 0 and at most 60, not 0
+prepare {music} -o d --step-seconds= -> 2 --step-seconds must be a number, not ''
+prepare {music} -o d --step-seconds 1 --steps-per-beat 1 -> 2 ... exclude each other
+prepare {music} -o d --drums loud -> 2 Invalid value for '--drums': 'loud' ... 'drop', 'keep'
+train {data} --nade-hidden 9 -> 2 --nade-hidden is for --output nade, not for note-unit
+train {data} --output nade --components 9 -> 2 --components is for --output gaussian or logistic,
+train {bad}/nope -> 1 {bad}/nope is not a prepared dataset (no manifest.json)
+train {bad}/text-manifest -> 1 {bad}/text-manifest/manifest.json is damaged:
+train {bad}/future -> 1 {bad}/future/manifest.json ... version 9 ... version 1
+train {bad}/cut-data -> 1 {bad}/cut-data is damaged: train cannot be read
+train {bad}/no-index -> 1 cannot read {bad}/no-index/valid.jsonl: no such file or directory
+train {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
+prepare {bad}/song.m4a --frame 1 -o d -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
+train {data} --hidden 3 --params 9 -> 2 --hidden and --params exclude each other:
+train {data} --hidden 0 -> 2 --hidden must be 1 or more, not 0
+train {data} --hidden 1000000 -> 1 out of memory; try a smaller --hidden
+train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel train --help)
+train {data} --params 5 -> 2 --params 5 is too small for lstm:
+train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?
+train {data} --activation step -> 2 --activation must be one of tanh, sigmoid, relu, not 'step'
+train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
+train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fast'
+train {data} --lr 0.1 --trials 3 -> 2 --trials goes with --lr search, not with --lr 0.1
+train {data} --lr nan -> 2 --learning-rate must be 0 or more, not nan
+train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
+train {data} --config {bad}/nope -> 1 cannot read {bad}/nope: no such file or directory
+train {data} --config {bad}/not.yaml -> 1 {bad}/not.yaml: not a YAML file:
+train {data} --config {bad}/typo.yaml -> 1 {bad}/typo.yaml: there is no setting 'hiden'
+train {data} --config {bad}/unit.yaml -> 1 {bad}/unit.yaml: there is no unit 'gnu'
+train {data} --config {bad}/logistic.yaml -> 1 {bad}/logistic.yaml: --output logistic does
+train --config {bad}/lost.yaml -> 1 {bad}/lost.yaml: /nowhere is not a prepared dataset
+train {data} --config {bad}/good.yaml --unit gnu -> 2 there is no unit 'gnu'; choose one of tanh,
+train {data} --run {run} -> 1 {run} exists already; add --force to replace it
+train {data} --run {data} -> 1 {data} is not a run folder, so it is never replaced
+train {data} --run {bad}/others-config --force -> 1 {bad}/others-config is not
+train {data} --run {bad}/thesis-run --force -> 1 {bad}/thesis-run holds notes/thesis.tex, ... move
+train {data} --device tpu -> 2 there is no device 'tpu'; choose one of auto, cpu, cuda
+train {data} --run {bad}/file/run -> 1 cannot write {bad}/file/run: {bad}/file is a file,
+train {data} --init-from {bad}/empty -> 1 {bad}/empty has no checkpoint (best.safetensors)
+train {data} --model frame-wise --no-end --init-from {run} --hidden 5
+    -> 1 --init-from {run}: the checkpoint's weights do not fit the model:
+train --resume -> 1 no run in runs/; train one with `seqmodel train`, or name its folder
+train --resume --run {bad}/nope -> 1 {bad}/nope is not a run folder (no config.yaml)
+train --resume --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint to resume
+train --resume --run {bad}/cut-last -> 1 {bad}/cut-last/last.safetensors is damaged
+train --resume --run {run} --unit gru -> 2 --unit cannot change on --resume
+train {music} --resume --run {run} -> 1 {music} is not a prepared dataset (no manifest.json)
+train --resume --run {bad}/edited -> 1 {bad}/edited was trained with hidden 4, not 5:
+train --resume --run {bad}/gnu -> 1 {bad}/gnu/config.yaml: there is no unit 'gnu'
+train --resume --run {run} --lr search -> 2 --trials cannot change on --resume
+train --resume --run {run} --epochs 1 -> 2 --epochs 1 is less than the 2 that {run} has
+train --resume --run {run} --force -> 2 --resume excludes --init-from, --config and --force
+eval {bad}/nope -> 1 there is no run {bad}/nope
+eval {run}/best.safetensors -> 1 {run}/best.safetensors is not a run: name a run folder,
+eval {data} -> 1 {data} is a dataset: name a run that was trained on it
+eval {bad}/no-best -> 1 {bad}/no-best has no best checkpoint yet: its first epoch is unfinished
+eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
+eval {run} --split dev -> 2 --split must be train, valid or test, not 'dev'
+eval {run} --data {bad}/nope -> 1 {bad}/nope: no such file or folder
+eval {run} --data {music} --split test -> 2 --split and --data {music}, which is no dataset,
+eval {run} --data {music} --samples 3 -> 2 --samples and --data {music}, which is no dataset,
+eval {run} --per-piece --samples 3 -> 2 --samples and --per-piece exclude each other
+eval {run} --per-piece --per-frame -> 2 --per-piece and --per-frame exclude each other
+eval {run} --plot x.png -> 2 --plot draws one piece: name a file that holds one with --data FILE
+eval {run} --plot x.pdf -> 2 --plot draws PNG only: x.pdf must end in .png
+eval {run} --data {bad}/one-data -> 1 {bad}/one-data has no pieces in split 'valid' (available:
+eval {run} --batch-size 0 -> 2 --batch-size must be at least 1 (see seqmodel eval --help)
+sample a.ogg --format mid -> 2 --format mid contradicts the suffix of a.ogg: leave one out
+sample -> 2 Missing argument 'OUT' (see seqmodel sample --help)
+sample o.aac --run {run} -> 2 the suffix of o.aac must be one of mid, wav,
+sample - --run {run} -> 2 --format must be one of mid, wav, flac, ogg, mp3, npy, png, raw
+sample o.mid --format aac --run {run} -> 2 --format must be one of mid, wav, flac, ogg, mp3, npy,
+sample - --format mid -n 3 --run {run} -> 2 -n above 1 needs a file name, not stdout
+sample o.mid --length 3 --seconds 3 --run {run} -> 2 --length and --seconds exclude each other
+sample o.mid --length 1000001 --run {run} -> 2 --length asks for more than the 1,000,000 frames
+sample o.mid --seconds inf --run {run} -> 2 --seconds asks for more than the 1,000,000 frames
+sample o.mid --include-prime --run {run} -> 2 --include-prime needs --prime FILE
+sample o.mid --prime {bad}/nope --run {run} -> 1 --prime {bad}/nope: no such file or directory
+sample o.mid --prime {bad}/empty --run {run} -> 1 --prime {bad}/empty: is a directory
+sample o.mid --prime {bad}/text.mid --run {run} -> 1 --prime {bad}/text.mid: is not a MIDI file
+sample new/o.mid --run {run} -> 1 new/o.mid: there is no folder new; make it first
+sample o.mid --prime-frames 8 --run {run} -> 2 --prime-frames needs --prime FILE
+sample o.mid --prime x --prime-frames 8 --prime-seconds 1 --run {run}
+    -> 2 --prime-frames and --prime-seconds exclude each other
+sample o.mid --no-end --min-length 9 --run {run} -> 2 --min-length and --no-end exclude each other
+sample o.mid --no-end --run {run} -> 2 {run} was trained without --end ... leave out
+sample o.mid --min-length 9 --run {run} -> 2 {run} was trained without --end ... leave out
+sample - --format mid --json --run {run} -> 2 --json and OUT - exclude each other
+report {run} --out new/r.html -> 1 new/r.html: there is no folder new; make it first
+sample o.mid --prime {bad}/text.npy --run {run} -> 1 --prime {bad}/text.npy: holds a damaged
+sample o.mid --prime {bad}/one-data/train.npy --run {run} -> 1 ... holds an array of shape
+sample {bad}/file --format mid --run {run} -> 1 {bad}/file exists already
+sample {bad}/file/o.mid --run {run} -> 1 cannot write {bad}/file/o.mid: {bad}/file is a file,
+sample {bad}/other --format mid --force --run {run} -> 1 cannot write {bad}/other: is a directory
+sample /dev/full --format mid --force --run {run} -> 1 /dev/full is a device or a pipe,
+sample o.mid --tempo 3 --run {run} -> 2 --tempo must be at least 4 (see seqmodel sample --help)
+sample o.mid --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint
+sample o.mid --run {bad}/file -> 1 {bad}/file is not a run: name a run folder,
+inspect -> 2 Missing argument 'PATH' (see seqmodel inspect --help)
+inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
+inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected nor a prepared
+inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
+inspect {bad}/text.mid -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
+inspect {bad}/text.mid --plot new/p.png -> 1 new/p.png: there is no folder new; make it first
+inspect {bad}/one-data/train.npy -> 1 {bad}/one-data/train.npy: holds an array of shape (32, 11)
+inspect {bad}/changed-data -> 1 {bad}/changed-data is damaged: {music}/valid/2.mid
+inspect {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
+inspect {bad}/bad-metrics -> 1 {bad}/bad-metrics/metrics.jsonl is damaged: line 1: epoch is missing
+inspect {run} --plot p.jpg -> 2 --plot draws PNG only: p.jpg must end in .png
+inspect {run} --plot {run}/learning-curve.png -> 1 {run}/learning-curve.png exists already
+units gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... `seqmodel units` ... did you mean mgu?
+units --params 1 -> 2 --params 1 is too small for tanh: one unit over 88 inputs already has 90
+units --params -> 2 Option '--params' requires an argument (see seqmodel units --help)
+nope -> 2 No such command 'nope' (see seqmodel --help)
+--nope -> 2 No such option: --nope (see seqmodel --help)
+bench gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... `seqmodel units` ... did you mean mgu?
+bench --part fun -> 2 there is no part 'fun'; choose one of units, models, sampling, sound,
+train {audio} --model frame-wise --end -> 2 --end for audio is for --model sample-wise,
+train {audio} --model tied -> 2 --model tied does not fit ... frame-wise and sample-wise
+train {data} --model sample-wise -> 2 --model sample-wise does not fit music, which has
+train {audio} --model sample-wise --output gaussian -> 2 --output gaussian does not fit --model
+train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --model sample-wise
+train {audio} --augment-keys -> 2 --augment-keys is for music, not for audio
+train {audio} --output nade -> 2 --output nade does not fit 16-bit audio,
+train {audio} --output pcm -> 2 --output must be one of auto, note-unit, bernoulli, nade,
+train {audio} --params 5 -> 2 --params 5 is too small for lstm:
+train {data} --output logistic -> 2 --output logistic does not fit music, which has note-unit,
+train --run {audio_run} --resume --output logistic -> 2 --output cannot change on --resume
+train {data} --init-from {audio_run} -> 1 --init-from {audio_run}: {data} holds music,
+train {audio} --init-from {run} -> 1 --init-from {run}: {audio} holds audio,
+train {odd}/frame --init-from {audio_run} --unit lstm --hidden 6 --components 3
+    -> 1 --init-from {audio_run}: {odd}/frame has frames of 20 samples, context 20
+train {odd}/context --init-from {audio_run} --unit lstm --hidden 6 --components 3
+    -> 1 --init-from {audio_run}: {odd}/context has frames of 10 samples, context 30
+train {audio} --init-from {audio_run} --unit lstm --hidden 6 --components 3
+    --model frame-wise --output logistic -> 1 --init-from {audio_run}: ... do not fit the model:
+eval {run} --data {audio} -> 1 {audio} holds audio, but {run} was trained on music:
+eval {audio_run} --data {data} -> 1 {data} holds music, but {audio_run} was trained on audio:
+eval {audio_run} --data {odd}/frame -> 1 {odd}/frame has frames of 20 samples, context 20
+eval {audio_run} --data {odd}/context -> 1 {odd}/context has frames of 10 samples, context 30
+eval {audio_run} --seconds 2 -> 2 --seconds needs --samples N
+eval {audio_run} --samples 1 --seconds 1e9 -> 2 --seconds asks for more than the 2,147,483,629
+sample o.mid --run {audio_run} -> 2 {audio_run} was trained on audio ... cannot be written as mid
+sample o.raw --run {run} -> 2 {run} was trained on music ... cannot be written as raw
+sample o.mp3 --run {audio_run} -> 2 {audio_run} was trained on audio ... cannot be written as mp3
+sample o.wav --tempo 90 --run {audio_run} -> 2 --tempo is for music, and {audio_run} was trained on
+sample o.wav --prime x.mid --run {audio_run} -> 2 ... cannot continue x.mid: --prime must be audio
+sample o.mid --prime x.wav --run {run} -> 2 ... cannot continue x.wav: --prime must be music too
+sample o.wav --prime {bad}/text.wav --run {audio_run} -> 1 ... cannot be read as audio
+sample o.wav --prime {bad}/short.wav --run {audio_run} -> 1 ... is shorter than a frame
+sample o.wav --prime {bad}/pickle.npy --run {audio_run} -> 1 ... is damaged or not a .npy
+sample o.wav --prime {bad}/cut.npy --run {audio_run} -> 1 ... is damaged or not a .npy file
+sample o.wav --prime {bad}/roll.npy --run {audio_run} -> 1 ... holds uint8 of shape (5, 88),
+sample o.wav --prime {bad}/nan.npy --run {audio_run} -> 1 ... holds values that are not
+sample o.wav --prime {bad}/loud.npy --run {audio_run} -> 1 ... holds values that are not
+sample o.mid --prime {bad}/none.npy --run {run} -> 1 ... holds an array of shape (0,
+sample o.wav --seconds inf --run {audio_run} -> 2 --seconds asks for more than the 2,147,483,629
+sample o.wav --seconds 268435.5 --run {audio_run} -> 2 --seconds asks for more than
+sample o.flac --length 214748363 --run {audio_run} -> 2 --length asks for more than
+sample o.wav --length 214748362 --prime {bad}/fine.wav --include-prime --run {audio_run}
+    -> 2 --include-prime asks for more than the 2,147,483,629 samples of the longest WAV
+sample o.wav --temperature inf --run {audio_run} -> 2 --temperature must be finite, not inf
+sample o.wav --length 800000 --tempo 60 --run {run} -> 2 the music lasts 55:33:20, and
+sample o.mp3 --seconds 48696 --run {run} -> 2 the music lasts 13:31:36, and the longest WAV
+sample o.wav --length 389558 --prime {bad}/p.mid --include-prime --run {run}
+    -> 2 the music lasts 13:31:39, and the longest WAV 13:31:36: shorten it or raise --tempo
+inspect {bad}/p.mid --listen {bad}/a.wav -> 1 {bad}/a.wav exists already; add --force to replace it
+inspect {bad}/p.mid --listen {bad}/p.mid --force -> 2 --listen writes sound only:
+inspect {bad}/p.mid --listen - -> 2 --listen writes sound only: - must end in one of .wav, .flac,
+inspect {bad}/p.mid --listen {bad}/p.mid/o.wav -> 1 cannot write {bad}/p.mid/o.wav: {bad}/p.mid is
+inspect {bad}/p.mid --tempo 90 -> 2 --tempo goes with --listen
+inspect {bad}/a.wav --listen o.wav -> 2 --listen renders files of music, and {bad}/a.wav is audio
+inspect {run} --listen o.wav -> 2 --listen renders files of music, and {run} is a run
+inspect {bad}/long.npy --listen o.wav --tempo 4 --steps-per-beat 1
+    -> 2 the music lasts 13:45:00, and the longest WAV 13:31:36: shorten it or raise --tempo
+sample o.mid --run {run} --below -> 2 --below needs --fill FILE
+sample o.mid --run {run} --fill {bad}/p.mid -> 2 --fill {bad}/p.mid: say which part to draw, by
+sample o.mid --run {run} --fill nope.flac --below -> 2 ... cannot fill nope.flac: --fill must be
+sample o.mid --run {run} --fill nope.mid --below -> 1 --fill nope.mid: no such file or directory
+sample o.mid --run {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in
+sample o.mid --run {run} --fill {bad}/p.mid --below --length 9 -> 2 --fill and --length exclude
+sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
+    -> 2 --fill and --temperature 0 exclude each other
+sample o.mid --run {run} --fill {bad}/p.mid --below --device cuda
+    -> 2 --fill and --device cuda exclude each other
+sample o.mid --run {run} --key H -> 2 --key must be a note such as C, F# or Eb, not 'H'
+sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
+export -> 2 Missing argument 'RUN' (see seqmodel export --help)
+export {run} -> 2 Missing argument 'FILE' (see seqmodel export --help)
+export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .zip
+export {run} {bad}/there.html -> 1 {bad}/there.html exists already; add --force to replace it
+export {run} no/page.html -> 1 no/page.html: there is no folder no; make it first
+train {data} --model frame-wise --note-unit gru -> 2 --note-unit is for --model tied with
+train {data} --model tied --output gaussian -> 2 --output gaussian does not fit music
+train {data} --model tied --truncate 1 -> 2 --truncate must be 0 or at least 2, not 1
+train {data} --model frame-wise --output note-unit -> 2 --output note-unit does not fit --model
+train {data} --processes 3 -> 2 the number of processes must be a power of two, not 3
+train {data} --processes 2 --parts 1 -> 2 2 processes cannot share 1 part:
+train {data} --processes 4 --parts 2 -> 2 4 processes cannot share 2 parts:
+train {data} --processes 2 --lr search -> 2 a search for the learning rate, as of --lr search
+train {data} --parts 16 -> 2 16 parts (by default one for each of --processes) need
+train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
+eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
+eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... without --onsets
+report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
+report {run} --out {bad}/there.html -> 1 {bad}/there.html exists already
+report {run} nowhere --out r.html -> 1 there is no run nowhere
+report {run} {data} --out r.html -> 1 {data} is a dataset: name a run that was trained on it
+report {run} --out r.html --below -> 2 cannot sample {run}: --below needs --fill FILE
+report {audio_run} --out r.html --fill x.mid --below -> 2 --fill is for music, and {audio_run}
+sample o.wav --run {audio_run} --fill {bad}/p.mid --below -> 2 --fill is for music, and
+train {bad}/mu-law --model frame-wise -> 2 --model frame-wise does not fit 8-bit mu-law audio
+train {bad}/mu-law --output logistic -> 2 --output logistic ... mu-law audio, which has categorical
+train {audio} --output categorical -> 2 --output categorical does not fit 16-bit audio
+prepare {bad}/roll.npy --onsets -o d -> 1 {bad}/roll.npy: does not say which notes are struck again
+"""
+"""A command, its exit status and the words of its error, where "..." stands for others."""
+
+
+def midi(events: Iterable[bytes], division: int = 480) -> bytes:
+    track = b"".join(events) + b"\0\xff\x2f\0"
+    head = b"MThd" + struct.pack(">IHHH", 6, 0, 1, division)
+    return head + b"MTrk" + struct.pack(">I", len(track)) + track
+
+
+def broken(bad: Path, source: Path, *names: str) -> Iterable[Path]:
+    """Copies of a folder in `bad`, to be broken."""
+    for name in names:
+        yield Path(shutil.copytree(source, bad / name))
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: Path) -> Path:
+    """A folder of every kind of bad file, and of a few good ones."""
+    bad = tmp_path_factory.mktemp("bad")
+    note_on = b"\0\x90\x3c\x40"
+    files = {
+        "header.mid": (music / "train" / "0.mid").read_bytes()[:12],
+        "tick-2-31.mid": midi([note_on, b"\x88\x80\x80\x80\0\x80\x3c\0"]),
+        "long.mid": midi([note_on, b"\xff\xff\xff\x7f\x80\x3c\0"], division=1),
+        "drums.mid": midi([b"\0\x99\x3c\x40", b"\x60\x89\x3c\0"]),
+        "song.m4a": b"\0\0\0\x20ftypM4A ",
+        "not.yaml": b"unit: [",
+        "typo.yaml": b"hiden: 3",
+        "unit.yaml": b"unit: gnu",
+        "logistic.yaml": b"output: logistic\nunit: gnu\n",
+        "lost.yaml": b"unit: gru\ndata: /nowhere\n",
+        "good.yaml": b"hidden: 4\n",
+        "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
+        "others-config/config.yaml": b"unit: gru\n",
+    }
+    texts = ("text.mid", "text.mat", "text.pickle", "text.npz", "text.npy", "text.wav")
+    texts += ("line\nbreak \x1b[31m.mid", "file", "other/file", "there.html")
+    for name, content in (files | dict.fromkeys(texts, b"hello\n")).items():
+        (bad / name).parent.mkdir(exist_ok=True)
+        (bad / name).write_bytes(content)
+    (bad / "empty").mkdir()
+    (bad / "gone.mid").symlink_to("/nowhere")
+    write_piece(bad / "p.mid", seed=1)
+    write_piece(bad / "one" / "train" / "0.mid", seed=0)
+    call_ok("prepare", bad / "one", "--out", bad / "one-data")
+    sound = np.random.default_rng(0).uniform(-0.3, 0.3, 800)
+    for name, samples in (("a", 800), ("short", 9), ("fine", 40)):
+        soundfile.write(bad / f"{name}.wav", sound[:samples], 8000)
+    call_ok("prepare", bad / "a.wav", "-o", bad / "mu-law", "--levels", "mu-law")
+    np.save(bad / "long.npy", np.zeros((3300, 88), np.uint8))
+    np.save(bad / "roll.npy", np.zeros((5, 88), np.uint8))
+    np.save(bad / "none.npy", np.zeros((0, 10), np.float32))
+    np.save(bad / "nan.npy", np.full((3, 10), np.nan, np.float32))
+    np.save(bad / "loud.npy", np.full((3, 10), 1.5))
+    np.save(bad / "pickle.npy", np.array([{}], object), allow_pickle=True)
+    (bad / "cut.npy").write_bytes((bad / "loud.npy").read_bytes()[:-1])
+
+    names = ("cut-data", "no-index", "future", "text-manifest", "changed-data", "thesis-data")
+    cut, no_index, future, text, changed, thesis = broken(bad, data, *names)
+    os.truncate(cut / "train.npy", 200)
+    (no_index / "valid.jsonl").unlink()
+    manifest = json.loads((data / "manifest.json").read_text())
+    (future / "manifest.json").write_text(json.dumps({**manifest, "version": 9}))
+    (text / "manifest.json").write_text("{")
+    with (changed / "valid.npy").open("r+b") as shard:
+        shard.seek(-1, os.SEEK_END)
+        shard.write(b"\7")
+    (thesis / "thesis.tex").write_text("years of work")
+
+    names = ("changed", "no-best", "no-checkpoint", "cut-last", "bad-metrics")
+    changed, no_best, no_checkpoint, cut, metrics = broken(bad, run, *names)
+    thesis, edited, gnu = broken(bad, run, "thesis-run", "edited", "gnu")
+    content = bytearray((run / "best.safetensors").read_bytes())
+    content[-50] ^= 1
+    (changed / "best.safetensors").write_bytes(content)
+    for folder in (no_best, no_checkpoint):
+        (folder / "best.safetensors").unlink()
+    (no_checkpoint / "last.safetensors").unlink()
+    os.truncate(cut / "last.safetensors", 1000)
+    (metrics / "metrics.jsonl").write_text("{}\n")
+    settings = (run / "config.yaml").read_text()
+    (edited / "config.yaml").write_text(settings.replace("hidden: 4", "hidden: 5"))
+    (gnu / "config.yaml").write_text(settings.replace("unit: lstm", "unit: gnu"))
+    (thesis / "notes").mkdir()
+    (thesis / "notes" / "thesis.tex").write_text("years of work")
+    return bad
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
+    """A folder of the same recordings as `audio_dataset`, in other frames or context."""
+    odd = tmp_path_factory.mktemp("odd")
+    for split, pieces in recordings.items():
+        (odd / "in" / split).mkdir(parents=True)
+        for k, samples in enumerate(pieces):
+            soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
+    call_ok("prepare", odd / "in", "--out", odd / "frame", "--frame", 20)
+    call_ok("prepare", odd / "in", "--out", odd / "context", "--context", 30)
+    return odd
+
+
+@pytest.fixture(scope="module")
+def places(
+    bad: Path,
+    odd: Path,
+    music: Path,
+    data: Path,
+    run: Path,
+    struck_data: Path,
+    struck_run: Path,
+    audio_dataset: Dataset,
+    audio_run_folder: Path,
+) -> dict[str, Path]:
+    """The folders that commands name in braces."""
+    audio = {"audio": audio_dataset.folder, "audio_run": audio_run_folder}
+    struck = {"struck_data": struck_data, "struck_run": struck_run}
+    return {"bad": bad, "odd": odd, "music": music, "data": data, "run": run, **audio, **struck}
+
+
+@pytest.mark.parametrize("mistake", re.sub("\n +", " ", MISTAKES).strip().splitlines())
+def test_a_mistake_is_a_one_line_error(
+    mistake: str, call: Call, places: dict[str, Path], here: Path
+):
+    """Guards against tracebacks, vague errors, wrong exit statuses and leftover files."""
+    if any(not Path(path).exists() for path in re.findall("/proc|/dev/full", mistake)):
+        pytest.skip("this system has no such path")
+    command, _, expected = mistake.partition(" -> ")
+    status, _, words = expected.partition(" ")
+    before = listing(here, *places.values())
+    result = call(*(word.format(**places) for word in command.split()))
+    shape = ".*".join(re.escape(part.strip()) for part in words.format(**places).split("..."))
+    assert re.match(rf"seqmodel: {shape}.*\n\Z", result.err), result.err
+    assert (result.status, result.out) == (int(status), "")
+    assert listing(here, *places.values()) == before

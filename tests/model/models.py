@@ -1,0 +1,37 @@
+"""Models with random weights, and the two ways to sample from them."""
+
+import numpy as np
+import torch
+
+from seqmodel.config import resolve
+from seqmodel.data.bundled import FRAMES
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.registry import medium_of
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.sampling.plain import plain_sampler
+from seqmodel.sampling.sampler import CHUNK, Sampler
+
+
+def model_of(options, frame=FRAMES):
+    """As `train` builds it from these options."""
+    config = resolve(options, presets=medium_of(frame).presets)
+    return build_model(with_sizes(config, frame), frame).eval()
+
+
+def random_model(options, frame=FRAMES, *, std=0.3, seed=0):
+    """The same, all of whose weights matter."""
+    torch.manual_seed(seed)
+    model = model_of({"unit": "gru", "hidden": 4, **options}, frame)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=std)
+    return model
+
+
+def compiled_and_plain(model, prime):
+    """A piece of each that goes on from `prime` (T, D), by the same uniforms; whether it ended."""
+    sampler = Sampler(model)
+    compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
+    with torch.no_grad():
+        draws = plain_sampler(sampler.double, CHUNK, 1.0)
+        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
+    return np.asarray(compiled), np.asarray(plain), ended

@@ -1,0 +1,246 @@
+"""Commands killed, or refused a writing call: what is left is whole, and they go on to the same.
+
+Half of the kills come after a random time, half in place of a writing call.
+"""
+
+import errno
+import itertools
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from calls import KILLS, armed, calls_made, failing
+from corpora import TRAININGS, going_on, here, training, write_datasets
+from forks import fork, seqmodel
+
+from seqmodel.files import TEMPORARY
+from seqmodel.runs.checkpoint import load_checkpoint
+
+MEASURED = ("seconds", "frames_per_second")
+"""Keys of a line of metrics: times, which differ between runs."""
+ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
+
+
+@dataclass
+class Found:
+    """How many commands were disturbed, and what broke."""
+
+    disturbed: int = 0
+    ended: int = 0
+    """Commands that ended before the kill came."""
+    mid_work: int = 0
+    """Kills that hit the work: they left half-written files, or a training to resume."""
+    complaints: list[str] = field(default_factory=list)
+
+
+def kill_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    """Kill some 240 commands; if `short` 4, none of them one of several processes."""
+    found, draw, most = Found(), random.Random(seed), 4 if short else 240
+    makers = [*_cases(folder, several=not short).values()]
+    draw.shuffle(makers)
+    cases: list[Case] = []
+    for turn in itertools.count():
+        if found.disturbed >= most:
+            break
+        if makers and len(cases) < most // 3 + 1:
+            cases.append(makers.pop()())
+        cases[turn % len(cases)].kill(found, draw)
+    said = f"{found.disturbed} commands killed, {found.mid_work} mid-work, {found.ended} already"
+    return f"{said} finished", found.complaints
+
+
+def fail_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    """Make every writing call of every command fail; if `short`, two calls of two commands."""
+    if not armed():
+        return "not tried, for want of a C compiler", []
+    found, draw, places = Found(), random.Random(seed), 0
+    cases = _cases(folder, several=False)
+    for name in draw.sample([*cases], 2) if short else cases:
+        case = cases[name]()
+        places += case.calls
+        for at in draw.sample(range(case.calls), 2) if short else range(case.calls):
+            case.fail(at, draw.choice(ERRORS), draw.random() < 0.5, found)
+    return f"{found.disturbed:,} writing calls made to fail, of {places:,}", found.complaints
+
+
+def _cases(folder: Path, *, several: bool) -> "dict[str, Callable[[], Case]]":
+    """What makes each case; with `several`, also one of several processes."""
+    write_datasets(folder)
+    music, sound = folder / "of music", folder / "of sound"
+    here(*training(folder, "tied lstm", music))
+    here(*training(folder, "gaussian gru", sound))
+    piece = folder / "mid/train/0.mid"
+    commands: dict[str, tuple[object, ...]] = {
+        **{f"prepare {k}": ("prepare", folder / k, "-o", "out", "-q") for k in ("mid", "wav")},
+        "prepare --force": ("prepare", folder / "mid", "-o", "out", "-q", "--force"),
+        "inspect --plot": ("inspect", piece, "--plot", "out.png", "-q"),
+        "inspect --listen": ("inspect", piece, "--listen", "out.wav", "-q"),
+        "report": ("report", music, "-o", "out.html", "-q", "--force"),
+        **{f"train {name}": training(folder, name, "out") for name in TRAININGS},
+    }
+    drawn = dict.fromkeys(("mid", "png", "mp3", "npy"), music) | dict.fromkeys(
+        ("wav", "flac"), sound
+    )
+    for kind, run in drawn.items():
+        sample = ("sample", f"out.{kind}", "--run", run, "--length", 40, "-q")
+        commands |= {f"sample .{kind}": sample}
+    commands["sample --force"] = (*commands["sample .mid"], "--force")
+    if several:
+        small = ("--set", "epochs=1", "--set", "hidden=4", "--set", "model=frame-wise", "--jobs", 1)
+        search = ("--units", "tanh,gru", "--search", "paper", "--trials", 2, "--seeds", 1, *small)
+        commands["compare"] = ("compare", folder / "music", *search, "--out", "out", "-q")
+    return {name: partial(Case, folder, name, words) for name, words in commands.items()}
+
+
+class Case:
+    """A command line, and what it leaves where nothing disturbs it."""
+
+    def __init__(self, folder: Path, name: str, arguments: tuple[object, ...]) -> None:
+        self.folder, self.name, self.arguments, self.number = folder, name, arguments, 0
+        self.kind = arguments[0]
+        if self.kind != "compare":  # whose server of processes forks could not share
+            here(*arguments, place=self._new())  # so that kills hit the work, not a compiler
+        place, command = self._new(), seqmodel(*arguments)
+        files, self.old = contents(place), self._left(place)
+        outcome = fork(failing(command, place, -1, 0) if armed() else command, place)
+        assert outcome.status == 0, outcome.err
+        self.seconds, self.calls, self.new = outcome.seconds, calls_made(place), self._left(place)
+        made = len(contents(place)) - len(files)
+        if armed() and self.kind != "compare":
+            assert self.calls >= 2 * made, f"{name}: {made} files by {self.calls} calls"
+
+    def _new(self) -> Path:
+        """A new place, with something to be replaced if the command may."""
+        self.number += 1
+        place = self.folder / f"{self.name} {self.number}"
+        place.mkdir()
+        if "--force" in self.arguments and self.kind == "prepare":
+            shutil.copytree(self.folder / "struck", place / "out")
+        elif "--force" in self.arguments:
+            target = next(str(word) for word in self.arguments if str(word).startswith("out"))
+            (place / target).write_bytes(b"old")
+        return place
+
+    def _left(self, place: Path) -> dict[str, object]:
+        """What has to be the same: all files or, of a training or a comparison, all but times."""
+        if self.kind == "train":
+            return figures(place / "out")
+        table = place / "out" / "table.json"
+        if self.kind == "compare":
+            return {"table": table.read_bytes() if table.exists() else b""}
+        return dict(contents(place))
+
+    def _again(self, place: Path) -> tuple[object, ...]:
+        """The command line that goes on, or makes the same again."""
+        if self.kind == "train":
+            return going_on(place / "out", self.arguments)
+        forced = self.kind == "compare" or "--force" in self.arguments
+        return self.arguments if forced else (*self.arguments, "--force")
+
+    def kill(self, found: Found, draw: random.Random) -> None:
+        """Kill it, a training up to three times, then let it end."""
+        place, arguments = self._new(), self.arguments
+        for _ in range(3 if self.kind == "train" else 1):
+            if not self._killed(arguments, place, draw):
+                found.ended += 1
+                break
+            found.disturbed += 1
+            found.complaints += [f"{self.name}: {wrong}" for wrong in self._wrong(place)]
+            arguments = self._again(place)
+            left = any(TEMPORARY.fullmatch(path.name) for path in place.iterdir())
+            found.mid_work += left or "--resume" in arguments
+        outcome = fork(seqmodel(*self._again(place)), place)
+        left = [path for path in place.glob(".out.seqmodel-*") if self.kind == "prepare"]
+        if outcome.status != 0 or left or _visible(self._left(place)) != self.new:
+            found.complaints.append(
+                f"{self.name}: goes on to something else after a kill {left}: {outcome.err}"
+            )
+
+    def _killed(self, arguments: tuple[object, ...], place: Path, draw: random.Random) -> bool:
+        command = seqmodel(*arguments)
+        if self.calls and self.kind != "compare" and draw.random() < 0.5:
+            outcome = fork(failing(command, place, draw.randrange(self.calls), KILLS), place)
+            calls_made(place)
+        else:
+            outcome = fork(command, place, kill_after=draw.uniform(0, self.seconds))
+        return outcome.status > 128
+
+    def _wrong(self, place: Path) -> Iterator[str]:
+        """What is half-written after a kill."""
+        if self.kind not in ("train", "compare"):
+            if (there := _visible(self._left(place))) not in (self.old, self.new):
+                yield f"neither old nor new but {sorted(there)}"
+            return
+        for path in (path for path in place.rglob("*") if not path.name.startswith(".")):
+            try:
+                if path.suffix == ".safetensors":
+                    load_checkpoint(path)
+                elif path.suffix == ".jsonl":
+                    [json.loads(line) for line in path.read_text().splitlines()]
+                elif path.suffix == ".png":
+                    assert path.read_bytes().endswith(b"IEND\xaeB`\x82")
+            except Exception as error:
+                yield f"{path.name} is not whole: {error}"
+
+    def fail(self, at: int, error: int, stays: bool, found: Found) -> None:
+        """Make a call fail with an error, and all after it if it `stays`; then let it go on."""
+        place, train = self._new(), self.kind == "train"
+        command = seqmodel(*self.arguments)
+        outcome = fork(failing(command, place, at, error, stays=stays), place)
+        found.disturbed += calls_made(place) > at
+        err, wrong = outcome.err, []
+        if not outcome.clean:
+            wrong.append(f"{err.strip().splitlines()[-1:]}")
+        if ".seqmodel-" in err:
+            wrong.append(f"names a temporary file: {err}")
+        full = error != errno.EIO and outcome.status != 0 and "write out:" not in err
+        if train and full and (place / "out").exists() and "--resume" not in err:
+            wrong.append(f"does not say how to go on: {err}")
+        left = self._left(place)
+        if outcome.status == 0 and left != self.new:
+            wrong.append("status 0, and what is there is not whole")
+        if not train and outcome.status != 0 and left not in (self.old, self.new):
+            wrong.append(f"left {sorted(left)}")
+        if train:
+            outcome = fork(seqmodel(*self._again(place)), place)
+            if outcome.status != 0 or self._left(place) != self.new:
+                wrong.append(f"does not go on to the same: {outcome.err.strip()}")
+        what = f"{self.name}, call {at} of {self.calls} with {errno.errorcode[error]}"
+        what += " and all after it" * stays
+        found.complaints += [f"{what}: {each}" for each in wrong]
+        shutil.rmtree(place)
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    """The bytes of every file below `place`, by relative path, to compare places."""
+    files = (path for path in place.rglob("*") if path.is_file())
+    return {str(path.relative_to(place)): path.read_bytes() for path in files}
+
+
+def _visible(left: dict[str, object]) -> dict[str, object]:
+    """Without what a kill may leave: temporary files."""
+    return {name: data for name, data in left.items() if not name.startswith(".")}
+
+
+def figures(run: Path) -> dict[str, object]:
+    """The checkpoints' bytes and the metrics without times, draws included."""
+    found: dict[str, object] = {}
+    for path in sorted(run.rglob("*")):
+        name = str(path.relative_to(run))
+        if path.suffix == ".safetensors":
+            tensors, content = load_checkpoint(path)
+            found[name] = {key: tensor.numpy().tobytes() for key, tensor in tensors.items()}
+            found[f"{name} content"] = _without_times(content)
+        elif path.suffix == ".jsonl":
+            found[name] = [_without_times(json.loads(x)) for x in path.read_text().splitlines()]
+    return found
+
+
+def _without_times(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _without_times(v) for k, v in value.items() if k not in MEASURED}
+    return [_without_times(v) for v in value] if isinstance(value, list) else value
