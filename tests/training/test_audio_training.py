@@ -1,8 +1,6 @@
 """Training on audio: state and samples carried between windows, stops within a piece, learning."""
 
-import numpy as np
 import pytest
-import torch
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import sample_dataset
@@ -11,8 +9,6 @@ from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.experiment import search
-from seqmodel.experiment.search import paper_rates
 from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
@@ -21,9 +17,6 @@ from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
-from seqmodel.training.loop import Listener, Trainer
-from seqmodel.training.state import CARRY, Progress
-from seqmodel.training.stopping import InterruptError, StopRequest
 
 OUTPUTS = ["gaussian", "logistic"]
 both = pytest.mark.parametrize("output", OUTPUTS)
@@ -32,16 +25,6 @@ both = pytest.mark.parametrize("output", OUTPUTS)
 def tensors_of(folder, name=runs.LAST):
     tensors, _ = load_checkpoint(folder / name)
     return {k: (str(v.dtype), v.numpy().tobytes()) for k, v in tensors.items()}
-
-
-def without_times(metrics):
-    return [{k: v for k, v in line.items() if "second" not in k} for line in metrics]
-
-
-def outcome(folder):
-    """The metrics of a run, without times, and the tensors of both checkpoints."""
-    metrics = without_times(read_metrics(folder))
-    return metrics, tensors_of(folder), tensors_of(folder, runs.BEST)
 
 
 # ---- what is learned ----------------------------------------------------------------------------
@@ -124,7 +107,7 @@ def other_frames(tmp_path_factory, recordings):
 @both
 @pytest.mark.parametrize(
     ("frame", "context", "truncate"),
-    [(10, 20, 2), (10, 3, 7), (10, 10, 2), (4, 33, 7), (4, 33, 1000), (1, 5, 7)],
+    [(10, 20, 2), (10, 3, 7), (4, 33, 7), (1, 5, 7)],
 )
 def test_windows_carry_the_state_and_the_samples(
     tmp_path, make_audio_config, train, other_frames, output, frame, context, truncate
@@ -171,89 +154,7 @@ def test_no_more_than_a_window_is_read_at_a_time(
     assert len(lengths) > 20
 
 
-# ---- stops --------------------------------------------------------------------------------------
-
-STOPS = {
-    "gaussian": {"output": "gaussian", "truncate": 20},
-    "logistic": {"output": "logistic", "truncate": 20},
-    "everything": {
-        "output": "logistic",
-        "layers": 2,
-        "unit": "gru",
-        "dropout": 0.3,
-        "weight_noise": 0.075,
-        "average": 0.8,
-        "truncate": 7,
-        "optimizer": "rmsprop",
-        "learning_rate": 0.003,
-    },
-}
-
-
-@pytest.mark.parametrize("options", STOPS.values(), ids=STOPS)
-def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(
-    tmp_path, make_audio_config, train, audio_dataset, options
-):
-    """Also between windows of a piece, where the state and the last samples are carried over."""
-    config, resume, stops, carried = make_audio_config(**options, epochs=2), False, 0, 0
-    train(config, tmp_path / "whole", data=audio_dataset)
-    while True:
-        try:
-            train(
-                config,
-                tmp_path / "run",
-                data=audio_dataset,
-                resume=resume,
-                stop_at=lambda seen, tick: tick.nats_per_frame is not None,
-            )
-        except InterruptError:
-            torch.randn(7)  # a new process has other generator states
-            resume, stops = True, stops + 1
-            names = load_checkpoint(tmp_path / "run" / runs.LAST)[0]
-            carried += any(name.startswith(CARRY) for name in names)
-        else:
-            break
-    assert stops > 15
-    assert carried > stops / 2
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
-
-
-def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
-    tmp_path, make_audio_config, train, audio_dataset
-):
-    config = make_audio_config(output="logistic", epochs=2)
-    train(config, tmp_path / "whole", data=audio_dataset)
-    with pytest.raises(InterruptError):
-        train(
-            config,
-            tmp_path / "run",
-            data=audio_dataset,
-            stop_at=lambda seen, tick: tick.nats_per_frame is None,
-        )
-    train(config, tmp_path / "run", data=audio_dataset, resume=True)
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
-
-
-# ---- another run's weights, the paper -----------------------------------------------------------
-
-
-@both
-def test_init_from_takes_weights_and_nothing_else(
-    tmp_path, make_audio_config, audio_dataset, audio_run_folder, logistic_run_folder, output
-):
-    """With logistics the weights include the linear predictor, though no gradient moves it."""
-    folder = audio_run_folder if output == "gaussian" else logistic_run_folder
-    run = load_run(folder)
-    config = make_audio_config(output=output, learning_rate=0.0, epochs=1)
-    trainer = Trainer(config, audio_dataset, tmp_path / "run")
-    if output == "logistic":
-        run.model.output.predictor[3] += 1
-    trainer.init_from(run)
-    assert trainer.state.progress == Progress()
-    trainer.run(Listener(), StopRequest())
-    left = load_run(tmp_path / "run").model.state_dict()
-    for name, weight in run.model.state_dict().items():
-        assert torch.equal(weight, left[name]), name
+# ---- other frames, the paper -------------------------------------------------------------------
 
 
 def test_a_run_reads_only_the_frames_it_was_trained_on(
@@ -283,17 +184,3 @@ def test_the_papers_protocol_for_speech(unit, hidden):
     assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
     assert (config.output, config.components, config.dropout) == ("auto", 20, 0.0)
     assert (config.learning_rate_draws, config.schedule) == (10, "constant")
-
-
-def test_the_papers_search_runs_on_audio(tmp_path, make_audio_config, audio_dataset):
-    options = {"optimizer": "rmsprop", "learning_rate_draws": 2, "weight_noise": 0.075}
-    config = make_audio_config(**options, epochs=1)
-    search.search(config, audio_dataset, tmp_path / "run")
-    figures = [
-        read_metrics(tmp_path / "run" / "draws" / str(k))[0]["valid_nats_per_frame"] for k in (0, 1)
-    ]
-    (line,) = read_metrics(tmp_path / "run")
-    assert line["valid_nats_per_frame"] == min(figures)
-    assert np.isfinite(figures).all()
-    best = load_run(tmp_path / "run")
-    assert best.config.learning_rate == paper_rates(config.seed, 2)[int(np.argmin(figures))]

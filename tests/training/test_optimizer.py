@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.kernels.device import one_thread
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training.loop import Trainer
-from seqmodel.training.optimizer import Average, make_optimizer, rescale_gradient
+from seqmodel.training.optimizer import make_optimizer, rescale_gradient
 from seqmodel.training.update import weight_dropout, weight_noise, window_loss
 
 
@@ -82,15 +81,6 @@ def test_the_gradient_is_of_the_mean_over_frames_without_padding(
     np.testing.assert_allclose(first, expected, atol=1e-6 * abs(expected).max(), rtol=1e-4)
 
 
-def test_adam_is_adam(spy):
-    run = spy(optimizer="adam", epochs=2, clip=0)
-    m = v = 0
-    for t, g in enumerate(run.gradients, 1):
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-        step = 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-        np.testing.assert_allclose(run.after[t - 1], run.before[t - 1] - step, atol=2e-6)
-
-
 @pytest.fixture
 def two_models(make_config, dataset, tmp_path):
     """Two models with the same weights: one for our code, one for torch's."""
@@ -113,16 +103,6 @@ def assert_same(ours, theirs):
         assert torch.equal(tensor, theirs[name]), name
 
 
-def test_rmsprop_is_rmsprop(spy):
-    run = spy(optimizer="rmsprop", epochs=2, clip=0, learning_rate=0.001)
-    v = 0
-    for t, g in enumerate(run.gradients):
-        v = 0.9 * v + 0.1 * g**2
-        np.testing.assert_allclose(
-            run.after[t], run.before[t] - 0.001 * g / (np.sqrt(v) + 1e-6), atol=2e-6
-        )
-
-
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
@@ -133,7 +113,7 @@ def test_rmsprop_is_rmsprop(spy):
         ),
     ],
 )
-def test_steps_match_those_of_torchs_own_classes(make_config, two_models, name, reference):
+def test_steps_are_those_of_torchs_own_classes(make_config, two_models, name, reference):
     """Bit for bit, with the same slot names: older checkpoints hold those of torch's classes."""
     ours, theirs = two_models
     optimizer = make_optimizer(ours, make_config(optimizer=name))
@@ -162,29 +142,15 @@ def test_training_does_not_import_torchs_compiler(tmp_path, dataset):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_gradient_is_rescaled_only_if_its_norm_is_above_the_limit(spy):
-    free = spy(clip=0).gradients[0]
-    norm = float(np.linalg.norm(free))
-    np.testing.assert_array_equal(spy(clip=2 * norm).gradients[0], free)
-    np.testing.assert_allclose(spy(clip=norm / 3).gradients[0], free / 3, rtol=1e-4, atol=1e-9)
-    assert max(map(np.linalg.norm, spy(clip=0.1, epochs=2).gradients)) < 0.1 * (1 + 1e-5)
-    wild = {"learning_rate": 0.5, "epochs": 3}
-    assert max(map(np.linalg.norm, spy(clip=0, **wild).gradients)) > 1.2  # 0 is off, not 1
-
-
 def test_the_rate_is_constant_or_half_a_cosine_over_all_epochs(spy):
     assert set(spy(epochs=3).rates) == {0.01}
     rates = spy(epochs=3, schedule="cosine").rates
     assert len(rates) == 9  # 11 pieces, 4 at a time
     expected = [0.01 * (1 + math.cos(math.pi * k / 9)) / 2 for k in range(9)]
     np.testing.assert_allclose(rates, expected, rtol=1e-12)
-
-
-def test_each_window_of_a_batch_is_a_separate_update(spy):
-    """The windows of a batch share a learning rate: the schedule counts batches."""
+    # The windows of a batch, of 30 frames, share a rate: the schedule counts batches.
     rates = spy(truncate=8, epochs=1, batch_size=11, schedule="cosine").rates
-    assert len(rates) == 4  # 30 frames
-    assert set(rates) == {0.01}
+    assert rates == [0.01] * 4
 
 
 def test_the_average_follows_the_weights_and_is_scored_and_saved(spy, dataset):
@@ -201,39 +167,6 @@ def test_the_average_follows_the_weights_and_is_scored_and_saved(spy, dataset):
     np.testing.assert_array_equal(flat(run.trainer.state.model.parameters()), run.after[-1])
     scored = read_metrics(run.trainer.folder)[-1]["valid_nats_per_frame"]
     assert scored == likelihood(kept.model, dataset["valid"]).nats_per_frame
-
-
-def test_the_average_matches_torchs_averaged_model(two_models):
-    """Bit for bit."""
-    model, other = two_models
-
-    def move(means, weights, count):
-        decay = min(0.8, int(count) / (int(count) + 1))
-        torch._foreach_lerp_(means, weights, 1 - decay)
-
-    ours = Average(model, 0.8)
-    theirs = torch.optim.swa_utils.AveragedModel(other, multi_avg_fn=move)
-    for number in range(8):
-        for weights in two_models:
-            random = torch.Generator().manual_seed(number)
-            with torch.no_grad():
-                for weight in weights.parameters():
-                    weight.add_(torch.randn(weight.shape, generator=random))
-        ours.update()
-        theirs.update_parameters(other)
-        assert_same(ours.module.state_dict(), theirs.module.state_dict())
-    assert int(ours.count) == 8
-
-
-def test_the_average_begins_as_a_plain_mean():
-    """Used to count the first update twice: 3, 6, 9 gave 3, 4, 5.25."""
-    model = torch.nn.Linear(1, 1, bias=False)
-    average, means = Average(model, 0.995), []
-    for value in (3.0, 6.0, 9.0):
-        torch.nn.init.constant_(model.weight, value)
-        average.update()
-        means.append(float(average.module.weight.detach()))
-    assert means == pytest.approx([3.0, 4.5, 6.0])
 
 
 @pytest.mark.parametrize(("unit", "layers"), [("lstm", 1), ("gru-reset-after", 2)])
@@ -318,58 +251,25 @@ def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset
     assert not any(noise.any() for noise in seen[False])
 
 
-@pytest.mark.parametrize("size", [1e-30, 0.5, 1e18, 1e30])
-def test_a_gradient_whose_squares_overflow_is_still_rescaled(make_config, dataset, tmp_path, size):
-    """Guards against "diverged" for a finite gradient: tanh over long pieces reaches 1e28."""
-    model = Trainer(make_config(), dataset, tmp_path).state.model
-    torch.manual_seed(0)
-    for weight in model.parameters():
-        weight.grad = torch.randn_like(weight) * size
-    before = np.concatenate([weight.grad.double().flatten() for weight in model.parameters()])
+@pytest.mark.parametrize(
+    ("size", "limit"),
+    [(1e-30, 0.3), (0.01, 0.02), (0.01, 1e6), (0.5, 0.0), (1e18, 0.3), (1e30, 0.3)],
+)
+def test_the_gradient_is_rescaled_only_if_its_norm_is_above_the_limit(two_models, size, limit):
+    """0 is off. Guards against "diverged" for a finite gradient: tanh over long pieces has 1e28."""
+    weights = list(two_models[0].parameters())
+    give_gradients(two_models, 1, size)
+    before = flat(weight.grad for weight in weights)
     norm = np.linalg.norm(before)
-    assert rescale_gradient(list(model.parameters()), 0.3) == pytest.approx(norm, rel=1e-5)
-    after = np.concatenate([weight.grad.double().flatten() for weight in model.parameters()])
-    np.testing.assert_allclose(after, before * min(1, 0.3 / norm), rtol=1e-4)
+    assert rescale_gradient(weights, limit) == pytest.approx(norm, rel=1e-5)
+    expected = before * min(1, limit / norm) if limit else before
+    np.testing.assert_allclose(flat(w.grad for w in weights), expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("limit", [0.02, 1.0, 1e6])
-def test_the_gradient_is_rescaled_as_in_torch(two_models, limit):
-    """Except for the 1e-6 that torch adds to the norm."""
-    model, other = two_models
-    give_gradients(two_models, 1, 0.01)
-    norm = rescale_gradient(list(model.parameters()), limit)
-    expected = torch.nn.utils.clip_grad_norm_(other.parameters(), limit)
-    assert norm == pytest.approx(float(expected), rel=1e-6)
-    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=3e-6, atol=0)
-
-
-@pytest.fixture
-def threads():
-    """torch.set_num_threads, undone after the test."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-def test_one_thread_applies_to_the_block_only(threads):
-    threads(2)
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    with pytest.raises(ZeroDivisionError), one_thread():
-        raise ZeroDivisionError
-    assert torch.get_num_threads() == 2
-
-
-def test_a_gradient_whose_squares_overflow_is_reported_if_nothing_rescales_it(two_models):
-    """The optimizers square it: their running means would be infinite for good."""
-    give_gradients(two_models, 0, 1e30)
-    assert rescale_gradient(list(two_models[0].parameters()), 0) == math.inf
-
-
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_is_reported(make_config, dataset, tmp_path, wrong):
-    model = Trainer(make_config(), dataset, tmp_path).state.model
-    for weight in model.parameters():
-        weight.grad = torch.full_like(weight, wrong)
-    assert not math.isfinite(rescale_gradient(list(model.parameters()), 1.0))
+@pytest.mark.parametrize(
+    ("size", "limit"), [(1e30, 0.0), (math.inf, 1.0), (math.nan, 1.0), (math.inf, 0.0)]
+)
+def test_a_gradient_that_an_optimizer_could_not_square_is_reported(two_models, size, limit):
+    """Its running means would be infinite for good."""
+    give_gradients(two_models, 0, size)
+    assert not math.isfinite(rescale_gradient(two_models[0].parameters(), limit))

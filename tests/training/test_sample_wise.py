@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from test_resume import SAMPLES
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
@@ -20,28 +21,12 @@ from seqmodel.model.sound import encoder as encoders
 from seqmodel.model.sound.steering import unpacked
 from seqmodel.model.sound.survey import corrected
 from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
+from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training import loop
-from seqmodel.training.state import CARRY
-from seqmodel.training.stopping import InterruptError
-from seqmodel.units import UNITS
 
 SMALL = {"model": "sample-wise", "output": "auto", "hidden": 4}
 SMALL |= {"truncate": 205, "carry_over": 0.0, "input_noise": 0.0, "steering": 0.0}
-EVERYTHING = {
-    **SMALL,
-    "unit": "gru",
-    "layers": 2,
-    "dropout": 0.3,
-    "input_noise": 0.6,
-    "carry_over": 0.75,
-    "steering": 1.0,
-    "weight_noise": 0.05,
-    "weight_dropout": 0.1,
-    "average": 0.8,
-    "truncate": 145,
-}
 
 
 def write(folder, pieces, rate, levels="linear"):
@@ -87,54 +72,14 @@ def run(tmp_path_factory, make_audio_config, train, data):
     return load_run(folder)
 
 
-# ---- stops --------------------------------------------------------------------------------------
-
-
-def outcome(folder):
-    """All figures and tensors that a run leaves, without times."""
-    metrics = [
-        {k: v for k, v in line.items() if "second" not in k} for line in read_metrics(folder)
-    ]
-    tensors = [load_checkpoint(folder / name)[0] for name in (LAST, BEST)]
-    return metrics, [{k: v.numpy().tobytes() for k, v in found.items()} for found in tensors]
-
-
-def stopped_and_resumed(config, folder, train, data, stop_at, *, once=False):
-    """Stop wherever `stop_at` says and resume, to the end; for each stop, if a carry was kept."""
-    carried = []
-    while True:
-        stops = stop_at if not (once and carried) else lambda seen, tick: False
-        try:
-            train(config, folder, data=data, stop_at=stops, resume=bool(carried))
-        except InterruptError:
-            torch.randn(7)  # a new process has other generator states
-            names = load_checkpoint(folder / LAST)[0]
-            carried.append(any(name.startswith(CARRY) for name in names))
-        else:
-            return carried
-
-
-def is_update(seen, tick):
-    return tick.nats_per_frame is not None
-
-
-def test_a_run_stopped_after_every_update_ends_as_if_never_stopped(
-    tmp_path, make_audio_config, train, audio_dataset
-):
-    """Guards the carry of the predictors, and noise that depends on earlier updates."""
-    config = make_audio_config(**EVERYTHING, epochs=2)
-    train(config, tmp_path / "whole", data=audio_dataset)
-    carried = stopped_and_resumed(config, tmp_path / "run", train, audio_dataset, is_update)
-    assert len(carried) > 15
-    assert sum(carried) > len(carried) / 2
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+# ---- steering ----------------------------------------------------------------------------------
 
 
 def test_steering_changes_no_update(tmp_path, make_audio_config, train, audio_dataset):
     """A unit that heard it would learn to undo it. It changes what valid costs."""
     found = []
     for strength in (0.0, 1.0):
-        config = make_audio_config(**{**EVERYTHING, "steering": strength}, epochs=1)
+        config = make_audio_config(**{**SAMPLES, "steering": strength, "epochs": 1})
         folder = tmp_path / str(strength)
         train(config, folder, data=audio_dataset)
         (line,) = read_metrics(folder)
@@ -205,56 +150,17 @@ def test_a_model_without_compiled_steps_does_not_run_free(
     assert not torch.equal(known.pushes, compiled.pushes)
 
 
-def test_a_run_stopped_while_it_runs_free_ends_as_if_never_stopped(
-    tmp_path, make_audio_config, train, audio_dataset, monkeypatch
-):
-    config = make_audio_config(**EVERYTHING, epochs=2)
-    train(config, tmp_path / "whole", data=audio_dataset)
-    former, epochs = loop.run_free, []
-
-    def run_free(model, data, seed, epoch, drawn):
-        def stop():
-            if len(epochs) == 1:
-                raise InterruptError("stopped", 15)
-
-        epochs.append(epoch)
-        former(model, data, seed, epoch, lambda: (drawn(), stop()))
-
-    monkeypatch.setattr(loop, "run_free", run_free)
-    with pytest.raises(InterruptError):
-        train(config, tmp_path / "run", data=audio_dataset)
-    train(config, tmp_path / "run", data=audio_dataset, resume=True)
-    assert epochs == [0, 0, 1]
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("average", [0.0, 0.8])
-def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
-    tmp_path, make_audio_config, train, audio_dataset, average
-):
-    """Guards against an encoder that is corrected twice by what an epoch's model draws."""
-    config = make_audio_config(**{**SMALL, "steering": 1.0, "average": average}, epochs=2)
-    train(config, tmp_path / "whole", data=audio_dataset)
-    stop = {"stop_at": lambda *now: not is_update(*now), "once": True}
-    carried = stopped_and_resumed(config, tmp_path / "run", train, audio_dataset, **stop)
-    assert carried == [False]
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_any_unit_carries_its_state_over_stops_and_windows(
+@pytest.mark.parametrize("unit", ["lstm", "gru-reset-after", "mgu"])
+def test_units_carry_their_state_over_windows(
     tmp_path, make_audio_config, train, audio_dataset, unit
 ):
-    """Stopped after the first window; at a rate of 0, a carry that is lost shows in the loss."""
+    """At a rate of 0, a carry that is lost shows in the loss."""
     options = {**SMALL, "unit": unit, "hidden": 3, "layers": 2, "learning_rate": 0.0}
-    config = make_audio_config(**options, epochs=1)
-    stop = {"stop_at": is_update, "once": True}
-    carried = stopped_and_resumed(config, tmp_path / "run", train, audio_dataset, **stop)
+    train(make_audio_config(**options, epochs=1), tmp_path / "run", data=audio_dataset)
     (line,) = read_metrics(tmp_path / "run")
     model = load_run(tmp_path / "run").model
     whole = likelihood(model, audio_dataset["train"]).nats_per_frame
     assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-5)
-    assert carried == [True]
 
 
 # ---- likelihoods --------------------------------------------------------------------------------

@@ -69,16 +69,3 @@ def test_all_tensors_are_restored(make_config, dataset, optimizer):
         some.optimizer.step(0.01)
     for name, tensor in state.tensors().items():
         assert torch.equal(tensor, other.tensors()[name]), name
-
-
-def test_the_optimizer_does_not_share_memory_with_a_checkpoint(make_config, dataset):
-    """Guards against state aligned like the file's bytes; see `TrainingState._load_carries`."""
-    state = TrainingState(make_config(), dataset["train"], torch.device("cpu"))
-    for weight in state.model.parameters():
-        weight.grad = torch.ones_like(weight)
-    state.optimizer.step(0.01)
-    tensors = {name: tensor.clone() for name, tensor in state.tensors().items()}
-    state.load(tensors, Progress().to_json(), ORIGIN)
-    places = {tensor.data_ptr() for tensor in tensors.values()}
-    for slots in state.optimizer.state.values():
-        assert not {tensor.data_ptr() for tensor in slots.values()} & places

@@ -67,21 +67,6 @@ def test_processes_add_up_to_the_batch(begin, dataset, batch, end):
         torch.testing.assert_close(added[name], gradient, rtol=1e-4, atol=1e-7)
 
 
-def test_nats_are_the_sum_of_the_models_scores(begin, batch, dataset):
-    """Recomputed piece by piece, without padding."""
-    state = begin(end=True)
-    model = state.model.eval()
-    total = 0.0
-    for roll in dataset["train"]:
-        frames = torch.from_numpy(roll).float()[:, None]
-        logits = model.output(model.read(frames, model.start(1)).h)
-        total -= float(
-            torch.distributions.Bernoulli(logits=logits[..., :88].detach()).log_prob(frames).sum()
-        )
-    nats, _ = window_gradient(state, batch, 1)
-    assert nats == pytest.approx(total, rel=1e-5)
-
-
 def test_an_update_is_a_function_of_its_arguments(begin, batch):
     """Noise and dropout depend on the seed, not on earlier draws; another seed gives others."""
     after, weights = {}, begin(seed=7).model.state_dict()
