@@ -27,6 +27,13 @@ def compiled(output, h, frames, past=None):
 both = pytest.mark.parametrize("score", [plain, compiled])
 
 
+def assert_close(ours, theirs, bound):
+    """Each relative to the largest of theirs, or to 0.1."""
+    for a, b in zip(ours, theirs, strict=True):
+        scale = max([0.1, *b.detach().abs().flatten().tolist()])
+        torch.testing.assert_close(a / scale, b / scale, rtol=0, atol=bound)
+
+
 def relative_errors(output, h, *blocks):
     """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
     h = h.requires_grad_()

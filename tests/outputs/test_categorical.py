@@ -74,13 +74,11 @@ def test_probabilities_of_all_levels_sum_to_one(score, scale):
     assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sizes", [(1, 1, 4, 1), (35, 2, 33, 4), (3, 2, 195, 10)])
-def test_compiled_score_is_the_plain_one(sizes, dtype, threads):
+def test_compiled_score_is_the_plain_one(sizes, dtype):
     """In value and every gradient, with levels of no weight."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     rows, pieces, hidden, frame_size = sizes
     output = make(frame_size=frame_size, hidden=hidden).to(dtype)
     with torch.no_grad():
@@ -89,7 +87,6 @@ def test_compiled_score_is_the_plain_one(sizes, dtype, threads):
     h, frames = random_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
     bound = 1e-12 if dtype == torch.float64 else 1e-4
     assert max(relative_errors(output, h.to(dtype), frames.to(dtype))) < bound
-    torch.set_num_threads(before)
 
 
 @both
@@ -140,7 +137,7 @@ def test_likelihood_is_frequency():
     assert stats.chi2.sf((spread**2).sum(), len(spread)) > 1e-3
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
     h = random_rows(B)[0][:B, 0]
@@ -158,7 +155,7 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0, 1.3])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 def test_compiled_draw_draws_the_same(temperature, dtype):
     output = make().to(dtype)
     rows = random_rows(150, 1, frame_size=1)[0][:, 0].split(50)

@@ -1,4 +1,7 @@
-"""Discretised logistics: probabilities of 16-bit levels, sample by sample within the block."""
+"""Discretised logistics of whole blocks, one sample at a time.
+
+The probabilities of levels are those of `test_sample_logistic`.
+"""
 
 import math
 
@@ -7,7 +10,7 @@ import pytest
 import torch
 from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
-from scores import ScoreOf, assert_any_dimensions, plain, score_of_weights
+from scores import assert_any_dimensions, plain, score_of_weights
 
 from seqmodel.outputs.block_logistic import WIDTH, DiscretisedLogisticOutput
 
@@ -75,25 +78,8 @@ def test_nats_are_those_of_the_equations():
     torch.testing.assert_close(together.detach(), ours.sum(-1))
 
 
-@pytest.mark.parametrize("log_scale", [-1000.0, -9.0, -5.0, 0.0, 5.0, 30.0, 1000.0])
-@pytest.mark.parametrize("offset", [0.0, 1.0, -1000.0, 1e5])
-def test_probabilities_of_all_levels_sum_to_one(offset, log_scale):
-    """Scales far below a step and far above the range, means far outside it: tails included."""
-    output = make(frame_size=1)
-    with torch.no_grad():
-        _, offsets, log_scales = output.mixture.bias.view(3, K)
-        offsets.add_(offset)
-        log_scales.add_(log_scale)
-    parameters = output(torch.randn(H, dtype=torch.float64))
-    past = random_blocks()[1]
-    nats = output.nats(parameters.expand(65536, 1, WIDTH), LEVELS[:, None], past.expand(65536, C))
-    assert nats.isfinite().all()
-    assert (nats > -1e-12).all()
-    assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-9)
-
-
-@pytest.mark.parametrize("log_scale", [-30.0, -4.0, 0.0, 8.0, 40.0])
-@pytest.mark.parametrize("error", [0.0, 0.4, 3.0, 5000.0])
+@pytest.mark.parametrize("log_scale", [-30.0, 0.0, 40.0])
+@pytest.mark.parametrize("error", [0.0, 3.0, 5000.0])
 def test_digits_are_kept_far_from_the_mean_and_at_any_scale(error, log_scale):
     """The difference of two CDFs is 0 where both round to 1, or a single rounding error."""
     output = make(frame_size=1, components=1)
@@ -153,70 +139,6 @@ def test_gradients_are_those_of_the_score():
     few = ("correction", "mixture.bias")
     values = [v.detach().requires_grad_(name.endswith(few)) for name, v in weights.items()]
     assert torch.autograd.gradcheck(function, (h.detach(), *values))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("log_scale", [-1000.0, -20.0, 0.0, 20.0, 80.0, 1000.0])
-def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
-    """Digital silence, full scale and jumps between its ends, at scales at the floor and beyond."""
-    output = make().to(dtype)
-    with torch.no_grad():
-        output.mixture.bias[2 * K :] = log_scale
-    top = 32767 / 32768
-    frames = torch.tensor([[0, 0, 0], [top] * 3, [-1] * 3, [-1, top, -1]], dtype=dtype)
-    past = torch.stack([row[:1].expand(C) for row in frames])
-    h = torch.randn(4, H, dtype=dtype, requires_grad=True)
-    nats = output.score(h, frames, past)
-    assert nats.isfinite().all()
-    for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
-        assert slope.isfinite().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_sample_costs_more_than_the_uniform_share_allows(dtype):
-    """A sure mixture used to charge a jump of a square wave 10^5 nats, and a frame of silence."""
-    output = make(components=1).to(dtype)
-    with torch.no_grad():
-        output.mixture.bias[2] = -1000.0
-    frames = torch.tensor([[32767 / 32768, -1, 32767 / 32768]] * 2, dtype=dtype)
-    h = torch.randn(2, H, dtype=dtype)
-    most = F * 56 * math.log(2)  # of 2^-40 and of 2^-16 levels
-    nats = output.score(h, frames, torch.zeros(2, C, dtype=dtype))
-    np.testing.assert_allclose(nats.detach(), most, rtol=1e-6)
-
-
-def test_gradients_where_the_uniform_share_takes_over():
-    """They fade there with the mixture's share; half of it at 39 nats."""
-    output = make(components=2, frame_size=1)
-    for part in (*output.parameters(), output.predictor):
-        part.requires_grad_(False).zero_()
-    blocks = torch.zeros(1, 1).double(), torch.zeros(1, C).double()
-    h = torch.zeros(1, H).double()
-
-    def nats(bias):
-        name = "output.mixture.bias"
-        return torch.func.functional_call(ScoreOf(output, plain), {name: bias}, (h, *blocks))
-
-    costs = []
-    for log_scale in (-3.0, -3.1, -3.2, -3.3):
-        bias = torch.tensor([0.3, -0.2, 1.0, 1.02, log_scale, log_scale - 0.01]).double()
-        costs.append(nats(bias).item())
-        assert torch.autograd.gradcheck(nats, bias.requires_grad_(), atol=1e-7)
-    assert costs[0] < 35
-    assert 38 < costs[-1] < 38.9
-
-
-def test_a_confident_model_needs_almost_no_bits_for_silence():
-    """The floor is narrow enough: a level hit in its middle costs next to nothing."""
-    output = make(components=1)
-    for part in (*output.parameters(), output.predictor):
-        part.requires_grad_(False).zero_()
-    offset = -MEAN / DEVIATION / output.residual
-    output.mixture.bias.copy_(torch.tensor([0.0, offset, -1000.0]))
-    silence = torch.zeros(F, dtype=torch.float64)
-    nats = output.sample_nats(torch.zeros(F, WIDTH).double(), silence, torch.zeros(C).double())
-    expected = -math.log(stats.logistic.cdf(5) - stats.logistic.cdf(-5))
-    np.testing.assert_allclose(nats, expected, rtol=1e-9)
 
 
 def resonance(count, noise, seed=0):
@@ -287,8 +209,7 @@ def level_probabilities(output, parameters, past, known):
     return torch.exp(-nats[:, j]).detach().numpy()
 
 
-@pytest.mark.parametrize("residual", [0.001, 0.3, 30.0])
-@pytest.mark.parametrize("j", [0, 2])
+@pytest.mark.parametrize(("j", "residual"), [(0, 0.001), (0, 30.0), (2, 0.3)])
 def test_draws_follow_the_probabilities(j, residual):
     """Of single levels, of the tails that pile up at both ends, and after other drawn samples."""
     output, draws = make(residual=residual), 20_000
@@ -305,7 +226,7 @@ def test_draws_follow_the_probabilities(j, residual):
     assert_follow(drawn[:, j].numpy(), p)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
     parameters = output(torch.randn(B, H, dtype=torch.float64)).detach()
@@ -342,22 +263,3 @@ def test_float32_scores_as_float64_does():
     assert single.dtype == drawn.dtype == torch.float32
     exact = output.double().score(h.double(), frames, past)
     torch.testing.assert_close(single.double(), exact, rtol=1e-3, atol=1e-3)
-
-
-def test_without_blocks_the_gradient_is_zero():
-    output = make()
-    h = torch.zeros(0, 2, H, dtype=torch.float64, requires_grad=True)
-    nats = output.score(h, *random_blocks(0, 2))
-    assert nats.shape == (0, 2)
-    for slope in torch.autograd.grad(nats.sum(), list(output.parameters())):
-        assert (slope == 0).all()
-
-
-def test_nan_is_not_hidden():
-    """A diverged model must not be scored as a sound one."""
-    output = make()
-    frames, past = random_blocks(2)
-    h = torch.zeros(2, H, dtype=torch.float64)
-    h[1, 0] = float("nan")
-    assert output.score(h, frames, past).isnan().tolist() == [False, True]
-    assert output.nats(output(h), frames, past).isnan().tolist() == [False, True]

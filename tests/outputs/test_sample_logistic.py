@@ -89,8 +89,8 @@ def test_nats_are_those_of_the_equations(score):
             assert ours[t, b].item() == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("level", [STEP / 1000, STEP / 2, 0.01, 1.0, 1e6])
-@pytest.mark.parametrize("anchor", [0.0, -1.0, 0.7, 30.0])
+@pytest.mark.parametrize("level", [STEP / 1000, 0.01, 1e6])
+@pytest.mark.parametrize("anchor", [-1.0, 0.7, 30.0])
 @pytest.mark.parametrize(("certainty", "spacing"), [(0.0, 1), (0.4, 256), (1.0, 32768)])
 def test_probabilities_of_all_levels_sum_to_one(anchor, level, certainty, spacing):
     """Scales far below a step and far above the range, anchors outside it: tails included."""
@@ -139,8 +139,8 @@ def test_the_loss_is_the_weighted_score():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("level", [1e-30, STEP / 100, STEP / 2, 0.02, 2.0])
-@pytest.mark.parametrize("log_scale", [-1000.0, -5.0, 0.0, 20.0, 1000.0])
+@pytest.mark.parametrize("level", [1e-30, STEP / 2, 2.0])
+@pytest.mark.parametrize("log_scale", [-1000.0, 0.0, 20.0, 1000.0])
 def test_compiled_score_is_the_plain_one_at_any_level(level, log_scale, dtype):
     """The compiled exp and log take normal numbers only; nothing may become infinite."""
     output = make(components=2).to(dtype)
@@ -222,8 +222,7 @@ def test_it_starts_near_the_anchor(components, size):
     assert -0.05 < (nats - best) / math.log(2) < 1 / 3
 
 
-@pytest.mark.parametrize("level", [STEP / 2, 0.003, 0.5])
-@pytest.mark.parametrize("spacing", [1, 2, 512])
+@pytest.mark.parametrize(("level", "spacing"), [(STEP / 2, 2), (0.003, 1), (0.5, 512)])
 def test_draws_follow_the_probabilities(level, spacing):
     """Of single levels, of those of a grid, and of the tails that pile up at both ends."""
     output, draws = make(frame_size=1), 20_000
@@ -291,7 +290,7 @@ def test_temperature_keeps_the_level(temperature):
     assert tempered.std().item() != pytest.approx(usual.std().item(), rel=0.02)  # another shape
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
     h = random_rows(B)[0][:B, 0]
@@ -323,8 +322,10 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("end", [False, True])
-@pytest.mark.parametrize(("temperature", "components"), [(0.0, 5), (0.7, 1), (1.0, 5), (1.3, 33)])
+@pytest.mark.parametrize(
+    ("temperature", "components", "end"),
+    [(0.0, 5, False), (0.7, 1, True), (1.0, 5, True), (1.3, 33, False)],
+)
 def test_compiled_draw_draws_the_same(temperature, components, end, dtype):
     output = make(components=components, end=end).to(dtype)
     rows = random_rows(200)[0][:, 0].split(50)[:4]

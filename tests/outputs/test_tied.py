@@ -3,18 +3,18 @@
 import itertools
 from collections import Counter
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import pytest
 import torch
+from same_draws import same_draws
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.bernoulli import TiedBernoulliOutput
-from seqmodel.outputs.note_unit import NoteUnitOutput, note_inputs, notes_below
+from seqmodel.outputs.note_unit import NoteInputs, NoteUnitOutput, note_inputs, notes_below
 from seqmodel.outputs.notes import as_drawn
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
@@ -56,7 +56,7 @@ def test_the_likelihood_of_all_frames_sums_to_one(unit, backend):
             assert p.max() > 2 * p.min()  # else uniform would do
 
 
-def hears_by_hand(frame, n, struck=None):
+def read_by_hand(frame, n, struck=None):
     """The definition, note by note."""
     below = [frame[n - 12 + k] if n - 12 + k >= 0 else 0 for k in range(12)]
     classes = [sum(frame[m] for m in range(n) if (m - n - k) % 12 == 0) for k in range(12)]
@@ -65,7 +65,7 @@ def hears_by_hand(frame, n, struck=None):
 
 
 @pytest.mark.parametrize("onsets", [False, True])
-@pytest.mark.parametrize("notes", [1, 5, 12, 13, 88])
+@pytest.mark.parametrize("notes", [1, 12, 30])
 def test_a_note_reads_the_notes_below_it(notes, onsets):
     frames = random_frames(4, notes, onsets)
     ours = notes_below(frames, onsets=onsets)
@@ -73,7 +73,7 @@ def test_a_note_reads_the_notes_below_it(notes, onsets):
     for k, frame in enumerate(frames.tolist()):
         struck = frame[notes:] if onsets else None
         for n in range(notes):
-            expected = hears_by_hand(frame[:notes], n, struck)
+            expected = read_by_hand(frame[:notes], n, struck)
             assert ours[n, k].tolist() == pytest.approx(expected), (k, n)
 
 
@@ -87,14 +87,10 @@ def random_frames(count, notes, onsets, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
-@pytest.mark.parametrize(
-    ("frames", "notes", "hidden"), [(1, 1, 1), (5, 88, 7), (33, 13, 17), (40, 30, 16)]
-)
+@pytest.mark.parametrize(("frames", "notes", "hidden"), [(1, 1, 1), (5, 88, 7), (33, 13, 17)])
 @pytest.mark.parametrize(("some", "onsets"), [(False, False), (True, False), (True, True)])
 def test_compiled_inputs_are_the_plain_ones(frames, notes, hidden, some, onsets, dtype):
     """At odd sizes, for all frames and for some: inputs and the gradient of h."""
-    from seqmodel.outputs.note_unit import NoteInputs
-
     torch.manual_seed(0)
     h = torch.randn(frames * notes, hidden, dtype=dtype, requires_grad=True)
     notes_of = random_frames(frames, notes, onsets, dtype)
@@ -107,9 +103,8 @@ def test_compiled_inputs_are_the_plain_ones(frames, notes, hidden, some, onsets,
     assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("unit", ["gru", "lstm"])
-def test_gradients_are_those_of_the_likelihood(unit):
-    output = note_unit_output(unit, notes=3, backend="reference", end=True)
+def test_gradients_are_those_of_the_likelihood():
+    output = note_unit_output(notes=3, backend="reference", end=True)
     frames = (torch.rand(2, 2, 3) < 0.5).double()
     weights = torch.tensor([[0.5, 0.0], [0.25, 0.0]], dtype=torch.float64)
     lengths = np.array([2, 0])
@@ -234,19 +229,7 @@ def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeyp
     model = tied_model(unit, output, layers, frame=frame)
     prime = random_frames(2, 88, onsets).numpy()
     for temperature in (0.8, 0.0):
-        drawn = []
-        for backend in ("cpu", "reference"):
-            for layer in (m for m in model.modules() if hasattr(m, "backend")):
-                layer.backend = backend
-            sampler = Sampler(model, temperature=temperature)
-            assert sampler.is_compiled == (backend == "cpu")
-            chunks = sampler.draw(Uniforms(3, 1), prime=prime)
-            drawn.append(list(islice(chunks, 2)))
-        for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
-            np.testing.assert_array_equal(ours, plain)
-            assert ends == plain_ends
-            if ends:
-                break
+        same_draws(model, temperature=temperature, prime=prime)
 
 
 @pytest.mark.parametrize("output", ["bernoulli", "note-unit"])

@@ -36,11 +36,17 @@ def judged(monkeypatch):
     return given
 
 
-@pytest.mark.parametrize(("number", "lengths"), [(2, [13, 26]), (5, [13, 2, 26, 7, 19])])
+@pytest.mark.parametrize(
+    ("number", "lengths"), [(2, [13, 26]), (10, [13, 13, 2, 2, 26, 26, 7, 7, 19, 19])]
+)
 def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, number, lengths):
     """Lengths spread over the split, and samples as `sample` draws for the seed, cut to them."""
-    told = compare_samples(plain_run, dataset, "valid", number=number, seed=9)
-    assert told == {
+    calls = []
+    found = compare_samples(
+        plain_run, dataset, "valid", number=number, seed=9, progress=lambda *c: calls.append(c)
+    )
+    assert calls == [(k + 1, number) for k in range(number)]
+    assert found == {
         "pieces": number,
         "frames": sum(lengths),
         "seed": 9,
@@ -55,18 +61,13 @@ def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, nu
     assert (split.name, train.name) == ("valid", "train")
 
 
-def test_more_samples_than_pieces_use_every_length_equally_often(plain_run, dataset, judged):
-    compare_samples(plain_run, dataset, "test", number=6, seed=1)
-    assert [len(piece) for piece in judged[0][0]] == [11, 11, 1, 1, 6, 6]
-
-
 def test_a_run_that_predicts_ends_chooses_its_own_lengths(run, dataset, judged):
-    told = compare_samples(run, dataset, "valid", number=8, seed=1)
+    found = compare_samples(run, dataset, "valid", number=8, seed=1)
     lengths = [len(piece) for piece in judged[0][0]]
-    assert told["lengths"] == "lengths chosen by the model"
-    assert told["frames"] == sum(lengths)
+    assert found["lengths"] == "lengths chosen by the model"
+    assert found["frames"] == sum(lengths)
     assert len(set(lengths)) > 1
-    assert told["cut_off"] == 0
+    assert found["cut_off"] == 0
     cold = compare_samples(run, dataset, "valid", number=1, seed=1, temperature=0.5)
     expected = np.concatenate(list(Sampler(run.model, temperature=0.5).piece(30, seed=1)))
     assert cold["temperature"] == 0.5
@@ -79,9 +80,9 @@ def test_a_run_that_should_end_pieces_but_does_not_is_stopped(run, dataset, judg
     before = bias[88].item()
     with torch.no_grad():
         bias[88] = -100
-        told = compare_samples(run, dataset, "valid", number=3, seed=1)
+        found = compare_samples(run, dataset, "valid", number=3, seed=1)
         bias[88] = before
-    assert told["cut_off"] == 3
+    assert found["cut_off"] == 3
     assert [len(piece) for piece in judged[0][0]] == [30, 30, 30]
 
 
@@ -97,8 +98,8 @@ def test_copies_are_sought_in_what_the_run_was_trained_on(
     other = write_dataset(tmp_path, {"train": rolls["test"], "valid": rolls["valid"][:1]})
     for split in ("valid", "train"):
         compare_samples(plain_run, other, split, number=1, seed=1)
-        _, beside, train = judged.pop()
-        assert beside.frames == other[split].frames
+        _, pieces, train = judged.pop()
+        assert pieces.frames == other[split].frames
         assert train.frames == dataset["train"].frames
 
 
@@ -108,39 +109,27 @@ def test_data_that_has_moved_is_an_error_that_says_why(plain_run, dataset, tmp_p
     run = replace(plain_run, config=config)
     with pytest.raises(SeqmodelError) as caught:
         compare_samples(run, open_dataset(moved), "valid", number=1, seed=1)
-    assert str(caught.value) == (
-        f"--samples needs {run.folder}'s training data: {tmp_path}/gone is not a prepared "
-        "dataset (no manifest.json); make one with `seqmodel prepare SOURCE --out DATA`"
-    )
+    assert f"--samples needs {run.folder}'s training data: {tmp_path}/gone" in str(caught.value)
 
 
 def test_samples_of_so_many_seconds(plain_run, dataset, audio_run_folder, audio_dataset, run):
     """Lengths as `sample --seconds` gives them, for any medium; the limit if pieces may end."""
-    told = compare_samples(plain_run, dataset, "valid", number=2, seed=1, seconds=1.5)
-    assert (told["frames"], told["lengths"]) == (2 * 12, "1.5 s each")  # at 120 bpm
-    assert told["drawn"]["shortest"] == told["drawn"]["longest"] == 12
+    found = compare_samples(plain_run, dataset, "valid", number=2, seed=1, seconds=1.5)
+    assert (found["frames"], found["lengths"]) == (2 * 12, "1.5 s each")  # at 120 bpm
+    assert found["drawn"]["shortest"] == found["drawn"]["longest"] == 12
     ended = compare_samples(run, dataset, "valid", number=9, seed=1, seconds=0.5)
     assert ended["lengths"] == "at most 0.5 s each"
     assert ended["drawn"]["longest"] == 4
     assert ended["cut_off"] > 0
     audio = load_run(audio_run_folder)
-    told = compare_samples(audio, audio_dataset, "valid", number=3, seed=1, seconds=0.25)
-    assert (told["frames"], told["lengths"]) == (3 * 200, "0.25 s each")
-    assert told["drawn"]["length"] == 0.25
+    found = compare_samples(audio, audio_dataset, "valid", number=3, seed=1, seconds=0.25)
+    assert (found["frames"], found["lengths"]) == (3 * 200, "0.25 s each")
+    assert found["drawn"]["length"] == 0.25
 
 
 def test_audio_that_is_not_finite_is_an_error(audio_run_folder, audio_dataset, monkeypatch):
     """Guards against statistics of nan."""
     frames = np.full((64, 10), np.nan, np.float32)
     monkeypatch.setattr(Sampler, "draw", lambda *_, **options: iter([(frames, False)]))
-    with pytest.raises(SeqmodelError) as caught:
+    with pytest.raises(SeqmodelError, match="not finite"):
         compare_samples(load_run(audio_run_folder), audio_dataset, "valid", number=1, seed=1)
-    assert str(caught.value) == "the run draws samples that are not finite: use another run"
-
-
-def test_progress_counts_pieces(plain_run, dataset):
-    calls = []
-    compare_samples(
-        plain_run, dataset, "valid", number=3, seed=1, progress=lambda *c: calls.append(c)
-    )
-    assert calls == [(1, 3), (2, 3), (3, 3)]

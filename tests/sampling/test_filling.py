@@ -47,22 +47,21 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
     return model.double().eval()
 
 
-def log_p(model, piece):
-    """log p of each number of a piece (T, F) and, if the model predicts it, of its end."""
+def log_p(model, piece, *, ends=True):
+    """log p of a piece (T, F) and, if the model predicts it, of its end, or of going on."""
     frames = torch.from_numpy(piece).double().unsqueeze(1)
     with torch.no_grad():
         reading = model.read(frames, model.start(1))
         nats = model.output.score(reading.h, reading.frames, reading.past).sum()
         if model.output.end:
             last = torch.zeros(len(piece), 1, dtype=torch.float64)
-            last[-1] = 1
+            last[-1] = float(ends)
             nats = nats + model.output.end_score(reading.h, last).sum()
     return -float(nats)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("onsets", [False, True])
-@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize(("end", "onsets"), [(False, False), (True, True)])
 def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
     """Given numbers, candidates, resampling and sweeps: every bit and every weight."""
     model = build(kind, 9, end=end, onsets=onsets)
@@ -111,15 +110,10 @@ def outcomes(model, piece, free):
 
 
 @pytest.mark.parametrize(
-    ("kind", "particles", "candidates", "sweeps"),
-    [
-        ("nade", 24, 4, 0),
-        ("nade", 12, 1, 1),
-        ("note-unit", 24, 4, 0),
-        ("note-unit", 2, 3, 8),
-    ],
+    ("kind", "particles", "candidates", "sweeps", "draws"),
+    [("nade", 24, 4, 0, 600), ("nade", 12, 1, 1, 400), ("note-unit", 2, 3, 6, 300)],
 )
-def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, sweeps):
+def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, sweeps, draws):
     """By enumeration; with two particles alone the first pass is far from it."""
     model = build(kind, 4, end=True, seed=3)
     piece = (random_states(1, 6, 4) > 0).astype(np.uint8)
@@ -127,7 +121,7 @@ def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, swe
     free[1:4, 0:2] = True
     pieces, logs = outcomes(model, piece, free)
     exact = np.exp(logs - np.logaddexp.reduce(logs))
-    filler, draws = Filler(model, particles=particles, candidates=candidates), 600
+    filler = Filler(model, particles=particles, candidates=candidates)
     counts, given = np.zeros(len(pieces)), []
     for number in range(draws):
         filled = filler.fill(piece, free, seed=1, number=number, sweeps=sweeps)
@@ -139,13 +133,7 @@ def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, swe
     assert often.sum() > 8
     assert chisquare(seen, expected).pvalue > 0.001
     # What precedes the first free frame is not part of the estimate.
-    before = log_p(model, piece[:1])
-    if model.output.end:
-        with torch.no_grad():
-            reading = model.read(torch.from_numpy(piece[:1]).double().unsqueeze(1), model.start(1))
-            ends = model.output.end_score(reading.h, torch.ones(1, 1, dtype=torch.float64))
-            goes_on = model.output.end_score(reading.h, torch.zeros(1, 1, dtype=torch.float64))
-        before += float(ends - goes_on)
+    before = log_p(model, piece[:1], ends=False)
     ratios = np.exp(np.array(given) - (np.logaddexp.reduce(logs) - before))
     error = ratios.std() / draws**0.5
     assert abs(ratios.mean() - 1) < 4 * error

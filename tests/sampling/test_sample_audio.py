@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 import pytest
 import torch
+from same_draws import by_backend, same_draws
 
 from seqmodel.config import resolve
 from seqmodel.kernels.uniforms import GAMMA, MIXING, Uniforms
@@ -57,22 +58,6 @@ def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
     return np.concatenate([frames for frames, _ in drawn])
 
 
-def uncompiled(model):
-    """The same model, which draws by the plain path."""
-    model = copy.deepcopy(model)
-    for layer in model.layers():
-        layer.backend = "reference"
-    assert not sample.Sampler(model).is_compiled
-    return model
-
-
-def assert_same(model, *args, **options):
-    """Both paths must draw the very same samples; returns them."""
-    ours = draw(model, *args, **options)
-    np.testing.assert_array_equal(ours, draw(uncompiled(model), *args, **options))
-    return ours
-
-
 @pytest.fixture
 def short_chunks(monkeypatch):
     """Chunks of 20 frames: the plain path is slow."""
@@ -107,7 +92,7 @@ def test_a_thousand_frames_of_the_papers_model_are_the_same():
     """Guards against rounding errors that add up over time, and reads beyond a panel's end."""
     frame, hidden = AudioFrames(8000, mean=0.001, deviation=0.08), AUDIO.paper_hidden["lstm"]
     model = make_model("gaussian", frame, unit="lstm", hidden=hidden, components=20)
-    ours = assert_same(model, 4)
+    ours = same_draws(model, chunks=4)
     assert ours.shape == (1024, 10)
     assert len(np.unique(ours)) > 3000
 
@@ -118,7 +103,7 @@ def test_compiled_and_plain_sampling_draw_the_same():
     model = make_model("gaussian", layers=2)
     prime = np.random.default_rng(0).integers(-9000, 9000, (5, 3)) / 32768
     for temperature in (1.0, 0.5, 0.0):
-        assert_same(model, temperature=temperature, prime=prime)
+        same_draws(model, temperature=temperature, prime=prime)
 
 
 @pytest.mark.usefixtures("short_chunks")
@@ -132,7 +117,7 @@ def test_any_sizes(frame_size, context, components):
     Contexts lie within one frame, span several, or (57) span more than a chunk.
     """
     frame = AudioFrames(8000, frame_size, context, mean=0.1, deviation=0.25)
-    assert_same(make_model("gaussian", frame, components=components))
+    same_draws(make_model("gaussian", frame, components=components))
 
 
 @pytest.mark.usefixtures("short_chunks")
@@ -142,10 +127,7 @@ def test_float64_weights_are_read_unchanged():
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1 + 1e-9 * torch.randn_like(weight))
-    weights = copy.deepcopy(model.state_dict())
-    assert_same(model)
-    for name, weight in model.state_dict().items():
-        assert torch.equal(weight, weights[name])
+    same_draws(model)
 
 
 def stream_with(number, bits):
@@ -168,11 +150,12 @@ def test_the_outermost_uniforms(temperature):
     model = make_model("gaussian")
     with torch.no_grad():
         model.output.linear.bias[[0, 3]] = -3000.0
-    both = model, uncompiled(model)
+    samplers = [
+        sample.Sampler(copy.deepcopy(m), temperature=temperature) for m in by_backend(model)
+    ]
     for number, whole in itertools.product(range(4), (0, 1, 2**53 - 1)):
         ours, theirs = (
-            next(sampler.draw(stream_with(number, whole << 11)))[0]
-            for sampler in (sample.Sampler(m, temperature=temperature) for m in both)
+            next(sampler.draw(stream_with(number, whole << 11)))[0] for sampler in samplers
         )
         np.testing.assert_array_equal(ours, theirs)
         assert np.isfinite(ours).all()
@@ -218,7 +201,7 @@ def test_temperature_zero_takes_the_first_of_equally_likely_components(kind):
     drawn = draw(model, temperature=0.0)
     with torch.no_grad():
         linear.bias[2:4] -= 1
-    for same in (model, uncompiled(model)):
+    for same in by_backend(model):
         again = draw(same, uniforms=Uniforms(8), temperature=0.0)
         np.testing.assert_array_equal(again, drawn)
 

@@ -1,0 +1,50 @@
+"""Compiled sampling against plain sampling: not one number may differ."""
+
+import copy
+from itertools import islice
+
+import numpy as np
+import torch
+
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.sampling.sampler import Sampler
+
+
+def by_backend(model):
+    """The model as it is compiled, then as it is not: one after the other, the same object."""
+    for backend in ("cpu", "reference"):
+        for layer in model.modules():
+            if hasattr(layer, "backend"):
+                layer.backend = backend
+        yield model
+
+
+def same_draws(model, *, temperature=1.0, chunks=2, prime=None):
+    """The frames (T, F) of the first chunks, or up to the end, which are the same both ways.
+
+    Sampling must also leave the model's weights as they are.
+    """
+    before, found = copy.deepcopy(model.state_dict()), []
+    for same in by_backend(model):
+        drawn = []
+        sampler = Sampler(same, temperature=temperature)
+        assert sampler.is_compiled == (not found)
+        for frames, ended in islice(sampler.draw(Uniforms(3, 1), prime=prime), chunks):
+            drawn.append((frames, ended))
+            if ended:
+                break
+        found.append(drawn)
+    for (ours, ended), (plain, plain_ended) in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, plain)
+        assert ended == plain_ended
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    return np.concatenate([frames for frames, _ in found[0]])
+
+
+def assert_strikes_are_possible(frames, before):
+    """None without its note, every one after silence; returns those that were free (bool,)."""
+    sounding, struck = np.split(frames.astype(bool), 2, axis=1)
+    sounded = np.concatenate([before, sounding])[:-1].astype(bool)
+    assert not (struck & ~sounding).any()
+    assert struck[sounding & ~sounded].all()
+    return struck[sounding & sounded]
