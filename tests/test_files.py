@@ -58,8 +58,8 @@ def fails(*args, **kwargs):
 
 
 def tree(folder):
-    """Every path below `folder`, files with their text."""
-    return {p: p.read_text() if p.is_file() else None for p in folder.rglob("*")}
+    """Every path below `folder`, files with their bytes as the characters of Latin-1."""
+    return {p: p.read_text("latin1") if p.is_file() else None for p in folder.rglob("*")}
 
 
 def fill(folder, files):
