@@ -90,7 +90,7 @@ HEAVY = {"mido", "torch", "soundfile", "soxr", "matplotlib"}
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        *((name, HEAVY) for name in ("music.published", "music.contents", "audio.reader")),
+        *((name, HEAVY) for name in ("music.published", "music.contents")),
         ("registry", HEAVY | {"numpy"}),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_npy_of_states_is_read_with_and_without_onsets(tmp_path):
 
 
 def rows_of(work):
-    ((_, (rows,)),) = work.pieces
+    (rows,) = work.rows(0, work.frames)
     return rows
 
 
