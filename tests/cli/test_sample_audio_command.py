@@ -263,13 +263,3 @@ def test_a_truncated_primer_is_reported(call: Call, audio_run_folder: Path):
 
 
 # ---- inspect ------------------------------------------------------------------------------------
-
-
-def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_sampling(
-    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(sampling, "MAX_FLAC_RATE", 7999)
-    monkeypatch.setattr(Sampler, "draw", None)
-    result = call("sample", "o.flac", "--run", audio_run_folder)
-    assert (result.status, result.err.count("\n")) == (2, 1)
-    assert "at most 7,999 samples per second, the run 8,000: use a .wav" in result.err
