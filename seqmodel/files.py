@@ -264,7 +264,8 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 
     With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else, so
     that `--force` removes nothing but our own files. SeqmodelError otherwise. A killed process
-    leaves its temporary folder behind; the next that locks `path` and writes it removes that.
+    leaves its temporary folder behind; the next that locks `path` and writes it removes that. So
+    `path` must be locked by the caller (`locks.locked`) wherever others may write it too.
     """
     format.check_target(path, force=force)
     path = followed(path)

@@ -51,9 +51,9 @@ def svg_text(figure: "Figure") -> str:
     """The figure as SVG on a transparent ground; it depends on nothing but the data."""
     from matplotlib import rc_context
 
-    buffer = io.StringIO()
+    buffer, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "seqmodel"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     return buffer.getvalue()
 
 

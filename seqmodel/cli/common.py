@@ -71,6 +71,8 @@ def blaming(
     try:
         return use(values)
     except SeqmodelError as error:
+        if not values:
+            raise
         try:
             use({})
         except SeqmodelError as without:

@@ -386,6 +386,7 @@ class _Whole:
         self._gained += self._counts[event.cell].weight(event.run) * event.gained
         if event.counts is not None:
             self._counts[event.cell] = event.counts
+            self.total = sum(cell.total for cell in self._counts.values())
         # Others may have ended too, whose events are still to come, or runs of other commands.
         counted = sum(cell.done for cell in self._counts.values())
         self.ended = max(self.ended + 1, counted - len(self._at_hand))
@@ -436,7 +437,7 @@ def _table(whole: _Whole) -> Iterator[tuple[Callable[[Event], None], Callable[[s
                 bars.update(tasks[event.run], total=at_work, completed=event.done, news=news)
             elif event.run in tasks:
                 bars.remove_task(tasks.pop(event.run))
-            bars.update(first, completed=whole.done(), news=whole.news())
+            bars.update(first, total=whole.total, completed=whole.done(), news=whole.news())
             if event.ended is not None:
                 bars.say(printable("  ".join(whole.summary(event))))
 

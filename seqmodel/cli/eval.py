@@ -30,7 +30,7 @@ from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
-    from seqmodel.data.dataset import Dataset
+    from seqmodel.data.dataset import Dataset, Split
     from seqmodel.runs.folder import Run
 
 
@@ -105,7 +105,7 @@ def evaluate(
         raise UsageError("--seconds needs --samples N")
     if plot is not None:
         check_plot(plot, force=force)
-    from seqmodel.evaluation.evaluate import evaluate, plot_nats
+    from seqmodel.evaluation.evaluate import evaluate
     from seqmodel.runs.folder import load_run
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
@@ -125,17 +125,16 @@ def evaluate(
                 name,
                 batch_size=batch_size,
                 per_piece=per_piece,
-                per_frame=per_frame,
+                per_frame=per_frame or plot is not None,
                 progress=progress,
             )
         if files is not None:
             sources = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
             result |= {"data": str(files), "split": None, **sources}
         if plot is not None:
-            (piece,), (source,) = dataset[name], dataset[name].sources
-            picture = medium_of(loaded.frame).picture(piece, loaded.frame)
-            plot_nats(plot, picture, loaded.nll(piece).tolist(), f"{source}, by {loaded.folder}")
-            message(f"drawn to {plot}", quiet=quiet)
+            (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
+            nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
+            _draw(plot, loaded, dataset[name], nats, quiet=quiet)
         if samples is not None:
             # A step of one piece is too small for a GPU to be faster.
             loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
@@ -193,6 +192,15 @@ def _open(
             quiet=quiet,
         )
     return dataset
+
+
+def _draw(path: Path, run: "Run", split: "Split", nats: list[float], *, quiet: bool) -> None:
+    """Draw the one piece of a split."""
+    from seqmodel.evaluation.evaluate import plot_nats
+
+    picture = medium_of(run.frame).picture(split[0], run.frame)
+    plot_nats(path, picture, nats, f"{split.sources[0]}, by {run.folder}")
+    message(f"drawn to {path}", quiet=quiet)
 
 
 def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-LONGEST_START = 12 + 10_000
-"""Bytes of magic, version and length, and of the longest header that NumPy parses."""
+LONGEST_HEADER = 10_000
+"""Bytes of the longest header that NumPy parses, having read up to 4 GB that its length claims."""
 
 
 class Header(NamedTuple):
@@ -35,21 +35,25 @@ def read_header(stream: BinaryIO) -> Header:
         ValueError: if it is damaged.
         OSError: if the stream cannot be read.
     """
-    start = io.BytesIO(stream.read(LONGEST_START))
+    start = stream.read(8)
+    start += stream.read(2 if start[6:7] == b"\x01" else 4)
+    size = int.from_bytes(start[8:], "little")
+    if size > LONGEST_HEADER:
+        raise ValueError(f"a header of {size} bytes")
+    header = io.BytesIO(start + stream.read(size))
     try:
         newer = np.lib.format.read_array_header_2_0
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): newer, (3, 0): newer}
-        read = readers[np.lib.format.read_magic(start)]
+        read = readers[np.lib.format.read_magic(header)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that it was written by Python 2
-            shape, fortran_order, dtype = read(start)
+            shape, fortran_order, dtype = read(header)
     except Exception as error:  # its text is parsed as Python, which can raise nearly anything
         raise ValueError("a damaged header") from error
     if any(type(size) is not int or size < 0 for size in shape):  # NumPy takes True for one
         raise ValueError(f"a shape of {shape}")
-    offset = stream.seek(start.tell())
-    comment = start.getvalue()[:offset].decode("latin1").partition("#")[2].strip()
-    return Header(shape, fortran_order, dtype, offset, comment)
+    comment = header.getvalue().decode("latin1").partition("#")[2].strip()
+    return Header(shape, fortran_order, dtype, header.tell(), comment)
 
 
 def with_comment(data: bytes, comment: str) -> bytes:

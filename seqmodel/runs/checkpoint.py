@@ -78,7 +78,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_content(path: Path) -> dict[str, Any]:
-    """Read the content alone, which is quick but does not verify the checksum."""
+    """Read the content alone, without verifying the checksum."""
     with _opened(path) as (data, metadata):
         safetensors.torch.load(data)  # an error if the file is cut short
         return _content(metadata.text("content"))
@@ -96,8 +96,8 @@ def is_checkpoint(path: Path) -> bool:
 def _metadata(data: bytes) -> Fields:
     """Ours in a safetensors file, which begins with the length of its header, a JSON object."""
     header = Fields.of(plain.parse(data[8 : 8 + int.from_bytes(data[:8], "little")]))
-    metadata = header.values.get("__metadata__")
-    return Fields.of(plain.parse(Fields.of(metadata).text(KEY)) if metadata else {})
+    metadata = Fields.of(header.values.get("__metadata__", {}))
+    return Fields.of(plain.parse(metadata.text(KEY)) if KEY in metadata.values else {})
 
 
 def _content(text: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _opened(path: Path) -> Iterator[tuple[bytes, Fields]]:
                 f"{VERSION}: use the seqmodel that wrote it"
             )
         yield data, metadata
-    except (safetensors.SafetensorError, ValueError, TypeError) as error:
+    except (safetensors.SafetensorError, ValueError, TypeError, KeyError) as error:
         raise SeqmodelError(
             f"{path} is damaged (cut short or changed); use another checkpoint or train again"
         ) from error

@@ -90,12 +90,16 @@ def test_an_unsupported_format_is_reported_before_sampling(
     call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Guards against an hour of sampling for a format that libsndfile does not support."""
-    monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "Microsoft"})
+
+    def refuse(*arguments: object) -> None:
+        raise soundfile.LibsndfileError(1)
+
+    monkeypatch.setattr("seqmodel.media.sound._encode", refuse)
     monkeypatch.setattr("seqmodel.sampling.sampler.Sampler.piece", None)
     write_piece(Path("p.mid"), seed=1)
     for command in (("sample", "o.mp3", "--run", run), ("inspect", "p.mid", "--listen", "o.mp3")):
         result = call(*command)
         assert (result.status, result.out) == (2, "")
-        said = r"seqmodel: libsndfile [\d.]+, as installed, cannot write mp3: use a \.wav\n"
+        said = r"seqmodel: libsndfile [\d.]+, .* cannot write mp3 at [\d,]+ Hz: use a \.wav\n"
         assert re.fullmatch(said, result.err)
     assert [path.name for path in here.iterdir()] == ["p.mid"]

@@ -86,7 +86,7 @@ def test_a_run_reads_files_as_its_data_were_read(call: Call, short: Path, here: 
         assert again.differences(PianoRollFrames(Grid.of_beats(4))) == []
         (work,) = music.corpus(music.settings_like(again), [short], here).works(short)
         assert work.frames == 6
-        ((_, (rows,)),) = work.pieces
+        (rows,) = work.rows(0, work.frames)
         assert again.decode(rows)[:, 60 - 21].tolist() == [1, keep, keep, 0, 1, 1]
 
 

@@ -30,6 +30,7 @@ def make_run(folder: Path, *, rate: int = 8000, dtype: str = "int16", **options)
     frame = AudioFrames(rate, 10, 20, dtype)
     settings = {"data": str(folder / "data"), "model": "sample-wise", "hidden": 8, **options}
     config = with_sizes(resolve(settings, presets=AUDIO.presets), frame)
+    torch.manual_seed(1)
     model, draw = build_model(config, frame), torch.Generator().manual_seed(2)
     if config.model == "sample-wise":
         steer(model, draw)

@@ -233,9 +233,8 @@ def _reading(path: Path) -> Callable[[], object]:
         medium = medium_of_file(path)
         settings = medium.settings({})
         for work in medium.corpus(settings, [path], path.parent).works(path):
-            for _, blocks in work.pieces:
-                for _ in blocks:
-                    pass
+            for _ in work.rows(0, work.frames):
+                pass
 
     return read
 

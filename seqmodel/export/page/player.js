@@ -97,6 +97,11 @@ class Player {
     if (!this.playing) return;
     const ahead = document.hidden ? Math.max(this.ahead, AHEAD_HIDDEN_SECONDS) : this.ahead;
     const until = performance.now() + AT_ONCE_MS;
+    /* First: what is drawn after a stall would sound all at once. */
+    if (this.timeOf(this.next) < this.sound.now()) {
+      if (this.coming.length) this.stumble();
+      this.run(this.next, this.lead);
+    }
     while (this.timeOf(this.next) < this.sound.now() + ahead && performance.now() < until) {
       const drawn = this.waiting.shift() ?? this.frames.next().value;
       if (!drawn) continue;
@@ -105,10 +110,6 @@ class Player {
       this.next += 1;
     }
     this.late *= 0.99;
-    if (this.timeOf(this.next) < this.sound.now()) {
-      if (this.coming.length) this.stumble();
-      this.run(this.next, this.lead);
-    }
     this.coming = this.coming.filter(({ at }) => at >= Math.floor(this.position));
   }
 

@@ -46,6 +46,6 @@ def _block(size: int) -> Tensor:
 def _give_back(block: Tensor) -> None:
     """Take a block back. Garbage collection may call this anywhere, even inside `_block`."""
     _spare.append(block)
-    with suppress(IndexError):
+    with suppress(IndexError, RuntimeError):  # if it is called again meanwhile
         while sum(spare.numel() for spare in tuple(_spare)) > KEEP_BYTES:
             _spare.popleft()

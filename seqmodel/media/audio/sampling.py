@@ -16,6 +16,7 @@ from seqmodel.media.audio.medium import SAMPLE_SECONDS
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Picture, SampleRequest, Sampling, Written
 from seqmodel.media.input import named, opened
+from seqmodel.media.npy import read_header
 from seqmodel.media.sound import (
     FULL_SCALE,
     MAX_SAMPLES,
@@ -137,25 +138,22 @@ class AudioSampling(Sampling):
     def _load_frames(self, path: Path) -> NDArray[np.float32]:
         """The frames of a .npy that `write_audio` wrote, assumed to be at the run's rate."""
         size = self._frame.frame_size
-        with opened(path):  # an error for a pipe, which would block
+        with opened(path) as file:
             try:
-                samples = np.lib.format.open_memmap(path, mode="r")
-            except Exception as error:  # its header is parsed as Python, which can raise anything
+                shape, by_column, dtype, *_ = header = read_header(file)
+                if dtype.kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
+                    raise SourceError(
+                        f"holds {dtype} of shape {shape}, not samples of shape (T, {size}), the "
+                        "frames of the run"
+                    )
+                self._check_length(math.prod(shape))
+                samples = np.frombuffer(file.read(header.nbytes), dtype)
+                samples = samples.reshape(shape, order="F" if by_column else "C")
+            except ValueError as error:
                 raise SourceError("is damaged or not a .npy file of numbers") from error
-        if (
-            samples.dtype.kind != "f"
-            or samples.ndim != 2
-            or samples.shape[1] != size
-            or not len(samples)
-        ):
-            raise SourceError(
-                f"holds {samples.dtype} of shape {samples.shape}, not samples of shape "
-                f"(T, {size}), the frames of the run"
-            )
-        self._check_length(samples.size)
-        taken = np.array(samples[: self._asked], np.float32)
-        if not (np.abs(taken) <= 1).all():  # also false for nan
+        if not (np.abs(samples) <= 1).all():  # also false for nan
             raise SourceError("holds values that are not samples in [-1, 1]")
+        taken = samples[: self._asked].astype(np.float32)
         return self._frame.decode(self._frame.encode(taken.ravel()))
 
     def _check_length(self, samples: int) -> None:

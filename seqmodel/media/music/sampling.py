@@ -329,7 +329,7 @@ class FilledPiece:
             self.remarks.append(
                 f"{self._path} changes its metre: bars are counted in its first one, {beats}/{of}"
             )
-        return round((begin - 1) * bar), round(end * bar)
+        return round((begin - 1) * bar), round(min(end, bars) * bar)
 
     def _frames(self, text: str) -> tuple[int, int]:
         T = len(self.frames)

@@ -14,7 +14,7 @@ import math
 import pickle
 import struct
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -42,27 +42,34 @@ REFUSED = (pickle.BYTEARRAY8, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSE
 """Opcodes that no writer of rolls needs: the first allocates whatever length it claims, the others
 hash what they are given."""
 
+MOST_ARGUMENTS = 3
+"""Of the calls by which NumPy writes: a tuple of many would be copied by each of many calls."""
+
 LONGEST_SHOWN = 40
 """Characters of a value in a message."""
 
 
 def shown(value: object) -> str:
     """A value for a message; only its type if its text might be endless."""
-    if isinstance(value, str | float) or (isinstance(value, int) and value.bit_length() <= 64):
-        return repr(value)[:LONGEST_SHOWN]
+    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
+        return repr(value)
+    if isinstance(value, str):
+        return repr(value[:LONGEST_SHOWN])
     return f"of type {type(value).__name__}"
 
 
 class Made:
     """What a pickle would have made by a call: of what, with which arguments, in what state."""
 
-    def __init__(self, name: str, *arguments: Any) -> None:
+    def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
         self.state: Any = ()
 
     def __call__(self, *arguments: Any) -> "Made":
         """The same with arguments."""
-        return Made(self.name, *arguments)
+        if len(arguments) > MOST_ARGUMENTS:
+            raise SourceError("holds a damaged NumPy array")
+        return Made(self.name, arguments)
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -78,7 +85,7 @@ class Made:
                 (kind, raw), shape, by_column = self.arguments, (), False
             else:
                 _, shape, kind, by_column, raw = self.state
-            (code, *_), (_, order, *_) = kind.arguments, kind.state or (3, "<")
+            code, order = kind.arguments[0], kind.state[1] if kind.state else "<"
             if type(code) is not str or code not in NUMBERS + OBJECTS:
                 raise SourceError(
                     f"holds NumPy values of type {shown(code)}; only numbers are read"
@@ -86,19 +93,25 @@ class Made:
             if code in OBJECTS and isinstance(raw, list):
                 return raw
             if isinstance(raw, Made):
-                (raw, *_) = raw.arguments
+                raw = raw.arguments[0]
             data = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 wrote strings
             numbers = np.frombuffer(data, (">" if order == ">" else "<") + code)
             return numbers.reshape(shape, order="F" if by_column else "C")
-        except (AttributeError, ValueError, TypeError, OverflowError) as error:
+        except (AttributeError, LookupError, ValueError, TypeError, OverflowError) as error:
             raise SourceError("holds a damaged NumPy array") from error
 
 
-class Items(list[Any]):
+class Items:
     """A dict of a pickle as its (key, value) in order: hashing a nested key might never end."""
 
+    def __init__(self, items: Iterable[tuple[Any, Any]] = ()) -> None:
+        self._items = list(items)
+
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.append((key, value))
+        self._items.append((key, value))
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self._items)
 
 
 # The Python unpickler: the one in C sizes its memo by four bytes of the file, up to 64 GB.
@@ -155,6 +168,9 @@ CLASS, COMPLEX = 0x00FF, 0x0800
 CELL, NUMERIC = 1, range(6, 16)
 """Array classes."""
 
+MOST_CELLS = 2**16
+"""Pieces of a split: an empty cell of eight bytes takes hundreds once it is read."""
+
 MOST_UNPACKED = 2**29
 """Bytes of a variable: three times those of the largest published set in numbers of eight bytes."""
 
@@ -187,9 +203,11 @@ def read_cells(
         count = math.prod(shape)
         if flags & CLASS != CELL and count:
             raise SourceError(f"holds no cell array in {name}")
-        cells = [_matrix(kind, cell, order) for kind, cell in elements]
+        if count > MOST_CELLS:
+            raise SourceError(f"holds {count:,} cells in {name}; at most {MOST_CELLS:,} are read")
+        cells = [_matrix(kind, cell, order) for kind, cell in islice(elements, count + 1)]
         if len(cells) != count:
-            raise ValueError(f"{len(cells)} cells of {count} in {name}")
+            raise ValueError(f"other than {count} cells in {name}")
         by_row = np.arange(count).reshape(shape, order="F").ravel()
         yield name, [cells[k] for k in by_row]
 

@@ -308,6 +308,15 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False, cell=True):
     return b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM" + whole
 
 
+CALLS_OF_ONE_TUPLE = (
+    b"\x80\x02cnumpy\ndtype\nq\x00("
+    + b"N" * 50_000
+    + b"tq\x01]("
+    + b"h\x00h\x01R" * 5000  # each of which would copy its arguments
+    + b"e."
+)
+
+
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
@@ -345,11 +354,15 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False, cell=True):
             "more than 8 MiB of Python objects",
         ),
         ("a.npz", zipped("train_0.npy", npy(ROLL))[:-30], "damaged"),
+        ("a.pickle", pickle.dumps({"train": {(60,): (64, 67)}}), "not a list of a split's pieces"),
+        ("a.pickle", b"\x80\x02}K\x01a.", "damaged or not a pickle"),  # appends to a dict
+        ("a.pickle", CALLS_OF_ONE_TUPLE, "damaged NumPy array"),
         ("a.mat", b"no matlab" * 100, "damaged"),
         ("a.mat", mat(traindata=[ROLL, ROLL])[:-100], "damaged"),
         ("a.mat", mat(traindata=[ROLL, ROLL * 1j]), "no numbers in piece 1"),
         ("a.mat", mat(traindata=[ROLL, ROLL[:0]]), "0 frames in piece 1"),
-        ("a.mat", claims(cells=2**31 - 1), "damaged"),
+        ("a.mat", claims(cells=2**31 - 1), "2,147,483,647 cells"),
+        ("a.mat", claims(cells=2), "damaged"),
         ("a.mat", claims(kind=4, rows=2**31 - 1), "no numbers"),
         ("a.mat", claims(kind=4, rows=2**31 - 1, packed=True), "no numbers"),
         ("a.mat", claims().replace(struct.pack("<2I", 6, 8), struct.pack("<2I", 6, 0)), "damaged"),
