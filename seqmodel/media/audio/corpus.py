@@ -55,7 +55,7 @@ class AudioCorpus:
     def frame(self) -> AudioFrames:
         """The frame definition, standardised by the samples in train so far."""
         n = self._count or 1
-        deviation = math.sqrt(max(0, n * self._squares - self._sum**2)) / (n * FULL_SCALE)
+        deviation = math.sqrt(n * self._squares - self._sum**2) / (n * FULL_SCALE)
         return replace(
             self._layout,
             mean=self._sum / (n * FULL_SCALE),
@@ -128,14 +128,10 @@ class AudioCorpus:
             )
 
     def _count_in_train(self, rows: NDArray[Any]) -> None:
-        samples = self._layout.decode(rows)
-        if rows.dtype == np.float32:
-            levels = samples.astype(np.float64) * FULL_SCALE
-        else:
-            levels = to_levels(samples).astype(np.int64)  # whose sums are exact
+        levels = to_levels(self._layout.decode(rows)).astype(np.int64)
         self._count += levels.size
-        self._sum += levels.sum().item()
-        self._squares += (levels**2).sum().item()
+        self._sum += int(levels.sum())
+        self._squares += int((levels**2).sum())
 
 
 def _common_rate(paths: Sequence[Path]) -> int:
