@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from calling import Call, call_main, call_ok, write_piece
 from onsets import as_frames, random_states
@@ -62,6 +63,19 @@ def run(shared: Path, data: Path) -> Path:
     options = ("--hidden", 4, "--epochs", 2, "--model", "frame-wise", "--no-end")
     call_ok("train", data, *options, "--run", shared / "run")
     return shared / "run"
+
+
+@pytest.fixture(scope="session")
+def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
+    """The recordings of `audio_dataset` as files, in in/, and in other frames, context and rate."""
+    odd = tmp_path_factory.mktemp("odd")
+    for split, pieces in recordings.items():
+        (odd / "in" / split).mkdir(parents=True)
+        for k, samples in enumerate(pieces):
+            soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
+    for name, value in (("frame", 20), ("context", 30), ("rate", 4000)):
+        call_ok("prepare", odd / "in", "--out", odd / name, f"--{name}", value)
+    return odd
 
 
 @pytest.fixture(scope="session")

@@ -18,18 +18,6 @@ def audio(audio_dataset: Dataset) -> Path:
     return audio_dataset.folder
 
 
-@pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
-    """The same recordings as files, in in/, and prepared at another rate."""
-    odd = tmp_path_factory.mktemp("odd")
-    for split, pieces in recordings.items():
-        (odd / "in" / split).mkdir(parents=True)
-        for k, samples in enumerate(pieces):
-            soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
-    call_ok("prepare", odd / "in", "--out", odd / "rate", "--rate", 4000)
-    return odd
-
-
 # ---- train --------------------------------------------------------------------------------------
 
 

@@ -347,19 +347,6 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
-    """A folder of the same recordings as `audio_dataset`, in other frames or context."""
-    odd = tmp_path_factory.mktemp("odd")
-    for split, pieces in recordings.items():
-        (odd / "in" / split).mkdir(parents=True)
-        for k, samples in enumerate(pieces):
-            soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
-    call_ok("prepare", odd / "in", "--out", odd / "frame", "--frame", 20)
-    call_ok("prepare", odd / "in", "--out", odd / "context", "--context", 30)
-    return odd
-
-
-@pytest.fixture(scope="module")
 def places(
     bad: Path,
     odd: Path,
