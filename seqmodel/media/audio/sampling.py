@@ -141,6 +141,8 @@ class AudioSampling(Sampling):
         with opened(path) as file:
             try:
                 shape, by_column, dtype, *_ = header = read_header(file)
+                if dtype.hasobject:
+                    raise ValueError("Python objects")
                 if dtype.kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
                     raise SourceError(
                         f"holds {dtype} of shape {shape}, not samples of shape (T, {size}), the "
