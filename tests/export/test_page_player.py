@@ -322,6 +322,29 @@ def test_a_model_that_cannot_keep_up_says_so(chrome: Chrome, page: Path):
     assert chrome.run(STATUS) == "Stopped."
 
 
+def test_after_a_stall_the_music_goes_on_in_time(chrome: Chrome, page: Path):
+    """Guards against frames whose time has passed, which a browser plays all at once."""
+    chrome.open(page)
+    chrome.run(
+        """(page.leads = [], page.player.real = page.player.play, page.player.play = (drawn) => {
+          page.leads.push(page.player.timeOf(page.player.next) - page.player.sound.now());
+          page.player.real(drawn);
+        })"""
+    )
+    chrome.click("#play")
+    chrome.wait("page.leads.length > 3")
+    chrome.run(
+        """(() => {
+          page.leads.length = 0;
+          const until = performance.now() + 2000;
+          while (performance.now() < until);
+        })()"""
+    )
+    chrome.wait("page.leads.length > 6")
+    assert chrome.run("Math.min(...page.leads)") > 0
+    chrome.click("#play")
+
+
 def test_music_in_c_asks_for_an_opening_in_c(make_run, tmp_path: Path):
     run = make_run(tmp_path / "run", unit="tanh")
     hint = b"C major"

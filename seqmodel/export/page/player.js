@@ -99,7 +99,7 @@ class Player {
     const until = performance.now() + AT_ONCE_MS;
     /* First: what is drawn after a stall would sound all at once. */
     if (this.timeOf(this.next) < this.sound.now()) {
-      if (this.coming.length) this.stumble();
+      if (this.next > this.base) this.stumble();
       this.run(this.next, this.lead);
     }
     while (this.timeOf(this.next) < this.sound.now() + ahead && performance.now() < until) {
