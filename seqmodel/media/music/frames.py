@@ -26,6 +26,15 @@ from seqmodel.media.music.grid import (
     STEPS_PER_BEAT,
     Grid,
 )
+from seqmodel.media.music.metre import (
+    COMMON_TIME,
+    Metre,
+    given_of,
+    metre_from_json,
+    metre_name,
+    parse_metre,
+    shifted,
+)
 from seqmodel.media.words import plural
 from seqmodel.plain import Fields
 
@@ -49,7 +58,7 @@ class Score:
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
         tempo: int64 (M,), microseconds per `ticks_per_unit`.
-        meters: the time signatures, if any; each differs from the one before.
+        meters: the time signatures, if any, each (tick, beats, of) and unlike the one before.
         keys: the key signatures in the same way, such as "Eb" and "C#m".
         programs: (track, channel, program) of each program change, in order within a track.
         pedal: how often the sustain pedal is pressed.
@@ -72,7 +81,7 @@ class Score:
     smpte: bool
     tempo_tick: NDArray[np.int64]
     tempo: NDArray[np.int64]
-    meters: tuple[tuple[int, int], ...]
+    meters: tuple[tuple[int, int, int], ...]
     keys: tuple[str, ...]
     programs: tuple[tuple[int, int, int], ...]
     pedal: int
@@ -93,6 +102,16 @@ class Score:
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
         seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
         return seconds
+
+    @property
+    def median_tempo(self) -> float:
+        """Beats per minute, half of its time faster, half slower."""
+        ends = np.append(self.tempo_tick[1:], max(self.last_tick, 1))
+        ticks = np.maximum(np.minimum(ends, ends[-1]) - self.tempo_tick, 0)
+        order = np.argsort(-self.tempo)
+        elapsed = np.cumsum((ticks * self.tempo.astype(np.float64))[order])
+        middle = np.searchsorted(elapsed, elapsed[-1] / 2)
+        return 60e6 / int(self.tempo[order][middle])
 
 
 # ---- onsets --------------------------------------------------------------------------------------
@@ -337,7 +356,7 @@ def place(
         raise SourceError(f"has no notes{damage}")
     on_tick, off_tick = score.on_tick[chosen], score.off_tick[chosen]
 
-    frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
+    frames_of = frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     # As Python integers: no file can make them overflow.
     lasts = [score.end_tick, int(off_tick.max(initial=0)), int(on_tick.max(initial=0))]
     ends, off, on = frames_of(score, grid, np.array(lasts, object))
@@ -392,8 +411,8 @@ def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
 
 
-def _frames_in_beats(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
-    """The frames of ticks (N,), integers of NumPy or, as objects, of Python."""
+def frames_in_beats(score: Score, grid: Grid, tick: Any) -> Any:
+    """The frames of a tick or of ticks (N,), integers of Python or of NumPy, or as objects."""
     assert grid.steps_per_beat is not None
     beat = score.ticks_per_unit
     return (2 * grid.steps_per_beat * tick + beat) // (2 * beat)
@@ -451,6 +470,10 @@ class PianoRollFrames(FrameDefinition):
     short_notes: bool = True
     """Whether a note that rounds to no frame fills one. Unlike the rest it does not show in
     `differences`: runs and datasets older than the rule, read without, would differ from all."""
+    metre: Metre | None = None
+    """The time signature that most frames of train have; None if none is known."""
+    tempo: float | None = None
+    """The median of its pieces' tempos, in beats per minute; None if none is known."""
 
     @property
     def frame_size(self) -> int:
@@ -498,8 +521,17 @@ class PianoRollFrames(FrameDefinition):
         """Frames transposed by `variant` semitones, any number, their onsets with them."""
         return transposed(frames, variant)
 
+    def facts_from(self, facts: Mapping[str, Any], begin: int) -> Mapping[str, Any]:
+        """A piece's facts as they are of it from frame `begin` on: its signatures begin before."""
+        return {**facts, "metre": shifted(facts["metre"], begin)} if "metre" in facts else facts
+
+    def given(self, facts: Mapping[str, Any]) -> NDArray[np.int64]:
+        """The time signatures, see `metre.given_of`: the piece's "metre", or the usual one."""
+        stated = facts.get("metre") or [[0, *(self.metre or COMMON_TIME)]]
+        return given_of(metre_from_json(stated), self.grid)
+
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest; "onsets" and "short_notes" only if they are true."""
+        """Plain values for the manifest; of what was added later only what is true or known."""
         return {
             "notes": NOTES,
             "grid": self.grid.to_json(),
@@ -508,6 +540,8 @@ class PianoRollFrames(FrameDefinition):
             "transpose_to_c": self.transpose_to_c,
             **({"onsets": True} if self.onsets else {}),
             **({"short_notes": True} if self.short_notes else {}),
+            **({"metre": metre_name(self.metre)} if self.metre else {}),
+            **({"tempo": self.tempo} if self.tempo else {}),
         }
 
     @classmethod
@@ -524,6 +558,8 @@ class PianoRollFrames(FrameDefinition):
             fields.flag("transpose_to_c"),
             "onsets" in fields and fields.flag("onsets"),
             "short_notes" in fields and fields.flag("short_notes"),
+            parse_metre(fields.text("metre")) if "metre" in fields else None,
+            fields.number("tempo") if "tempo" in fields else None,
         )
 
     def __str__(self) -> str:
