@@ -241,7 +241,8 @@ def _drawing(
 
     from seqmodel.sampling.sampler import Sampler
 
-    sampler, primer = Sampler(run.model, temperature=temperature), sampling.primer
+    sampler = Sampler(run.model, temperature=temperature, given=sampling.given)
+    primer = sampling.primer
     usual = _training_nats(run) if best_of > 1 else 0.0
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
@@ -257,7 +258,8 @@ def _drawing(
             drawn, nats = [], []
             for done, draft in enumerate(drafts, 1):
                 drawn.append(np.concatenate(list(draft)))
-                scored = run.nll(np.concatenate([primer, drawn[-1]]))[len(primer) :]
+                whole = np.concatenate([primer, drawn[-1]])
+                scored = run.nll(whole, sampling.given)[len(primer) :]
                 nats.append(float(scored.mean()))
                 progress(done, best_of)
             best = int(np.argmin(np.abs(np.array(nats) - usual)))
@@ -298,7 +300,9 @@ def _filling(
 
     from seqmodel.sampling.filling import Filler
 
-    filler = Filler(run.model, particles=filling.particles, temperature=temperature)
+    filler = Filler(
+        run.model, particles=filling.particles, temperature=temperature, given=sampling.given
+    )
     drawn = np.asarray(filling.free.any(axis=1))
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
@@ -307,7 +311,7 @@ def _filling(
             progress=progress,
         )  # fmt: skip
         written = sampling.write(file, [filled.frames], _silent)
-        nats = run.nll(filled.frames)
+        nats = run.nll(filled.frames, sampling.given)
         there = float(nats[drawn].mean())
         around = float(nats[~drawn].mean()) if not drawn.all() else None
         least, median = int(np.argmin(filled.effective)), float(np.median(filled.effective))

@@ -89,6 +89,13 @@ class Encoder(ABC):
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
 
+    def told(self, past: Past, given: NDArray[np.int64]) -> Past:
+        """The past before the first frame of pieces of which so much (B, G) is given besides.
+
+        See `FrameDefinition.given`. By default an encoder has no use for it.
+        """
+        return past
+
     @abstractmethod
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """Encode frames (T, B, F), or one step (1, B, F / S), of any numeric type, after `past`.
