@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
+from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.notes import PITCH, WINDOW, NoteEncoder, absolute_pitch
@@ -67,7 +68,7 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     ]
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
-    skip = list[Symbol]()
+    skip = []
     if encoder.clock or encoder.echo:
         count = g.state(COUNTER, [], INT64)
         after = count + g.squeeze(g.count(frames), 0)
@@ -81,6 +82,8 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
             row = g("Gather", g.constant(table, "clock"), place)
             skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
+    if encoder.ages:
+        skip.append(_ages(g, encoder, frames))
     x = g.concat([*parts, *skip], 2)
     return Encoded(x, g.concat(skip, 2) if skip else None, frames)
 
@@ -89,6 +92,39 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     """The notes around each of `line` (rows, D): (rows, D, WINDOW)."""
     padded = g("Pad", line, np.array([0, OCTAVE, 0, OCTAVE]))
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
+
+
+def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> Symbol:
+    """How long each note has sounded or been silent, (rows, D, AGES), as `model.ages`."""
+    D = encoder.rows
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (age, unchanged), on = old, g("Greater", rows[0][:D], 0.0)
+        begins = g("LessOrEqual", age, 0.0)
+        if encoder.onsets:
+            begins = g("Or", begins, g("Greater", rows[0][D:], 0.0))
+        ends = g("Where", g("Greater", age, 0.0), -1.0, age - g.cast(g("Less", age, 0.0), FLOAT))
+        now = g("Where", on, g("Where", begins, 1.0, age + 1.0), ends)
+        changed = g(
+            "Or", g("Equal", now, 1.0), g("And", g("Equal", now, -1.0), g("Greater", age, 0.0))
+        )
+        still = g("Equal", g.sum(g.cast(changed, FLOAT), 0), 0.0)
+        unchanged = g("Where", still, unchanged, 0.0) + 1.0
+        return [now, unchanged], [now, unchanged]
+
+    shapes = {"ages": [D], "unchanged": [1]}
+    after, counts = g.scan(body, [g.state(name, shape) for name, shape in shapes.items()], [frames])
+    for (name, shape), value in zip(shapes.items(), after, strict=True):
+        g.keep(name, value, shape)
+    age, unchanged = (g.unsqueeze(count, 2) for count in counts)
+    thresholds = (np.array(each, float) for each in (SOUNDING, SILENT, UNCHANGED))
+    sounding, silent, still = thresholds
+    found = [
+        g("GreaterOrEqual", age, sounding),
+        g("And", g("Less", age, 0.0), g("GreaterOrEqual", age, -silent)),
+        g("Expand", g("GreaterOrEqual", unchanged, still), np.array([1, D, 1])),
+    ]
+    return g.concat([g.cast(one, FLOAT) for one in found], 2)
 
 
 def _echo(g: Graph, frames: Symbol, F: int, count: Symbol, D: int) -> Symbol:
