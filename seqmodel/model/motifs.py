@@ -32,17 +32,19 @@ MOST_COUNTED = 2 * MOST + 1
 MOTIFS = 3 * len(CONTEXTS)
 """The number of such inputs per note."""
 
-_HASHED = (1 << 62) - 1
-_FACTOR = 0x2545F4914F6CDD1D
+HASHES = 1 << 62
+FACTOR = 0x2545F4914F6CDD1D
+"""Of hashes, a large odd number."""
 _BYTE = 255
 
 
 def motifs_size(notes: int) -> int:
     """How many integers remember a piece; all are 0 before its first frame.
 
-    They hold the number of frames so far; each note's surroundings in the last FRAMES of them, a
-    bit per note; for each context and note 1 + the cell that counts what comes next, or 0; and the
-    cells: a tag, the count of silences and that of sounds.
+    They hold the number of frames so far; the surroundings of each note in the last FRAMES of them,
+    a bit for each note up to FARTHEST away, the lowest first; for each context and note 1 + the
+    cell that counts what comes next, or 0; and the cells: 2^16 times a tag, 2^8 times the count of
+    silences, and that of sounds.
     """
     return 1 + (FRAMES + len(CONTEXTS)) * notes + len(CONTEXTS) * CELLS
 
@@ -62,7 +64,7 @@ def learn_motifs(frame: Any, memory: Any, D: Any) -> None:
         for n in range(D):
             if chosen[k * D + n] > 0:
                 cell = chosen[k * D + n] - 1
-                cells[cell] = counted(cells[cell], frame[n] != 0)
+                cells[k * CELLS + cell] = counted(cells[k * CELLS + cell], frame[n] != 0)
     seen = 0
     for n in range(min(FARTHEST, D)):
         seen |= (frame[n] != 0) << (n + FARTHEST + 1)
@@ -91,7 +93,7 @@ def counted(cell: Any, sounds: Any) -> Any:
 
 
 def find(memory: Any, cells: Any, n: Any, D: Any, k: int) -> Any:
-    """1 + the cell of context k for what surrounds note n now, in all tables; 0 if nothing does."""
+    """1 + the cell of context k, in its own table, for what surrounds note n; 0 if nothing does."""
     surroundings = memory[1:]
     key = k + 1
     nothing = 0
@@ -99,14 +101,12 @@ def find(memory: Any, cells: Any, n: Any, D: Any, k: int) -> Any:
         place = (memory[0] - back) % FRAMES * D + n
         near = surroundings[place] >> (FARTHEST - CONTEXTS[k][1]) & ((2 << 2 * CONTEXTS[k][1]) - 1)
         nothing |= near
-        key = (key ^ near) * _FACTOR & _HASHED
-        key = key ^ key >> 31
+        key = hashed(key + near)
     if CONTEXTS[k][2]:
-        key = (key ^ n + 1) * _FACTOR & _HASHED
-        key = key ^ key >> 31
+        key = hashed(key + n + 1)
     found = 0
     if nothing != 0:
-        tag = key >> 30 | 1
+        tag = (key >> 30) + 1
         cell = key % CELLS
         for tried in range(TRIES):
             if found == 0:
@@ -117,8 +117,13 @@ def find(memory: Any, cells: Any, n: Any, D: Any, k: int) -> Any:
                     cells[cell] = tag << 16
                     found = cell + 1
                 cell = (cell + 1) % CELLS
-        found += k * CELLS
     return found
+
+
+def hashed(key: Any) -> Any:
+    """A key mixed, from 0 to HASHES - 1."""
+    key = key * FACTOR & HASHES - 1
+    return key + (key >> 31) & HASHES - 1
 
 
 def write_motifs(to: Any, memory: Any, scales: Any, n: Any, D: Any) -> None:
@@ -127,7 +132,7 @@ def write_motifs(to: Any, memory: Any, scales: Any, n: Any, D: Any) -> None:
     chosen = memory[1 + FRAMES * D :]
     cells = memory[1 + (FRAMES + len(CONTEXTS)) * D :]
     for k in unrolled(len(CONTEXTS)):
-        cell = cells[chosen[k * D + n] - 1] if chosen[k * D + n] > 0 else 0
+        cell = cells[k * CELLS + chosen[k * D + n] - 1] if chosen[k * D + n] > 0 else 0
         silences = cell >> 8 & _BYTE
         sounded = cell & _BYTE
         known = silences + sounded > 0

@@ -12,7 +12,14 @@ MODELS = {
     "bernoulli": {"end": True},
     "nade": {"output": "nade", "nade_hidden": 9, "end": True},
     "tied bernoulli": {"model": "tied", "output": "bernoulli", "ages": True},
-    "tied": {"model": "tied", "ages": True, "echo": True, "clock": True, "end": True},
+    "tied": {
+        "model": "tied",
+        "ages": True,
+        "motifs": True,
+        "echo": True,
+        "clock": True,
+        "end": True,
+    },
     "tied without memory": {"model": "tied", "unit": "gru"},
     "tied by clock": {
         "model": "tied",

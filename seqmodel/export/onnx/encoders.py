@@ -15,6 +15,18 @@ from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
+from seqmodel.model.motifs import (
+    CELLS,
+    CONTEXTS,
+    FACTOR,
+    FARTHEST,
+    FRAMES,
+    HASHES,
+    MOST,
+    MOTIFS,
+    TRIES,
+    count_scales,
+)
 from seqmodel.model.notes import PITCH, WINDOW, NoteEncoder, absolute_pitch
 from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
@@ -84,6 +96,9 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
             skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
     if encoder.ages:
         skip.append(_ages(g, encoder, frames))
+    if encoder.motifs:
+        with g.within("motifs"):
+            skip.append(_motifs(g, frames[:, :D], D))
     x = g.concat([*parts, *skip], 2)
     return Encoded(x, g.concat(skip, 2) if skip else None, frames)
 
@@ -125,6 +140,107 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> Symbol:
         g("Expand", g("GreaterOrEqual", unchanged, still), np.array([1, D, 1])),
     ]
     return g.concat([g.cast(one, FLOAT) for one in found], 2)
+
+
+def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
+    """What came next where the notes around each were the same, (rows, D, MOTIFS).
+
+    As `model.motifs`; the table of each context begins with a cell of no meaning, so that 0 chooses
+    that one.
+    """
+    K, notes = len(CONTEXTS), np.arange(D)
+    bits = 2 ** np.arange(2 * FARTHEST + 1)
+    around_each = notes[:, np.newaxis] + np.arange(len(bits))
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (count, around, chosen, cells), sounds = old, rows[0]
+        cells = _counted(g, cells, chosen, g("Greater", sounds, 0))
+        wide = g("Pad", sounds, np.array([FARTHEST, FARTHEST]))
+        now = g.sum(g("Gather", wide, around_each) * bits, 1, keep=False)
+        here = g("Equal", np.arange(FRAMES)[:, np.newaxis], count % FRAMES)
+        around, count = g("Where", here, now, around), count + 1
+        keys, surroundings = list[Symbol](), list[Symbol]()
+        for k, (back, width, same_pitch) in enumerate(CONTEXTS):
+            key, seen = sounds * 0 + (k + 1), sounds * 0
+            for frame in range(1, back + 1):
+                row = g("Gather", around, (count - frame) % FRAMES)
+                near = row / 2 ** (FARTHEST - width) % 2 ** (2 * width + 1)
+                key, seen = _hashed(key + near), g("Max", seen, near)
+            keys.append(g.unsqueeze(_hashed(key + (notes + 1)) if same_pitch else key, 0))
+            surroundings.append(g.unsqueeze(seen, 0))
+        found = g("Greater", g.concat(surroundings, 0), 0)
+        cells, chosen = _chosen(g, cells, g.concat(keys, 0), found)
+        cell = g("GatherElements", cells, chosen, axis=1)
+        return [count, around, chosen, cells], [g("Where", g("Greater", chosen, 0), cell, 0)]
+
+    shapes = {"count": [], "around": [FRAMES, D], "chosen": [K, D], "cells": [K, 1 + CELLS]}
+    states = [g.state(f"motifs.{name}", shape, INT64) for name, shape in shapes.items()]
+    after, (cell,) = g.scan(body, states, [g.cast(frames, INT64)])
+    for (name, shape), value in zip(shapes.items(), after, strict=True):
+        g.keep(f"motifs.{name}", value, shape, INT64)
+    silences, sounded = cell / 256 % 256, cell % 256
+    logs, sizes = (g.constant(scale.float().numpy(), "scale") for scale in count_scales())
+    known = g.cast(g("Greater", silences + sounded, 0), FLOAT)
+    odds = (g("Gather", logs, sounded) - g("Gather", logs, silences)) * known
+    found = [g.unsqueeze(each, 3) for each in (odds, known, g("Gather", sizes, silences + sounded))]
+    of_notes = g("Transpose", g.concat(found, 3), perm=[0, 2, 1, 3])
+    return g.reshape(of_notes, 0, D, MOTIFS)
+
+
+def _hashed(key: Symbol) -> Symbol:
+    key = key * FACTOR % HASHES
+    return (key + key / 2**31) % HASHES
+
+
+def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
+    """The cells after one more outcome (D,) of those chosen (K, D), note by note, since several
+    may have chosen the same."""
+
+    def halved(count: Symbol) -> Symbol:
+        return g("Where", g("Greater", count, 2), count / 2 + 1, count)
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (values,), (note, own, sounding) = old, rows
+        cell = g("Gather", values, note, axis=1)
+        silences, sounded = cell / 256 % 256, cell % 256
+        silences, sounded = (
+            g("Where", sounding, halved(silences), g("Min", silences + 1, MOST)),
+            g("Where", sounding, g("Min", sounded + 1, MOST), halved(sounded)),
+        )
+        cell = cell - cell % 65536 + silences * 256 + sounded
+        shared = g("Equal", chosen, g.unsqueeze(own, 1))
+        return [g("Where", shared, g.unsqueeze(cell, 1), values)], []
+
+    values = g("GatherElements", cells, chosen, axis=1)
+    notes = g("Range", 0, g.squeeze(g.count(sounds), 0), 1)
+    (values,), _ = g.scan(body, [values], [notes, chosen, sounds], row_axes=[0, 1, 0])
+    return g("ScatterElements", cells, chosen, values, axis=1)
+
+
+def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbol, Symbol]:
+    """The cells with those that newcomers claim, and which are chosen, both (K, D), for keys (K, D);
+    note by note, since one may claim what another would."""
+    tried = (g.unsqueeze(keys % CELLS, 2) + np.arange(TRIES)) % CELLS + 1
+    tried = g("Where", g.unsqueeze(found, 2), tried, 0)
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (values,), (note, tag, own) = old, rows
+        tag, held = g.unsqueeze(tag, 1), g("Gather", values, note, axis=1)
+        fits = g("Or", g("Equal", held / 65536, tag), g("Equal", held / 65536, 0))
+        fits = g("Or", fits, np.arange(TRIES) == TRIES - 1)
+        first = g("ArgMax", g.cast(fits, INT64), axis=1, keepdims=1)
+        choice, cell = (g("GatherElements", each, first, axis=1) for each in (own, held))
+        cell = g("Where", g("Equal", cell / 65536, tag), cell, tag * 65536)
+        shared = g("Equal", tried, g.unsqueeze(choice, 2))
+        return [g("Where", shared, g.unsqueeze(cell, 2), values)], [g.squeeze(choice, 1)]
+
+    flat = g.reshape(tried, 0, -1)
+    values = g("GatherElements", cells, flat, axis=1)
+    values = g.reshape(values, 0, -1, TRIES)
+    notes = g("Range", 0, g.squeeze(g("Shape", keys, start=1, end=2), 0), 1)
+    turns = [notes, keys / 2**30 + 1, tried]
+    (values,), (chosen,) = g.scan(body, [values], turns, row_axes=[0, 1, 1], output_axis=1)
+    return g("ScatterElements", cells, flat, g.reshape(values, 0, -1), axis=1), chosen
 
 
 def _echo(g: Graph, frames: Symbol, F: int, count: Symbol, D: int) -> Symbol:
