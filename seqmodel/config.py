@@ -70,6 +70,8 @@ MODELS: dict[str, ModelEntry] = {
             "echo": True,
             "clock": True,
             "metre": True,
+            "ages": True,
+            "motifs": True,
             "hidden": 64,
             "dropout": 0.2,
             "schedule": "cosine",
@@ -78,7 +80,7 @@ MODELS: dict[str, ModelEntry] = {
             "truncate": 160,
             "epochs": 14,
         },
-        ("echo", "clock", "metre"),
+        ("echo", "clock", "metre", "ages", "motifs"),
     ),
     "sample-wise": ModelEntry(
         "seqmodel.model.sound.encoder:SoundEncoder",
@@ -176,6 +178,20 @@ class Config:
         False,
         "tied: also tell each note the last six binary digits of the number of frames so far: with "
         "4 frames a beat, the place in bars of 2/4 or 4/4 from the first frame on.",
+        MODEL,
+        neutral=False,
+    )
+    ages: bool = setting(
+        False,
+        "tied: also tell each note how many frames it has sounded or been silent, and for how many "
+        "nothing has changed.",
+        MODEL,
+        neutral=False,
+    )
+    motifs: bool = setting(
+        False,
+        "tied: also tell each note what came next where the notes around it were as now, at any "
+        "pitch.",
         MODEL,
         neutral=False,
     )
