@@ -69,7 +69,7 @@ MODELS: dict[str, ModelEntry] = {
         {
             "echo": True,
             "clock": True,
-            "metre": True,
+            "bars": True,
             "ages": True,
             "motifs": True,
             "hidden": 64,
@@ -80,7 +80,7 @@ MODELS: dict[str, ModelEntry] = {
             "truncate": 160,
             "epochs": 14,
         },
-        ("echo", "clock", "metre", "ages", "motifs"),
+        ("echo", "bars", "clock", "metre", "ages", "motifs"),
     ),
     "sample-wise": ModelEntry(
         "seqmodel.model.sound.encoder:SoundEncoder",
@@ -174,11 +174,16 @@ class Config:
         MODEL,
         neutral=False,
     )
+    bars: bool = setting(
+        False,
+        "tied: also tell each note the place in the beat and the bar, by the piece's time "
+        "signatures.",
+        MODEL,
+        neutral=False,
+    )
     metre: bool = setting(
         False,
-        "tied: also tell each note the last six binary digits of the number of frames so far: with "
-        "4 frames a beat, the place in bars of 2/4 or 4/4 from the first frame on.",
-        MODEL,
+        "As runs before --bars have it: the last six binary digits of the number of frames.",
         neutral=False,
     )
     ages: bool = setting(

@@ -244,7 +244,7 @@ def config_of(model: str, unit: str) -> Config:
     """The model of this name, at the paper's size or, for other units, at the paper's budget."""
     given: dict[str, Any] = {"model": model, "unit": unit, "preset": "paper"}
     if model == "tied":
-        given |= TIED | {"output": "note-unit"} | dict.fromkeys(("echo", "clock", "metre"), False)
+        given |= TIED | {"output": "note-unit"} | dict.fromkeys(("echo", "bars", "clock"), False)
     return with_sizes(resolve(given), ROLLS)
 
 

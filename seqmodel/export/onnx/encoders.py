@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
+from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_place
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.motifs import (
@@ -81,16 +82,20 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
     skip = []
-    if encoder.clock or encoder.echo:
+    if encoder.clock or encoder.echo or len(encoder.bars):
         count = g.state(COUNTER, [], INT64)
         after = count + g.squeeze(g.count(frames), 0)
         g.keep(COUNTER, after, [], INT64)
         if encoder.echo:
             with g.within("echo"):
                 skip.append(_echo(g, frames, frame_size, count, D))
+        elapsed = g("Range", count, after, 1)
+        if len(encoder.bars):
+            table = _places(encoder.bars)
+            row = g("Gather", g.constant(table, "bars"), elapsed % len(table))
+            skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, BARS))
         if encoder.clock:
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
-            elapsed = g("Range", count, after, 1)
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
             row = g("Gather", g.constant(table, "clock"), place)
             skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
@@ -107,6 +112,16 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     """The notes around each of `line` (rows, D): (rows, D, WINDOW)."""
     padded = g("Pad", line, np.array([0, OCTAVE, 0, OCTAVE]))
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
+
+
+def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The place of each frame, (rows, BARS), by the metre usual in train; rows then repeat."""
+    _, frame, _, bar = given[:SIGNATURE].tolist()
+    bars = bar << DIGITS
+    table = np.zeros((bars // math.gcd(bars, frame), BARS), np.float32)
+    for frames, row in enumerate(table):
+        write_place(row, given, frames, 1)
+    return table
 
 
 def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> Symbol:
