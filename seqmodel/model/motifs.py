@@ -15,7 +15,11 @@ from torch import Tensor
 
 from seqmodel.kernels.code.language import unrolled
 
-CONTEXTS = ((1, 12, 0), (2, 5, 0), (3, 3, 0), (4, 7, 0), (8, 2, 0), (2, 12, 1), (6, 12, 0))
+CONTEXTS = (
+    (1, 12, False), (1, 24, False), (2, 5, False), (2, 12, False), (3, 3, False), (4, 7, False),
+    (4, 20, False), (6, 12, False), (8, 2, False), (8, 12, False), (16, 5, False), (2, 12, True),
+    (8, 0, True),
+)  # fmt: skip
 """How many frames, up to how many semitones away, and whether at the same pitch alone."""
 FARTHEST = 24
 """Semitones up to which surroundings are kept."""
@@ -76,7 +80,11 @@ def learn_motifs(frame: Any, memory: Any, D: Any) -> None:
     memory[0] += 1
     for k in unrolled(len(CONTEXTS)):
         for n in range(D):
-            chosen[k * D + n] = find(memory, cells[k * CELLS :], n, D, k)
+            chosen[k * D + n] = key_of(memory, n, D, k)
+    for k in range(len(CONTEXTS)):
+        for n in range(D):
+            if chosen[k * D + n] > 0:
+                chosen[k * D + n] = 1 + find(cells[k * CELLS :], chosen[k * D + n] - 1)
 
 
 def counted(cell: Any, sounds: Any) -> Any:
@@ -92,31 +100,34 @@ def counted(cell: Any, sounds: Any) -> Any:
     return cell >> 16 << 16 | silences << 8 | sounded
 
 
-def find(memory: Any, cells: Any, n: Any, D: Any, k: int) -> Any:
-    """1 + the cell of context k, in its own table, for what surrounds note n; 0 if nothing does."""
+def key_of(memory: Any, n: Any, D: Any, k: int) -> Any:
+    """1 + the key of what surrounds note n in context k; 0 if nothing does."""
     surroundings = memory[1:]
+    width = CONTEXTS[k][1]
     key = k + 1
-    nothing = 0
+    something = 0
     for back in range(1, CONTEXTS[k][0] + 1):
         place = (memory[0] - back) % FRAMES * D + n
-        near = surroundings[place] >> (FARTHEST - CONTEXTS[k][1]) & ((2 << 2 * CONTEXTS[k][1]) - 1)
-        nothing |= near
+        near = surroundings[place] >> (FARTHEST - width) & (2 << 2 * width) - 1
+        something |= near
         key = hashed(key + near)
     if CONTEXTS[k][2]:
         key = hashed(key + n + 1)
-    found = 0
-    if nothing != 0:
-        tag = (key >> 30) + 1
-        cell = key % CELLS
-        for tried in range(TRIES):
-            if found == 0:
-                held = cells[cell] >> 16
-                if held == tag:
-                    found = cell + 1
-                elif held == 0 or tried == TRIES - 1:
-                    cells[cell] = tag << 16
-                    found = cell + 1
-                cell = (cell + 1) % CELLS
+    return key + 1 if something != 0 else 0
+
+
+def find(cells: Any, key: Any) -> Any:
+    """The cell of a key, which it claims if it is free, or the last that is tried."""
+    tag = (key >> 30) + 1
+    found = -1
+    for tried in range(TRIES):
+        if found < 0:
+            cell = (key + tried) % CELLS
+            held = cells[cell] >> 16
+            if held == tag or held == 0 or tried == TRIES - 1:
+                found = cell
+            if found >= 0 and held != tag:
+                cells[cell] = tag << 16
     return found
 
 

@@ -70,7 +70,7 @@ def by_texts(frames, learn, write):
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_motifs_are_those_of_the_definition():
     """Guards against windows, counts or cells that are another note's or another context's."""
-    frames = piece(200)
+    frames = piece(120)
     memory = np.zeros(1, np.int64)
     learn = compiled(learn_motifs, {"frame": frames[0], "memory": memory, "D": D})
     given = {"to": frames[0], "memory": memory, "scales": frames[0], "n": 0, "D": D}
