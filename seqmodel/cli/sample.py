@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
@@ -198,7 +198,7 @@ def sample(
         longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
     sampling = medium.sampling(loaded.frame, request)
-    for remark in sampling.remarks:
+    for remark in (*sampling.remarks, *_unheard(loaded, options)):
         message(remark, quiet=quiet)
     # A step of one piece is too small for a GPU to be faster.
     loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
@@ -223,6 +223,16 @@ def sample(
                 shown.say(line)
     if as_json:
         print_json({"run": str(loaded.folder), "seed": seed, "pieces": pieces})
+
+
+def _unheard(run: "Run", options: Mapping[str, Any]) -> list[str]:
+    """Remarks on options that the run's model knows nothing of."""
+    if not options.get("metre") or run.config.bars:
+        return []
+    return [
+        f"{run.folder} was trained without --bars: the metre is written, but what is drawn does "
+        "not follow it"
+    ]
 
 
 def _drawing(

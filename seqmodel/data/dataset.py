@@ -286,9 +286,10 @@ class Split:
             try:
                 of_piece = self.frame.given(piece.facts)
             except ValueError as error:
+                assert isinstance(self._rows, Shard)
+                index = self._rows.path.with_suffix(".jsonl")
                 raise LostError(
-                    f"{self.name}.jsonl is damaged: {piece.source}: {error}; run `seqmodel "
-                    "prepare` again"
+                    f"{index} is damaged: {piece.source}: {error}; run `seqmodel prepare` again"
                 ) from error
             if of_piece is None:
                 return None

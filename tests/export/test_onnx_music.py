@@ -24,7 +24,7 @@ MODELS = {
     "tied by clock": {
         "model": "tied",
         "clock": True,
-        "metre": True,
+        "bars": True,
         "end": True,
         "note_unit": "mgu",
     },

@@ -20,11 +20,11 @@ h = phi(class + U c + b + a (.) (Ur h' + bUr))
 """Every construct of the language, and names that JavaScript reserves."""
 
 MODELS = {
-    "default": {"model": "tied", "unit": "lstm", "end": True, "metre": True},
+    "default": {"model": "tied", "unit": "lstm", "end": True},
     "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
     "tied, onsets": {"model": "tied", "unit": "gru", "onsets": True, "clock": False},
     "no echo": {"model": "tied", "unit": "tanh", "onsets": True, "echo": False, "bias": False},
-    "metre alone": {"model": "tied", "unit": "gru", "hidden": 5, "clock": False, "metre": True},
+    "bars alone": {"model": "tied", "unit": "gru", "hidden": 5, "clock": False, "echo": False},
     "tied bernoulli": {"model": "tied", "unit": "mgu", "output": "bernoulli"},
     "struck bernoulli": {"model": "tied", "unit": "gru2", "output": "bernoulli", "onsets": True},
     "frame-wise": {"unit": "gru", "output": "bernoulli"},
