@@ -113,7 +113,7 @@ def test_appending_frames_one_by_one_equals_encoding_them():
 
 @pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
 def test_compiled_and_plain_sampling_read_the_same_echo(output):
-    model = random_model({"model": "tied", "output": output, "end": True}, std=0.5, seed=6)
+    model = random_model({"model": "tied", "output": output, "end": True}, std=0.5, seed=9)
     with torch.no_grad():  # so that it mostly repeats its input
         model.output.linear.bias -= 3
     prime = pieces(40, 1, 88)[:, 0]
