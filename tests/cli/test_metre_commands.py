@@ -71,6 +71,20 @@ def test_prepare_and_inspect_show_metres(call: Call, tunes: Path):
     assert facts["jig.mid"] == {"transposed": 0, "metre": [[0, 6, 8]], "tempo": 180}
 
 
+def test_parts_in_time_go_on_within_their_bar(call: Call):
+    """A piece of its own is cut in three, where it happens to be in a bar."""
+    write_tune(Path("in/long.mid"), 3, 4, 90, bars=150)
+    call_ok("prepare", "in", "-o", "d")
+    dataset = open_dataset("d")
+    for split in ("train", "valid", "test"):
+        (piece,) = dataset[split].pieces
+        begin, _ = map(int, piece.source.rsplit("/", 1)[1].split("-"))
+        assert piece.facts["metre"] == [[-begin, 3, 4]]
+        given = dataset[split].given(np.array([0]))
+        assert given is not None
+        assert given[0, 0] == -begin
+
+
 def test_samples_state_metre_and_tempo(call: Call, tunes: Path):
     """Of train, or what is asked for; what is drawn then differs."""
     assert sampled(call, tunes / "run") == ([(0, 3, 4)], pytest.approx(90, abs=0.01))
@@ -114,7 +128,7 @@ def test_a_primer_keeps_its_metre_and_tempo(call: Call, tunes: Path):
 
 
 def test_a_filled_file_keeps_its_metre_in_the_model_too(call: Call, tunes: Path):
-    """Guards the nats of a filled piece, which are those of its own metre."""
+    """Guards the nats of a filled piece, which are those of its own metre, and what is drawn."""
     write_tune(Path("jig.mid"), 6, 8, 160, bars=3)
     fill = ("--fill", "jig.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0)
     call_ok("sample", "a.mid", "--run", tunes / "run", *fill)
@@ -126,6 +140,8 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call: Call, tunes: Path)
     for metre, equal in (([0, 6, 8], True), ([0, 3, 4], False)):
         nats = loaded.nll(piece, loaded.frame.given({"metre": [metre]}))[12:24].mean()
         assert (said == pytest.approx(nats, abs=1e-4)) == equal
+    call_ok("sample", "c.npy", "--run", tunes / "run", *fill, "--metre", "3/4")
+    assert (np.load("c.npy") != piece).any()
 
 
 def test_damaged_metres_in_a_dataset_are_named(call: Call, tunes: Path, tmp_path: Path):
