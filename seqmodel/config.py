@@ -71,7 +71,6 @@ MODELS: dict[str, ModelEntry] = {
             "clock": True,
             "bars": True,
             "ages": True,
-            "motifs": True,
             "hidden": 64,
             "dropout": 0.2,
             "schedule": "cosine",

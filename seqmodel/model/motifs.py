@@ -124,9 +124,10 @@ def find(cells: Any, key: Any) -> Any:
         if found < 0:
             cell = (key + tried) % CELLS
             held = cells[cell] >> 16
-            if held == tag or held == 0 or tried == TRIES - 1:
+            if held == tag:
                 found = cell
-            if found >= 0 and held != tag:
+            elif held == 0 or tried == TRIES - 1:
+                found = cell
                 cells[cell] = tag << 16
     return found
 

@@ -25,7 +25,7 @@ MODELS = {
     "tied, onsets": {"model": "tied", "unit": "gru", "onsets": True, "clock": False},
     "no echo": {"model": "tied", "unit": "tanh", "onsets": True, "echo": False, "bias": False},
     "bars alone": {"model": "tied", "unit": "gru", "hidden": 5, "clock": False, "echo": False},
-    "tied bernoulli": {"model": "tied", "unit": "mgu", "output": "bernoulli"},
+    "motifs": {"model": "tied", "unit": "mgu", "output": "bernoulli", "motifs": True},
     "struck bernoulli": {"model": "tied", "unit": "gru2", "output": "bernoulli", "onsets": True},
     "frame-wise": {"unit": "gru", "output": "bernoulli"},
     "frame-wise, onsets": {"unit": "gru3", "output": "bernoulli", "onsets": True, "end": True},

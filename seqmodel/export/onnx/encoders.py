@@ -208,8 +208,10 @@ def _hashed(key: Symbol) -> Symbol:
 
 
 def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
-    """The cells after one more outcome (D,) of those chosen (K, D), note by note, since several
-    may have chosen the same."""
+    """The cells after one more outcome (D,) of those chosen (K, D).
+
+    Note by note, since several may have chosen the same.
+    """
 
     def halved(count: Symbol) -> Symbol:
         return g("Where", g("Greater", count, 2), count / 2 + 1, count)
@@ -233,8 +235,10 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
 
 
 def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbol, Symbol]:
-    """The cells with those that newcomers claim, and which are chosen, both (K, D), for keys (K, D);
-    note by note, since one may claim what another would."""
+    """The cells with those that newcomers claim, and which (K, D) are chosen for keys (K, D).
+
+    Note by note, since one may claim what another would.
+    """
     tried = (g.unsqueeze(keys % CELLS, 2) + np.arange(TRIES)) % CELLS + 1
     tried = g("Where", g.unsqueeze(found, 2), tried, 0)
 
