@@ -20,7 +20,7 @@ h = phi(class + U c + b + a (.) (Ur h' + bUr))
 """Every construct of the language, and names that JavaScript reserves."""
 
 MODELS = {
-    "default": {"model": "tied", "unit": "lstm", "hidden": 7, "end": True},
+    "default": {"model": "tied", "unit": "lstm", "end": True},
     "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
     "tied, onsets": {"model": "tied", "unit": "gru", "onsets": True, "clock": False},
     "no echo": {"model": "tied", "unit": "tanh", "onsets": True, "echo": False, "bias": False},
