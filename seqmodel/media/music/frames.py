@@ -32,8 +32,8 @@ from seqmodel.media.music.metre import (
     given_of,
     metre_from_json,
     metre_name,
-    parse_metre,
     shifted,
+    usual_from_json,
 )
 from seqmodel.media.words import plural
 from seqmodel.plain import Fields
@@ -558,8 +558,7 @@ class PianoRollFrames(FrameDefinition):
             fields.flag("transpose_to_c"),
             "onsets" in fields and fields.flag("onsets"),
             "short_notes" in fields and fields.flag("short_notes"),
-            parse_metre(fields.text("metre")) if "metre" in fields else None,
-            fields.number("tempo") if "tempo" in fields else None,
+            *usual_from_json(fields),
         )
 
     def __str__(self) -> str:

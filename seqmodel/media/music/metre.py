@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.grid import FASTEST, SLOWEST, Grid
 from seqmodel.media.words import listed, plural
+from seqmodel.plain import Fields
 
 Metre = tuple[int, int]
 """Such as (6, 8)."""
@@ -44,14 +45,14 @@ def is_possible(metre: Metre) -> bool:
 
 
 def parse_metre(text: str) -> Metre:
-    """(6, 8) for "6/8"; ValueError for what is no time signature."""
+    """(6, 8) for "6/8"; ValueError says what it must be instead."""
     beats, _, of = text.partition("/")
     numbers = len(text) <= 5 and beats.isdecimal() and of.isdecimal()
     metre = (int(beats), int(of)) if numbers else (0, 0)
     if not is_possible(metre):
         raise ValueError(
-            f"must be a time signature such as 3/4 or 6/8, of at most {MOST_BEATS} beats and "
-            f"{LONGEST_BAR} quarter notes, not {text!r}"
+            f"a time signature such as 3/4 or 6/8, of at most {MOST_BEATS} beats and {LONGEST_BAR} "
+            f"quarter notes, not {text!r}"
         )
     return metre
 
@@ -118,9 +119,29 @@ def metre_from_json(values: Any) -> tuple[Signature, ...]:
         if not is_possible(found[-1].metre):
             raise ValueError(f"metre has the impossible signature {value[1]}/{value[2]}")
     frames = [each.frame for each in found]
-    if frames[0] > 0 or frames[-1] >= NEVER or sorted(set(frames)) != frames:
+    known = -NEVER < frames[0] <= 0 and frames[-1] < NEVER
+    if not known or sorted(set(frames)) != frames:
         raise ValueError("metre must have signatures in order of time, the first from frame 0 on")
     return tuple(found)
+
+
+def usual_from_json(fields: Fields) -> tuple[Metre | None, float | None]:
+    """The metre and the tempo usual in train, as far as a frame definition states them.
+
+    ValueError if they cannot be.
+    """
+    metre = tempo = None
+    if "metre" in fields:
+        text = fields.text("metre")
+        try:
+            metre = parse_metre(text)
+        except ValueError as error:
+            raise ValueError(f"frame.metre must be {error}") from None
+    if "tempo" in fields:
+        tempo = fields.number("tempo")
+        if not SLOWEST <= tempo <= FASTEST:
+            raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
+    return metre, tempo
 
 
 def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:
@@ -136,20 +157,22 @@ def written(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
     What is left of a bar that began before has a signature of its own there, if there is such a
     one, as a pickup does.
     """
-    for first, after in zip(metre[:1], [*metre[1:2], None], strict=False):
-        unit = Units.of(first.metre, grid)
-        left = first.frame * unit.frame % unit.bar  # in units
-        rest = Fraction(left, 4 * unit.frame * (grid.steps_per_beat or STEPS_OF_REAL_TIME))
-        of, end = max(first.of, rest.denominator), left // unit.frame
-        pickup = Signature(0, int(rest * of), of)
-        whole = (rest * of).denominator == 1 and left % unit.frame == 0
-        if not (left and whole and is_possible(pickup.metre)):
-            yield first._replace(frame=0)
-            continue
+    if not metre:
+        return
+    first, later = metre[0], metre[1:]
+    unit = Units.of(first.metre, grid)
+    left = first.frame * unit.frame % unit.bar  # in units
+    rest = Fraction(left, 4 * unit.frame * (grid.steps_per_beat or STEPS_OF_REAL_TIME))
+    of, end = max(first.of, rest.denominator), left // unit.frame
+    pickup = Signature(0, int(rest * of), of)
+    whole = (rest * of).denominator == 1 and left % unit.frame == 0
+    if left and whole and is_possible(pickup.metre):
         yield pickup
-        if not after or end < after.frame:
-            yield first._replace(frame=end)
-    yield from metre[1:]
+    else:
+        end = 0
+    if not later or end < later[0].frame:
+        yield first._replace(frame=end)
+    yield from later
 
 
 def bar_lines(metre: Sequence[Signature], grid: Grid, length: int) -> list[int]:
@@ -163,17 +186,16 @@ def bar_lines(metre: Sequence[Signature], grid: Grid, length: int) -> list[int]:
     return [line for line in lines if 0 <= line < length]
 
 
-def table_of(metre: Iterable[Signature], grid: Grid) -> NDArray[np.int64]:
-    """(S, 4) where each signature begins, and the units in a frame, a beat and a bar."""
-    return np.array([[s.frame, *Units.of(s.metre, grid)[:3]] for s in metre], np.int64)
+def given_of(metre: Sequence[Signature], grid: Grid) -> NDArray[np.int64]:
+    """What a model is given of a piece's signatures, in one row.
 
-
-def given_of(metre: Iterable[Signature], grid: Grid) -> NDArray[np.int64]:
-    """What a model is told of a piece's signatures: `table_of`, as numbers in one row."""
+    Of each where it begins, and the units in a frame, a beat and a bar; those that it lacks never
+    begin.
+    """
     given = np.zeros((MOST_SIGNATURES, 4), np.int64)
     given[:, 0] = NEVER
-    table = table_of(metre, grid)[:MOST_SIGNATURES]
-    given[: len(table)] = table
+    for row, each in zip(given, metre, strict=False):
+        row[:] = each.frame, *Units.of(each.metre, grid)[:3]
     return given.ravel()
 
 
@@ -240,7 +262,8 @@ class Metres:
                 self._contradicted.append(f"{source} ({told})")
         self._pieces[where] += 1
         if where in self._named:
-            self._named[where].update({metre_name(each.metre) for each in found})
+            for name in dict.fromkeys(metre_name(each.metre) for each in found):
+                self._named[where][name] += 1
         return found
 
     def to_json(self) -> dict[str, Any]:

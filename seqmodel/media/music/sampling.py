@@ -120,7 +120,7 @@ class MusicSampling(Sampling):
             try:
                 found = [(0, parse_metre(option))]
             except ValueError as error:
-                raise UsageError(f"--metre {error}") from None
+                raise UsageError(f"--metre must be {error}") from None
         elif self._around is not None:
             found = self._around.stated or found
         elif self._prime is not None:
