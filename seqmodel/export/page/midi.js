@@ -1,7 +1,6 @@
 /* What was played as a standard MIDI file. */
 
 const TICKS_PER_BEAT = 480;
-const LOWEST_PITCH = 21;
 
 /* The bytes of a file of notes {key, first, last, velocity, given}, in frames. */
 function midiFile(notes, paces, grid) {
@@ -15,7 +14,8 @@ function midiFile(notes, paces, grid) {
     return [tick(first), 0, [0xff, 0x51, 3, ...bytes(microseconds, 3)]];
   });
   const tracks = [[tempo, "tempo"]];
-  for (const [channel, name] of ["given", "drawn"].entries()) {
+  for (const [part, name] of ["given", "drawn"].entries()) {
+    const channel = CHANNELS[part];
     const own = notes.filter((note) => note.given === (name === "given"));
     const events = own.flatMap(({ key, first, last, velocity }) => [
       [tick(first), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
