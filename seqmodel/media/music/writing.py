@@ -49,6 +49,7 @@ from seqmodel.media.music.frames import (
     is_kit,
     notes_of,
     outer_notes,
+    rows_of,
     sounding,
 )
 from seqmodel.media.music.grid import (
@@ -59,7 +60,6 @@ from seqmodel.media.music.grid import (
     GIVEN,
     LARGEST_DIVISION,
     LARGEST_QUANTITY,
-    LOWEST_PITCH,
     MAX_TICK,
     STEPS_PER_BEAT,
     Grid,
@@ -96,7 +96,7 @@ def velocities(
     """The MIDI velocity (N,) of each of `notes_of(frames)`, in bars of `meter`, else 4 over 4."""
     if flat:
         return np.full(len(notes), FLAT)
-    begin, key = notes[:, 0], notes[:, 2] - LOWEST_PITCH
+    begin, key = notes[:, 0], notes[:, 2] - rows_of(frames).lowest
     bottom, top = outer_notes(sounding(frames))
     voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
     if is_kit(frames):
