@@ -158,13 +158,16 @@ class FrameDefinition(Protocol):
     """The mean of all values in the training split; 0 if frames are not standardised."""
     deviation: float = 1.0
     """Their standard deviation; 1 if frames are not standardised."""
-    variants: range = range(0)
-    """The variants that `vary` accepts, for augmentation; empty if there are none."""
 
     @property
     def kind(self) -> str:
         """What the frames are, in words, such as the medium's name."""
         return self.medium
+
+    @property
+    def variants(self) -> range:
+        """The variants that `vary` accepts, for augmentation; empty if there are none."""
+        return range(0)
 
     @property
     def context(self) -> int:

@@ -78,7 +78,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     """
     assert config.hidden is not None
     if config.augment_keys and not frame.variants:
-        raise UsageError(f"--augment-keys is for music, not for {frame.medium}")
+        raise UsageError(f"--augment-keys is for music, not for {frame.kind}")
     output = output_class(config, frame)  # first: checks that output, model and medium fit
     for model, entry in MODELS.items():
         for name in entry.settings:

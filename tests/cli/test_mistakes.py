@@ -28,7 +28,7 @@ prepare {bad}/line* -o d -> 1 {bad}/line\nbreak \x1b[31m.mid: is not a MIDI file
 prepare {bad}/header.mid -o d -> 1 {bad}/header.mid: is cut short within its header
 prepare {bad}/tick-2-31.mid -o d -> 1 {bad}/tick-2-31.mid: has a time too late to be music
 prepare {bad}/long.mid -o d -> 1 {bad}/long.mid: has 1073741820 frames ... use fewer
-prepare {bad}/drums.mid -o d -> 1 {bad}/drums.mid: has no notes but drums; use --drums keep
+prepare {bad}/drums.mid -o d -> 1 {bad}/drums.mid: has no notes but drums; use --drums only
 prepare {bad}/text.mat -o d -> 1 {bad}/text.mat: is damaged or not a .mat file of version 7
 prepare {bad}/text.pickle -o d -> 1 {bad}/text.pickle: is damaged or not a pickle
 prepare {bad}/text.npz -o d -> 1 {bad}/text.npz: is a damaged .npz file (File is not a zip file)
@@ -164,7 +164,7 @@ train {audio} --model tied -> 2 --model tied does not fit ... frame-wise and sam
 train {data} --model sample-wise -> 2 --model sample-wise does not fit music, which has
 train {audio} --model sample-wise --output gaussian -> 2 --output gaussian does not fit --model
 train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --model sample-wise
-train {audio} --augment-keys -> 2 --augment-keys is for music, not for audio
+train {audio} --augment-keys -> 2 --augment-keys is for music, not for 16-bit audio
 train {audio} --output nade -> 2 --output nade does not fit 16-bit audio,
 train {audio} --output pcm -> 2 --output must be one of auto, note-unit, bernoulli, nade,
 train {audio} --params 5 -> 2 --params 5 is too small for lstm:

@@ -84,8 +84,10 @@ def test_inspect_describes_a_song(call: Call):
 
 def test_inspect_keeps_drums_and_takes_seconds(call: Call):
     write_band(Path("drums.mid"), drums_only=True)
-    assert call("inspect", "drums.mid").err == (
-        "seqmodel: drums.mid: has no notes but drums; use --drums keep\n"
+    shown = call_ok("inspect", "drums.mid").out.splitlines()
+    assert shown[1].startswith("  8 hits")  # of a kit, since there is nothing else
+    assert call("inspect", "drums.mid", "--drums", "drop").err == (
+        "seqmodel: drums.mid: has no notes but drums; use --drums only\n"
     )
     for grid, frames in ((), 29), (("--step-seconds", "0.05"), 73):
         options = ("--drums", "keep", *grid)
@@ -111,7 +113,7 @@ def test_advice_can_be_followed_where_it_is_given(call: Call, run: Path):
     )
     call_ok("inspect", "smpte.mid", "--step-seconds", "0.1")
     for name, why, option in (
-        ("drums.mid", "has no notes but drums", "--drums keep"),
+        ("drums.mid", "has no notes but drums", "--drums only"),
         ("smpte.mid", "is in SMPTE time, which has no beats", "--step-seconds"),
     ):
         advice = f"{name}: {why}; use a run of data prepared with {option}\n"

@@ -27,8 +27,15 @@ def make_run() -> MakeRun:
     Pieces of those that end last some twenty frames.
     """
 
-    def make(folder: Path, *, onsets: bool = False, grid: Grid | None = None, **options) -> Run:
-        frame = PianoRollFrames(grid or Grid.of_beats(4), onsets=onsets)
+    def make(
+        folder: Path,
+        *,
+        onsets: bool = False,
+        kit: bool = False,
+        grid: Grid | None = None,
+        **options,
+    ) -> Run:
+        frame = PianoRollFrames(grid or Grid.of_beats(4), drums=kit, onsets=onsets, kit=kit)
         settings = {"data": str(folder / "data"), "hidden": 9, "nade_hidden": 7, **options}
         config = with_sizes(resolve(settings), frame)
         model, draw = build_model(config, frame), torch.Generator().manual_seed(1)

@@ -6,6 +6,8 @@ import torch
 from onnx_sessions import Session, heard, music_frames, run_of, song
 
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
 from seqmodel.sampling.sampler import Sampler
 
 MODELS = {
@@ -110,3 +112,18 @@ def test_the_echo_forgets_what_ours_forgets():
     frames = song(4300)
     told = Session(run)(heard(frames), given=frames)
     np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
+
+
+def test_drums_are_those_of_ours():
+    """Guards sizes that are a piano's: likelihood and draws of a kit's 47 rows."""
+    frame = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
+    run, frames = run_of(frame, **MODELS["tied"]), song(120)[:, 20:67]
+    told = Session(run)(heard(frames), given=frames)
+    cost = np.logaddexp(0, told["logits"].astype(np.float64)) - frames * told["logits"]
+    np.testing.assert_allclose(cost.sum(1), run.nll(frames), rtol=0, atol=1e-4)
+    wanted = np.concatenate(list(Sampler(run.model).piece(32, seed=5, shortest=np.inf)))
+    uniforms = Uniforms(5).take(32, run.model.output.uniforms_per_frame)
+    session, last = Session(run), np.zeros((1, 47))
+    for t in range(32):
+        last = session(last, uniforms=uniforms[t : t + 1], temperature=1.0)["drawn"]
+        np.testing.assert_array_equal(last[0], wanted[t])

@@ -23,6 +23,7 @@ MODELS = {
     "default": {"model": "tied", "unit": "lstm", "end": True},
     "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
     "tied, onsets": {"model": "tied", "unit": "gru", "onsets": True, "clock": False},
+    "drums": {"model": "tied", "unit": "lstm", "kit": True},
     "no echo": {"model": "tied", "unit": "tanh", "onsets": True, "echo": False, "bias": False},
     "bars alone": {"model": "tied", "unit": "gru", "hidden": 5, "clock": False, "echo": False},
     "motifs": {"model": "tied", "unit": "mgu", "output": "bernoulli", "motifs": True},

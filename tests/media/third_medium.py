@@ -32,7 +32,7 @@ class Letters(FrameDefinition):
     row_dtype: ClassVar[Any] = np.dtype("u1")
     row_shape: ClassVar[tuple[int, ...]] = ()
     fingerprint: ClassVar[bytes] = b"dna"
-    variants: ClassVar[range] = range(2)
+    variants = range(2)
 
     @property
     def labels(self):

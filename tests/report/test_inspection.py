@@ -15,7 +15,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.audio.inspection import inspect_audio
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.inspection import inspect_midi, note_name
+from seqmodel.media.music.inspection import inspect_midi
+from seqmodel.media.music.names import note_name
 from seqmodel.model.build import build_model
 from seqmodel.report.inspection import inspect_dataset, inspect_run, kind_of
 from seqmodel.runs import folder as runs

@@ -1,25 +1,8 @@
-/* The piano's 88 keys on screen, played by pointer, computer keys or MIDI. */
+/* The KEYS of the instrument on screen, played by pointer, computer keys or MIDI. */
 
-const NAMES = "C,C sharp,D,E flat,E,F,F sharp,G,A flat,A,B flat,B".split(",");
-const BLACK = [1, 3, 6, 8, 10];
-const WHITE_KEYS = 52;
 /* Two rows of a computer's keyboard as the white and black keys from C on. */
 const CODES = [..."AWSEDFTGYHUJKOLP"].map((letter) => `Key${letter}`);
 const PRESSED = 80; /* the velocity of keys that do not tell theirs */
-
-/* Where each key is: its left edge and width as shares of the keyboard's width. */
-const KEYS = (() => {
-  let whites = 0;
-  return Array.from({ length: 88 }, (_, key) => {
-    const pitch = key + LOWEST_PITCH;
-    const black = BLACK.includes(pitch % 12);
-    const width = (black ? 0.62 : 1) / WHITE_KEYS;
-    const left = whites / WHITE_KEYS - (black ? width / 2 : 0);
-    if (!black) whites += 1;
-    const name = `${NAMES[pitch % 12]} ${Math.floor(pitch / 12) - 1}`;
-    return { left, width, black, name, isC: pitch % 12 === 0 };
-  });
-})();
 
 /* The colour of a key's notes: from blue in the bass to orange in the treble. */
 function colour(key, dark) {
@@ -32,11 +15,11 @@ class Keyboard {
   constructor(element, { press, release }) {
     Object.assign(this, { element, press, release });
     this.down = new Map(); /* what holds a key down: a pointer, a computer key, Enter */
-    this.octave = 4;
+    this.octave = OCTAVE;
     this.byKeys = true;
     this.buttons = KEYS.map((key, number) => this.button(key, number));
     element.append(...this.buttons);
-    this.focus(60 - LOWEST_PITCH, false);
+    this.focus(12 * (OCTAVE + 1) - LOWEST_PITCH, false);
     this.listenToPointers();
     element.addEventListener("keydown", (event) => this.move(event));
     document.addEventListener("keydown", (event) => this.type(event));
@@ -44,14 +27,14 @@ class Keyboard {
     window.addEventListener("blur", () => [...this.down.keys()].forEach((by) => this.lift(by)));
   }
 
-  button({ left, width, black, name, isC }, number) {
+  button({ left, width, kind, name, label }, number) {
     const made = document.createElement("button");
     made.type = "button";
-    made.className = black ? "key black" : "key";
+    made.className = `key ${kind}`;
     made.setAttribute("aria-label", name);
     made.dataset.key = number;
     made.tabIndex = -1;
-    if (isC) made.textContent = name.replace(" ", "");
+    made.textContent = label;
     made.style.left = `${100 * left}%`;
     made.style.width = `${100 * width}%`;
     return made;

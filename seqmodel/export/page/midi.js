@@ -1,7 +1,6 @@
 /* What was played as a standard MIDI file. */
 
 const TICKS_PER_BEAT = 480;
-const LOWEST_PITCH = 21;
 
 /* The bytes of a file of notes {key, first, last, velocity, given}, in frames. Bars begin anew with
    each of the pieces. */
@@ -19,7 +18,8 @@ function midiFile(notes, paces, pieces, grid) {
   const bars = pieces.filter(() => framesPerBeat).map(({ first }) =>
     [tick(Math.max(0, first)), 1, [0xff, 0x58, 4, beats, of, 24, 8]]);
   const tracks = [[[...tempo, ...bars], "tempo"]];
-  for (const [channel, name] of ["given", "drawn"].entries()) {
+  for (const [part, name] of ["given", "drawn"].entries()) {
+    const channel = CHANNELS[part];
     const own = notes.filter((note) => note.given === (name === "given"));
     const events = own.flatMap(({ key, first, last, velocity }) => [
       [tick(first), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],

@@ -90,7 +90,9 @@ class NotePlayer extends Player {
       const note = held.get(key);
       const struck = frame[key] && (!note || (model.onsets && frame[model.notes + key]));
       if (note && (struck || !frame[key])) this.end(note, next);
-      if (struck) this.begin(key, next, velocity(key, frame, model.notes, place, grid), false);
+      if (!struck) continue;
+      const begun = this.begin(key, next, velocity(key, frame, model, place, grid), false);
+      if (model.kit) this.end(begun, next + 1); /* a hit, which is not held */
     }
     if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
   }
@@ -103,6 +105,7 @@ class NotePlayer extends Player {
     const note = { key, first, last: null, velocity: loudness, given };
     this.notes.push(note);
     this.sing(note, this.timeOf(first));
+    return note;
   }
 
   sing(note, time) {
@@ -155,7 +158,7 @@ class NotePlayer extends Player {
     const last = new Map();
     for (const note of notes) {
       note.first = Math.round(note.first);
-      note.last = Math.max(note.first + 1, Math.round(note.last));
+      note.last = model.kit ? note.first + 1 : Math.max(note.first + 1, Math.round(note.last));
       const before = last.get(note.key);
       if (before) before.last = Math.min(before.last, note.first);
       last.set(note.key, note);
@@ -175,9 +178,10 @@ class NotePlayer extends Player {
 }
 
 /* How loud a note is: the rules of seqmodel/media/music/writing.py. */
-function velocity(key, frame, notes, place, grid) {
+function velocity(key, frame, { notes, kit }, place, grid) {
   const sounding = frame.subarray(0, notes);
-  const voice = key === sounding.lastIndexOf(1) ? 10 : key === sounding.indexOf(1) ? 4 : 0;
+  let voice = key === sounding.lastIndexOf(1) ? 10 : key === sounding.indexOf(1) ? 4 : 0;
+  if (kit) voice = 0;
   const { framesPerBeat, metre, secondsPerFrame } = grid;
   const elapsed = place * metre.frame;
   const phrase = framesPerBeat ? elapsed / (4 * metre.bar) : (place * secondsPerFrame) / 8;

@@ -1,19 +1,34 @@
-/* The sound: a soft tone of eight partials, of which the high ones fade sooner, in a small hall. */
+/* The piano: its keys, and a soft tone of eight partials, of which the high ones fade sooner. */
+
+const LOWEST_PITCH = 21;
+const CHANNELS = [0, 1]; /* in a file, of what is given and of what is drawn */
+const OCTAVE = 4; /* where computer keys begin */
+const NAMES = "C,C sharp,D,E flat,E,F,F sharp,G,A flat,A,B flat,B".split(",");
+const BLACK = [1, 3, 6, 8, 10];
+const WHITE_KEYS = 52;
+
+/* Where each key is: its left edge and width as shares of the keyboard's width. */
+const KEYS = (() => {
+  let whites = 0;
+  return Array.from({ length: 88 }, (_, key) => {
+    const pitch = key + LOWEST_PITCH;
+    const kind = BLACK.includes(pitch % 12) ? "black" : "white";
+    const width = (kind === "black" ? 0.62 : 1) / WHITE_KEYS;
+    const left = whites / WHITE_KEYS - (kind === "black" ? width / 2 : 0);
+    if (kind === "white") whites += 1;
+    const name = `${NAMES[pitch % 12]} ${Math.floor(pitch / 12) - 1}`;
+    return { left, width, kind, name, label: pitch % 12 ? "" : name.replace(" ", "") };
+  });
+})();
 
 const PARTIALS = 8;
 const RELEASE_SECONDS = 0.08;
 
-class Piano extends Sound {
+class Instrument extends Hall {
   build(context) {
+    super.build(context);
     const loudness = Float32Array.from({ length: PARTIALS + 1 }, (_, k) => k && k ** -1.5);
     this.wave = context.createPeriodicWave(new Float32Array(PARTIALS + 1), loudness);
-    this.input = new GainNode(context, { gain: 0.8 });
-    this.output = new WaveShaperNode(context, { curve: bend() }); /* so that nothing clips */
-    const mixed = new DynamicsCompressorNode(context, { threshold: -15, ratio: 6, attack: 0.002 });
-    const hall = new ConvolverNode(context, { buffer: echoes(context) });
-    this.input.connect(mixed);
-    this.input.connect(hall).connect(new GainNode(context, { gain: 0.35 })).connect(mixed);
-    mixed.connect(this.output).connect(context.destination);
   }
 
   /* Strike a pitch, 69 is A4, at a time of `now`; returns the voice, to be released. */
@@ -45,25 +60,4 @@ class Piano extends Sound {
     this.voices.add(voice);
     return voice;
   }
-}
-
-/* A curve that leaves quiet samples as they are and keeps loud ones below full scale. */
-function bend() {
-  return Float32Array.from({ length: 1025 }, (_, k) => Math.tanh((k - 512) / 512));
-}
-
-/* The answer of a hall to a clap: noise in two channels that dies away and grows duller. */
-function echoes(context) {
-  const count = Math.round(1.6 * context.sampleRate);
-  const buffer = context.createBuffer(2, count, context.sampleRate);
-  for (const channel of [0, 1]) {
-    const samples = buffer.getChannelData(channel);
-    let smooth = 0;
-    for (let n = 0; n < count; n += 1) {
-      const share = n / count;
-      smooth += (0.6 - 0.5 * share) * (2 * Math.random() - 1 - smooth);
-      samples[n] = smooth * Math.exp(-6 * share);
-    }
-  }
-  return buffer;
 }

@@ -10,6 +10,7 @@ from seqmodel.errors import UsageError
 from seqmodel.export.page.program import program
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import BEATS_PER_MINUTE
+from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes import NotesOutput
@@ -34,8 +35,8 @@ Model.load(JSON.parse(document.getElementById("model").textContent)).then(
 """
 ROLL = """<div class="stage" id="stage"><div class="wide">
 <canvas class="view" id="roll" role="img"
- aria-label="Piano-roll: notes rise from their keys as they sound"></canvas>
-<div class="keys" id="keys" role="group" aria-label="Piano keyboard"></div>
+ aria-label="$roll: notes rise from their keys as they sound"></canvas>
+<div class="keys" id="keys" role="group" aria-label="$keys"></div>
 </div></div>"""
 TEMPO_AND_MIDI = """<div class="range">
 <label for="tempo">$name <span class="value" aria-hidden="true"></span></label>
@@ -44,7 +45,7 @@ TEMPO_AND_MIDI = """<div class="range">
 <button type="button" id="midi">Connect a MIDI keyboard</button>"""
 HINTS = """<p class="hint">Play an opening on the keys, and let the model continue it.$in_c</p>
 <p class="hint typing"><label><input type="checkbox" id="typing" checked> Computer keys play,
-too:</label> $keys from C; <kbd>Z</kbd> and <kbd>X</kbd> move by an octave.</p>"""
+too:</label> $keys from $first; <kbd>Z</kbd> and <kbd>X</kbd> move by an octave.</p>"""
 WAVE = """<div class="stage">
 <canvas class="view" id="wave" role="img" aria-label="Waveform"></canvas></div>"""
 
@@ -67,8 +68,9 @@ def export_page(run: Run) -> bytes:
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
         drawn, kind, suffix, parts = "music", "MIDI", "mid", _music(frame)
-        scripts = ["piano", "midi", "notes", "keyboard", "roll", "music"]
-        content["grid"] = _grid(frame)
+        instrument = "kit" if frame.kit else "piano"
+        scripts = ["hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
+        content |= {"grid": _grid(frame), "kit": frame.kit}
     else:
         drawn, kind, suffix, parts = "sound", "WAV", "wav", {"stage": Markup(WAVE)}
         scripts = ["samples"]
@@ -79,7 +81,8 @@ def export_page(run: Run) -> bytes:
     model = tag("script", _data(content), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
     files = (resource(__package__, f"{file}.js") for file in ("model", "player", "page", *scripts))
-    script = Markup("\n".join(['"use strict";', *files, BEGIN]))
+    sounds = Markup(f"const SOUNDS = {json.dumps(SOUNDS)};")
+    script = Markup("\n".join(['"use strict";', *[sounds][: "kit" in scripts], *files, BEGIN]))
     html = document(title, joined(body, model), style=style, script=script, wasm=True)
     return html.encode()
 
@@ -129,10 +132,16 @@ def _music(frame: PianoRollFrames) -> dict[str, str]:
     tempo = dict(zip(("least", "most", "step", "plain"), scale, strict=True))
     keys = joined(*(tag("kbd", key) for key in "AWSEDFTGYHUJK"))
     in_c = " All music that it knows is in C major or A minor." if frame.transpose_to_c else ""
+    shown = (
+        ("Drum hits", "Drum kit", "the bass drum")
+        if frame.kit
+        else ("Piano-roll", "Piano keyboard", "C")
+    )
+    roll, keyboard, first = shown
     return {
-        "stage": Markup(ROLL),
+        "stage": filled(ROLL, roll=roll, keys=keyboard),
         "settings": filled(TEMPO_AND_MIDI, name=name, unit=unit, **tempo),
-        "hints": filled(HINTS, keys=keys, in_c=in_c),
+        "hints": filled(HINTS, keys=keys, first=first, in_c=in_c),
     }
 
 

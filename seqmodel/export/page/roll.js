@@ -30,7 +30,7 @@ class Roll extends View {
 
   note(context, { key, given }, width, begins, ends) {
     const place = KEYS[key];
-    const gap = place.black ? 0 : (0.19 * width) / WHITE_KEYS;
+    const gap = place.kind === "black" ? 0 : 0.19 * place.width * width;
     const breadth = place.width * width - gap;
     /* A pixel shorter than it lasts, so that notes struck again can be told apart. */
     const box = [place.left * width + gap / 2, begins + 1, breadth, Math.max(ends - begins - 1, 2)];
@@ -44,7 +44,8 @@ class Roll extends View {
   lines(context, width, height, top, earliest) {
     const { player, tokens } = this;
     context.fillStyle = tokens.line;
-    for (const { left, isC } of KEYS) if (isC) context.fillRect(left * width, 0, 1, height);
+    for (const { left, kind, label } of KEYS)
+      if (kind === "white" && label) context.fillRect(left * width, 0, 1, height);
     const { metre } = player.grid;
     const beat = metre.beat / metre.frame;
     const pieces = player.pieces.slice(-50);

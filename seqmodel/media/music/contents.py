@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.frames import PianoRollFrames, Score, Tally
+from seqmodel.media.music.frames import PianoRollFrames, Score, in_frames
 from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.metre import some
+from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 
 # ---- tonic ---------------------------------------------------------------------------------------
@@ -113,11 +114,12 @@ class _Onsets(NamedTuple):
 class Timing:
     """Counts of where notes begin, over any number of pieces, which are kept on `grid`.
 
-    Every note counts, also of unisons; `drums` says whether those of channel 10 do.
+    Every note counts, also of unisons; `drums` says whether those of channel 10 do, and `kit` that
+    only they do.
     """
 
-    def __init__(self, grid: Grid, *, drums: bool) -> None:
-        self._grid, self._drums = grid, drums
+    def __init__(self, grid: Grid, *, drums: bool, kit: bool = False) -> None:
+        self._grid, self._drums, self._kit = grid, drums, kit
         self.notes = self._triplets = self._short = 0
         self._seconds_off = 0.0
         # By grid; those that cannot fit a piece are not counted in it.
@@ -125,7 +127,7 @@ class Timing:
 
     def add(self, score: Score) -> None:
         """Count the notes of a piece."""
-        chosen = self._drums | (score.channel != DRUM_CHANNEL)
+        chosen: Any = in_frames(score, drums=self._drums, kit=self._kit)
         on, off = score.on_tick[chosen], score.off_tick[chosen]
         notes, beat, steps = len(on), score.ticks_per_unit, self._grid.steps_per_beat
         self.notes += notes
@@ -136,7 +138,8 @@ class Timing:
         else:
             length = score.seconds_at(off) - score.seconds_at(on)
             step = self._grid.seconds_per_frame(1.0)
-        self._short += int(np.count_nonzero((length > 0) & (length < step)))
+        if not self._kit:
+            self._short += int(np.count_nonzero((length > 0) & (length < step)))
         if steps and 4 % steps == 0 and not (on * steps % beat).any():
             # Most scores, quickly: they are on all grids of beats, each a multiple of this one.
             for grid in {self._grid, *BEATS}:
@@ -324,6 +327,8 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
         lost.append(f"{which} ({slowest:g} to {fastest:g} bpm)")
     if not frame.grid.steps_per_beat and list(contents["meters"]) not in ([], ["4/4"]):
         lost.append(f"time signatures ({some(contents['meters'])})")
+    if frame.kit:
+        return [*lost, *["all notes but drums"] * bool(contents["programs"])]
     if contents["keys"]:
         lost.append(f"key signatures ({some(contents['keys'])})")
     if contents["parts"] > 1:
@@ -340,8 +345,8 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
 def prepare_advice(manifest: Mapping[str, Any]) -> list[str]:
     """What of MIDI files does not show, whether another grid fits better, what is not kept."""
     timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
-    tally = Tally(**manifest.get("notes", {}))
-    lines = tally.lines(onsets="onsets" in manifest["frame"])
+    tally, frame = Tally(**manifest.get("notes", {})), PianoRollFrames.from_json(manifest["frame"])
+    lines = tally.lines(onsets=frame.onsets, kit=frame.kit)
     if "suggestion" in timing:
-        lines.append(timing_text(timing, PianoRollFrames.from_json(manifest["frame"]).grid))
+        lines.append(timing_text(timing, frame.grid))
     return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines

@@ -23,9 +23,9 @@ from seqmodel.media.music.frames import (
     PlacedNotes,
     Score,
     SourcesGrid,
-    Tally,
     frames_in_beats,
     has_onsets,
+    is_kit,
     pack,
     place,
     sounding,
@@ -34,7 +34,9 @@ from seqmodel.media.music.frames import (
 from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     FASTEST,
+    KIT,
     MIDI_SUFFIXES,
+    NOTES,
     ROLL_SUFFIXES,
     SLOWEST,
     Grid,
@@ -42,6 +44,7 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature
 from seqmodel.media.music.midi import begins_like_midi, read_score
 from seqmodel.media.music.published import STATED, RollFile, read_published
+from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 
 
@@ -49,7 +52,7 @@ class MidiPiece(NamedTuple):
     """What was read from a MIDI file."""
 
     frames: NDArray[np.uint8]
-    """(T, 88), or (T, 176) with onsets."""
+    """(T, 88), (T, 176) with onsets, or (T, 47) of a kit."""
     content: str
     """`Work.content`."""
     transposed: int
@@ -74,7 +77,7 @@ class MusicCorpus:
         self._assumed: list[Path] = []
         self._overruled: list[str] = []
         self._tally = Tally()
-        self._timing = Timing(self._midi.grid, drums=self._midi.drums)
+        self._timing = Timing(self._midi.grid, drums=self._midi.drums, kit=self._midi.kit)
         self._contents = Contents()
         self._metres = Metres()
         self._train_metres = Counter[Metre]()
@@ -99,7 +102,7 @@ class MusicCorpus:
         facts: dict[str, Any] = {}
         if self._tally.read:
             contents = self._contents.to_json()
-            facts["notes"] = self._tally._asdict()
+            facts["notes"] = self._tally.to_json()
             facts["timing"], facts["contents"] = self._timing.to_json(), contents
             facts["not_kept"] = left_out(contents, self.frame)
         remarks = [*self._overruled]
@@ -128,6 +131,8 @@ class MusicCorpus:
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
         file = read_published(path)
+        for roll in chain(*file.splits.values()):
+            _check_rows(roll, self.frame)
         if self.frame.onsets and not all(map(has_onsets, chain(*file.splits.values()))):
             raise SourceError(
                 "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
@@ -198,20 +203,28 @@ class MusicCorpus:
             self._assumed.append(path)
 
 
-def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None) -> MidiPiece:
+def load_midi(
+    path: Path, frame: PianoRollFrames, *, onsets: bool | None = None, alone: bool = False
+) -> MidiPiece:
     """Read one MIDI file, with onsets or without, by default as `frame` has them.
 
+    With `alone` a file that has nothing but drums is read as a kit's, whatever `frame` says.
     SourceError says why it cannot be used.
     """
     data = read_whole(path)
     suffix = path.suffix.lower()
     if suffix and suffix not in MIDI_SUFFIXES and not begins_like_midi(data):
         raise SourceError(f"is neither MIDI nor another supported format ({suffix})")
-    score = read_score(data, restrike=frame.restrike)
+    score = read_score(data, restrike=frame.restrike, hits=frame.kit or alone)
+    of_drums = score.channel == DRUM_CHANNEL
+    kit = frame.kit or (alone and of_drums.any() and of_drums.all())
+    if alone and not kit:
+        score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     placed = place(
-        score, frame.grid, drums=frame.drums, transpose=transposed, short_notes=frame.short_notes
-    )
+        score, frame.grid, drums=frame.drums, transpose=transposed, short_notes=frame.short_notes,
+        kit=kit,
+    )  # fmt: skip
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
@@ -228,15 +241,37 @@ def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
     return [(frames_in_beats(score, grid, tick), (beats, of)) for tick, beats, of in score.meters]
 
 
-def load_roll(path: Path) -> tuple[NDArray[np.uint8], Grid | None]:
-    """Read the frames of a .npy file, (T, 88), or (T, 176) where it states onsets; its grid, if
-    stated.
+def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
+    """Read one MIDI file to show or play it, with onsets, `drums` as the option of that name says.
 
     SourceError says why it cannot be used.
     """
+    kit = drums == "only"
+    shown = PianoRollFrames(grid, drums=drums == "keep", onsets=not kit, kit=kit)
+    return load_midi(path, shown, alone=drums is None)
+
+
+def load_roll(
+    path: Path, definition: PianoRollFrames | None = None
+) -> tuple[NDArray[np.uint8], Grid | None]:
+    """Read the frames of a .npy file, (T, 88), or (T, 176) where it states onsets, or (T, 47) of a
+    kit; its grid, if stated.
+
+    SourceError says why it cannot be used, such as that its rows are not those of `definition`.
+    """
     file = read_published(path)
     (roll,) = file.splits[""]
+    if definition is not None:
+        _check_rows(roll, definition)
     return roll, file.grid if file.origin else None
+
+
+def _check_rows(frames: NDArray[np.uint8], definition: PianoRollFrames) -> None:
+    """SourceError if the rows of frames are not those of the definition."""
+    if is_kit(frames) and not definition.kit:
+        raise SourceError(f"holds {KIT.size} drum sounds, not {NOTES} notes", "--drums only")
+    if definition.kit and not is_kit(frames):
+        raise SourceError(f"holds {NOTES} notes, not {KIT.size} drum sounds")
 
 
 def content_of(score: Score) -> str:

@@ -17,10 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Comparison, Pieces
-from seqmodel.media.distributions import comparison_lines, shares, total_variation
+from seqmodel.media.distributions import Row, comparison_lines, shares, total_variation
 from seqmodel.media.music.contents import tonic_of
-from seqmodel.media.music.frames import note_lengths, outer_notes, sounded, sounding, struck
+from seqmodel.media.music.frames import (
+    PianoRollFrames,
+    note_lengths,
+    outer_notes,
+    sounded,
+    sounding,
+    struck,
+)
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
+from seqmodel.media.music.kit import SOUNDS
 
 # ---- baselines -----------------------------------------------------------------------------------
 
@@ -218,6 +226,18 @@ def mean(counts: Counter[int]) -> float:
 
 # ---- comparison ----------------------------------------------------------------------------------
 
+LENGTHS: tuple[Row, ...] = (
+    ("piece length, frames", "length", "10,g"),
+    ("  shortest", "shortest", "10,"),
+    ("  longest", "longest", "10,"),
+    ("  within training's range", "length_share", "10.4f"),
+)
+COPIES: tuple[Row, ...] = (
+    ("copied in a row, frames", "copied_frames", "10.4f"),
+    ("  share of the piece", "copied_share", "10.4f"),
+    ("  most, frames", "most_copied_frames", "10,"),
+)
+
 DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
 
 Rolls = Sequence[NDArray[np.uint8]] | Pieces
@@ -230,6 +250,8 @@ class MusicComparison(Comparison):
         self, drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
     ) -> dict[str, Any]:
         """`Comparison.compare`."""
+        if train.frame.kind == "drums":
+            return _compare_drums(drawn, split, train)
         reference = Statistics.of(train)
         values = {"voices": reference.voices, "train": _figures(reference, reference)}
         sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
@@ -240,11 +262,10 @@ class MusicComparison(Comparison):
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         """`Comparison.lines`."""
+        if "sounds" in values["train"]["distributions"]:
+            return _drum_lines(values, split)
         figures = (
-            ("piece length, frames", "length", "10,g"),
-            ("  shortest", "shortest", "10,"),
-            ("  longest", "longest", "10,"),
-            ("  within training's range", "length_share", "10.4f"),
+            *LENGTHS,
             ("last chord, frames", "last_chord", "10,g"),
             ("  share on the tonic", "tonic_share", "10.4f"),
             ("notes per frame", "notes_per_frame", "10.4f"),
@@ -256,12 +277,13 @@ class MusicComparison(Comparison):
             ("  pieces with a chord drone", "long_chord_share", "10.4f"),
             ("dissonant intervals", "dissonance", "10.4f"),
             ("melodic step, semitones", "melodic_step", "10.4f"),
-            ("copied in a row, frames", "copied_frames", "10.4f"),
-            ("  share of the piece", "copied_share", "10.4f"),
-            ("  most, frames", "most_copied_frames", "10,"),
+            *COPIES,
         )
-        distances = [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in DISTRIBUTIONS]
-        return comparison_lines(values, split, figures, distances)
+        return comparison_lines(values, split, figures, _distances(DISTRIBUTIONS))
+
+
+def _distances(names: Iterable[str]) -> list[Row]:
+    return [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in names]
 
 
 def _figures(
@@ -271,11 +293,9 @@ def _figures(
 
     `copied` (n,) is the longest stretch of each piece that is in training.
     """
-    steps, frames, lengths = of.melodic_steps, of.notes_per_frame, np.array(of.lengths)
+    steps, frames = of.melodic_steps, of.notes_per_frame
     figures = {
-        "length": float(np.median(lengths)),
-        "shortest": int(lengths.min()),
-        "longest": int(lengths.max()),
+        **_lengths(of.lengths),
         "last_chord": float(np.median(of.last_chords)),
         "tonic_share": float(np.mean(of.on_tonic)),
         "notes_per_frame": mean(frames),
@@ -289,14 +309,31 @@ def _figures(
     }
     if copied is None:
         return figures
-    fitting = (min(train.lengths) <= lengths) & (lengths <= max(train.lengths))
     return figures | {
-        "length_share": float(fitting.mean()),
+        **_against_train(of.lengths, train.lengths, copied),
         "long_note_share": _share_above(max(train.longest_notes), of.longest_notes),
         "long_chord_share": _share_above(max(train.longest_chords), of.longest_chords),
         "distances": {
             name: total_variation(getattr(of, name), getattr(train, name)) for name in DISTRIBUTIONS
         },
+    }
+
+
+def _lengths(lengths: Sequence[int]) -> dict[str, float]:
+    return {
+        "length": float(np.median(lengths)),
+        "shortest": min(lengths),
+        "longest": max(lengths),
+    }
+
+
+def _against_train(
+    lengths: Sequence[int], of_train: Sequence[int], copied: NDArray[np.int64]
+) -> dict[str, float]:
+    """The figures of lengths (n,) within training's range, and of copies (n,)."""
+    fitting = [min(of_train) <= length <= max(of_train) for length in lengths]
+    return {
+        "length_share": float(np.mean(fitting)),
         "copied_frames": float(copied.mean()),
         "copied_share": float((copied / lengths).mean()),
         "most_copied_frames": int(copied.max()),
@@ -305,6 +342,86 @@ def _figures(
 
 def _share_above(limit: int, values: Sequence[int]) -> float:
     return sum(value > limit for value in values) / len(values)
+
+
+# ---- drums ---------------------------------------------------------------------------------------
+
+BEATS_IN_A_BAR = 4
+
+
+class _Hits:
+    """What is counted of a set of pieces of drums (T, 47)."""
+
+    def __init__(self, pieces: Iterable[NDArray[np.uint8]]) -> None:
+        self.lengths, self.silent = list[int](), list[bool]()
+        self.hits_per_frame, self.sounds = Counter[int](), Counter[str]()
+        for frames in pieces:
+            self.lengths.append(len(frames))
+            self.silent.append(not frames.any())
+            self.hits_per_frame.update(frames.sum(axis=1, dtype=np.int64).tolist())
+            struck = frames.sum(axis=0, dtype=np.int64).tolist()
+            named = zip(SOUNDS, struck, strict=True)
+            self.sounds.update({sound.name: hits for sound, hits in named if hits})
+
+    def figures(
+        self, train: "_Hits", steps_per_beat: int | None, copied: NDArray[np.int64] | None = None
+    ) -> dict[str, Any]:
+        """As `_figures`; hits per bar are of 4 over 4, on a grid of beats."""
+        names = ("hits_per_frame", "sounds")
+        figures: dict[str, Any] = {
+            **_lengths(self.lengths),
+            "hits_per_frame": mean(self.hits_per_frame),
+            "silent_share": float(np.mean(self.silent)),
+            "distributions": {name: shares(getattr(self, name)) for name in names},
+        }
+        if steps_per_beat:
+            figures["hits_per_bar"] = figures["hits_per_frame"] * BEATS_IN_A_BAR * steps_per_beat
+        if copied is None:
+            return figures
+        distances = {
+            name: total_variation(getattr(self, name), getattr(train, name)) for name in names
+        }
+        more = _against_train(self.lengths, train.lengths, copied)
+        return {**figures, **more, "distances": distances}
+
+
+def _compare_drums(
+    drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
+) -> dict[str, Any]:
+    """`MusicComparison.compare` of drums: no lengths of notes, no intervals, no tonic."""
+    frame = train.frame
+    assert isinstance(frame, PianoRollFrames)
+    reference, steps = _Hits(train), frame.grid.steps_per_beat
+    values = {"train": reference.figures(reference, steps)}
+    sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
+    for name, pieces in sets.items():
+        copied = longest_copies(pieces, train)
+        values[name] = _Hits(pieces).figures(reference, steps, copied)
+    return values
+
+
+def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
+    """Its values as a table, with the share of each sound, the commonest of training first."""
+    columns = {
+        name: {**values[name], **values[name]["distributions"]["sounds"]}
+        for name in ("drawn", "split", "train")
+        if name in values
+    }
+    sounds = [column["distributions"]["sounds"] for column in columns.values()]
+    commonest = sorted(set().union(*sounds), key=lambda sound: -sounds[-1].get(sound, 0.0))
+    figures = (
+        *LENGTHS,
+        ("hits per frame", "hits_per_frame", "10.4f"),
+        ("hits per bar of 4/4", "hits_per_bar", "10.4f"),
+        ("silent pieces", "silent_share", "10.4f"),
+        *COPIES,
+        ("share of the hits", "", ""),
+        *((f"  {sound}", sound, "10.4f") for sound in commonest),
+    )
+    return comparison_lines(columns, split, figures, _distances(("hits_per_frame", "sounds")))
+
+
+# ---- copies --------------------------------------------------------------------------------------
 
 
 def longest_copies(

@@ -1,31 +1,38 @@
-"""Frames of music: which of the piano's 88 notes sound and, optionally, which begin.
+"""Frames of music: which of the piano's 88 notes sound and, optionally, which begin; or which of a
+drum kit's 47 sounds are struck.
 
 Frames that distinguish struck from held notes are (T, 176): which sound, then which begin. A note
 that begins also sounds, and one that sounds after silence begins. Before the first frame there is
 silence. Frames without onsets, (T, 88), are the first half alone.
+
+Hits of a kit have no length: a 1 in its frames, (T, 47), is a hit, also where the frame before has
+one. What is said below of frames (T, 88) holds for them too.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SourceError
+from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
     GIVEN,
     HIGHEST_PITCH,
+    KIT,
     LOWEST_PITCH,
     MAX_FRAMES,
     NOTES,
+    PIANO,
     STEPS_PER_BEAT,
     Grid,
+    Rows,
 )
+from seqmodel.media.music.kit import ROWS
 from seqmodel.media.music.metre import (
     COMMON_TIME,
     Metre,
@@ -35,7 +42,7 @@ from seqmodel.media.music.metre import (
     shifted,
     usual_from_json,
 )
-from seqmodel.media.words import plural
+from seqmodel.media.music.tally import Tally
 from seqmodel.plain import Fields
 
 Restrike = Literal["close", "discard"]
@@ -114,7 +121,18 @@ class Score:
         return 60e6 / int(self.tempo[order][middle])
 
 
-# ---- onsets --------------------------------------------------------------------------------------
+# ---- rows and onsets -----------------------------------------------------------------------------
+
+
+def is_kit(frames: NDArray[Any]) -> bool:
+    """Whether the rows of frames are those of a drum kit, (T, 47)."""
+    return bool(frames.shape[1] == KIT.size)
+
+
+def rows_of(frames: NDArray[Any]) -> Rows:
+    """What the rows of frames are."""
+    return KIT if is_kit(frames) else PIANO
+
 
 OFF, STRUCK, HELD = 0, 1, 2
 """The states of a note, in .npy files (T, 88)."""
@@ -128,11 +146,13 @@ def has_onsets(frames: NDArray[np.uint8]) -> bool:
 
 def sounding(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The piano-roll (T, 88), a view."""
-    return frames[:, :NOTES]
+    return frames[:, : rows_of(frames).size]
 
 
 def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which notes begin (T, 88); without onsets, those that sound after silence."""
+    """Which notes begin (T, 88); without onsets, those that sound after silence, or all hits."""
+    if is_kit(frames):
+        return frames > 0
     if has_onsets(frames):
         return frames[:, NOTES:] > 0
     return (frames > 0) & ~sounded(frames)
@@ -140,13 +160,19 @@ def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 def sounded(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which notes sound in the previous frame (T, 88)."""
-    before = np.zeros((len(frames), NOTES), np.bool_)
-    before[1:] = sounding(frames)[:-1]
+    roll = sounding(frames)
+    before = np.zeros(roll.shape, np.bool_)
+    before[1:] = roll[:-1]
     return before
 
 
 def with_onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The roll (T, 88) as frames (T, 176) in which a note that continues to sound is held."""
+    """The roll (T, 88) as frames (T, 176) in which a note that continues to sound is held.
+
+    Hits of a kit are as they are.
+    """
+    if is_kit(roll):
+        return roll
     return np.concatenate([roll, struck(roll).astype(np.uint8)], axis=1)
 
 
@@ -175,35 +201,10 @@ def from_states(states: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 # ---- notes ---------------------------------------------------------------------------------------
 
-NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
-
-
-def note_name(pitch: int) -> str:
-    """C4 for 60."""
-    return f"{NOTE_NAMES[pitch % 12]}{pitch // 12 - 1}"
-
-
-def pitch_of(name: str) -> int:
-    """60 for C4, c4, B#3 or 60; ValueError for what is no note."""
-    if name.strip().isdecimal():
-        return int(name)
-    found = re.fullmatch(r"\s*(\D+?)(-?\d)\s*", name)
-    if found is None:
-        raise ValueError(f"{name!r} is no note")
-    return 12 * (int(found[2]) + 1) + semitones_above_c(found[1])
-
-
-def semitones_above_c(name: str) -> int:
-    """3 for Eb, eb or D#, from -1 for Cb to 12 for B#; ValueError for what names no note."""
-    found = re.fullmatch(r"([A-Ga-g])([#b]?)", name)
-    if found is None:
-        raise ValueError(f"{name!r} is no note")
-    return NOTE_NAMES.index(found[1].upper()) + {"#": 1, "b": -1, "": 0}[found[2]]
-
 
 def given_notes(notes: NDArray[np.int64], given: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which of `notes_of` frames (N, 3) begin in what is given (T, 88): (N,)."""
-    return given[notes[:, 0], notes[:, 2] - LOWEST_PITCH]
+    return given[notes[:, 0], notes[:, 2] - rows_of(given).lowest]
 
 
 def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -211,7 +212,7 @@ def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.
 
     In a silent frame they are 0 and 87.
     """
-    return roll.argmax(axis=1), NOTES - 1 - roll[:, ::-1].argmax(axis=1)
+    return roll.argmax(axis=1), roll.shape[1] - 1 - roll[:, ::-1].argmax(axis=1)
 
 
 def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -224,7 +225,7 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
 
     Consecutive frames of a pitch are one note; with onsets, (T, 176), each onset begins a new one.
-    Notes are sorted by first frame, then by pitch.
+    Each hit of a kit is a note of one frame. Notes are sorted by first frame, then by pitch.
     """
     closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends after the last frame
     roll = sounding(closed) > 0
@@ -233,37 +234,11 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     # Both are sorted by pitch, then frame: the k-th begin and the k-th end are of the same note.
     pitch, begin = np.nonzero(begins.T)
     _, end = np.nonzero(ends.T)
-    notes = np.stack([begin, end, pitch + LOWEST_PITCH], axis=1)
+    notes = np.stack([begin, end, pitch + rows_of(frames).lowest], axis=1)
     return notes[np.lexsort((pitch, begin))]
 
 
 # ---- pianoroll -----------------------------------------------------------------------------------
-
-
-class Tally(NamedTuple):
-    """What became of notes in frames; those of one pitch and tick, in unison, count as one."""
-
-    read: int = 0
-    dropped: int = 0
-    """Those that fill no frame."""
-    merged: int = 0
-    """Those that no frame shows the beginning of: another note of their pitch begins in the same
-    one or, without onsets, sounds in the one before."""
-
-    def lines(self, *, onsets: bool) -> list[str]:
-        """What happened to notes that do not show, and what to do about it, if there are any."""
-        lines, of = list[str](), f"of {plural(self.read, 'note')}"
-        if self.dropped:
-            lines.append(
-                f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
-                "a finer grid, keeps them"
-            )
-        if self.merged:
-            how = "begin in the same frame as another of their pitch; a finer grid"
-            if not onsets:
-                how = "follow one of their pitch without a gap and join it; prepare --onsets"
-            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
-        return lines
 
 
 @dataclass(frozen=True)
@@ -274,9 +249,11 @@ class PlacedNotes:
         tick: int64 (N,), where each note begins.
         begin: int64 (N,), the first frame that it fills.
         end: int64 (N,), the frame after the last; `begin` for one that fills none.
-        row: int64 (N,), its key, 0 to 87.
+        row: int64 (N,), its key, 0 to 87, or the sound of a kit, 0 to 46.
         track: int64 (N,), the track that it is from.
         length: T, the frames of the piece.
+        rows: what rows there are.
+        related, unknown: see `Tally`.
     """
 
     tick: NDArray[np.int64]
@@ -285,24 +262,28 @@ class PlacedNotes:
     row: NDArray[np.int64]
     track: NDArray[np.int64]
     length: int
+    rows: Rows = PIANO
+    related: int = 0
+    unknown: int = 0
 
     def frames(self, *, onsets: bool) -> NDArray[np.uint8]:
-        """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds.
+        """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds; or a kit's hits (T, 47).
 
-        With `onsets`, 88 more columns follow, 1 in the first frame that a note fills: (T, 176).
-        Notes of equal pitch that begin in the same frame share one onset.
+        With `onsets`, which a kit has not, 88 more columns follow, 1 in the first frame that a note
+        fills: (T, 176). Notes of equal pitch that begin in the same frame share one onset.
         """
+        D = self.rows.size
         begin, end, row, T = self.begin, self.end, self.row, self.length
         # How many more notes of a key sound than in the frame before, key after key.
-        change = np.zeros(NOTES * (T + 1), np.int32)
+        change = np.zeros(D * (T + 1), np.int32)
         np.add.at(change, row * (T + 1) + begin, 1)
         np.add.at(change, row * (T + 1) + end, -1)
-        sounding = np.cumsum(change, out=change).reshape(NOTES, T + 1)[:, :-1].T > 0
-        if not onsets:
+        sounding = np.cumsum(change, out=change).reshape(D, T + 1)[:, :-1].T > 0
+        if not onsets or self.rows == KIT:
             return np.ascontiguousarray(sounding).view(np.uint8)
         filling = begin < end
         roll = np.concatenate([sounding, np.zeros_like(sounding)], axis=1).view(np.uint8)
-        roll[begin[filling], NOTES + row[filling]] = 1
+        roll[begin[filling], D + row[filling]] = 1
         return roll
 
     def tally(self, frames: NDArray[np.uint8]) -> Tally:
@@ -311,7 +292,8 @@ class PlacedNotes:
         notes = np.sort(2 * (NOTES * self.tick + self.row) + (self.begin == self.end))
         distinct = notes[np.diff(notes >> 1, prepend=-1) > 0]
         dropped = int((distinct & 1).sum())
-        return Tally(len(distinct), dropped, len(distinct) - dropped - int(struck(frames).sum()))
+        merged = len(distinct) - dropped - int(struck(frames).sum())
+        return Tally(len(distinct), dropped, merged, self.related, self.unknown)
 
     def given(self, score: Score) -> NDArray[np.bool_] | None:
         """Where in the roll (T, 88) are notes of the score's track "given", if it has one "drawn".
@@ -324,9 +306,22 @@ class PlacedNotes:
         return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
 
 
+def in_frames(score: Score, *, drums: bool, kit: bool = False) -> NDArray[np.bool_]:
+    """Which of the score's notes (N,) are placed in frames, with drums or without.
+
+    With `kit` they are those of channel 10 for whose keys a kit has a sound.
+    """
+    of_drums: NDArray[np.bool_] = score.channel == DRUM_CHANNEL
+    if kit:
+        of_drums &= ROWS[score.pitch] >= 0
+        return of_drums
+    return np.full_like(of_drums, True) if drums else ~of_drums
+
+
 def place(
-    score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True
-) -> PlacedNotes:
+    score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True,
+    kit: bool = False,
+) -> PlacedNotes:  # fmt: skip
     """The score's notes on a grid.
 
     The frame of a tick is floor(tick / step + 1/2). A note fills the frames from its onset's up to
@@ -341,6 +336,8 @@ def place(
         transpose: semitones added to every pitch, before pitches outside the piano's range are
             moved into it by octaves.
         short_notes: whether every note fills a frame at least.
+        kit: whether the notes of channel 10 alone are placed, as the hits of a kit: each fills the
+            frame that it begins in, however long the file holds it.
 
     Raises:
         SourceError: if there are no notes, or the piece ends within half a step; if it has more
@@ -348,13 +345,21 @@ def place(
     """
     if grid.steps_per_beat is not None and score.smpte:
         raise SourceError("is in SMPTE time, which has no beats", "--step-seconds")
-    chosen = np.flatnonzero((score.channel != DRUM_CHANNEL) | drums)
-    if not len(chosen) and not score.end_tick:
+    chosen = np.flatnonzero(in_frames(score, drums=drums, kit=kit))
+    unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen) if kit else 0
+    pitch, rows = score.pitch[chosen].astype(np.int64), KIT if kit else PIANO
+    if not len(chosen) and (len(score.pitch) or not score.end_tick):
         damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
+        if unknown:
+            raise SourceError(f"has no drums on keys for which a kit has a sound{damage}")
+        if kit:
+            raise SourceError(f"has no drums{damage}")
         if len(score.pitch):
-            raise SourceError(f"has no notes but drums{damage}", "--drums keep")
+            raise SourceError(f"has no notes but drums{damage}", "--drums only")
         raise SourceError(f"has no notes{damage}")
-    on_tick, off_tick = score.on_tick[chosen], score.off_tick[chosen]
+    on_tick = score.on_tick[chosen]
+    off_tick = on_tick if kit else score.off_tick[chosen]
+    short_notes |= kit
 
     frames_of = frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     # As Python integers: no file can make them overflow.
@@ -372,8 +377,10 @@ def place(
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     if short_notes:
         end = np.maximum(end, begin + 1)
-    row = _fold(score.pitch[chosen].astype(np.int64) + transpose) - LOWEST_PITCH
-    return PlacedNotes(on_tick, begin, end, row, score.track[chosen], length)
+    row = ROWS[pitch] if kit else _fold(pitch + transpose) - LOWEST_PITCH
+    moved = int((row + rows.lowest != pitch).sum()) if kit else 0
+    of = score.track[chosen]
+    return PlacedNotes(on_tick, begin, end, row, of, length, rows, moved, unknown)
 
 
 def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
@@ -395,14 +402,15 @@ def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Frames (T, 88) as (T, 11) bytes, the lowest note in the highest bit, or (T, 176) as (T, 22).
 
-    88 bits fill 11 bytes.
+    88 bits fill 11 bytes; the 47 of a kit leave one of 6 bytes unused.
     """
     return np.packbits(roll, axis=1)
 
 
-def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The inverse of `pack`."""
-    return np.unpackbits(packed).reshape(len(packed), 8 * packed.shape[1])
+def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """The inverse of `pack`, frames (T, size)."""
+    bits = np.unpackbits(packed).reshape(len(packed), 8 * packed.shape[1])
+    return np.ascontiguousarray(bits[:, :size])
 
 
 def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -453,13 +461,11 @@ class SourcesGrid:
 
 @dataclass(frozen=True)
 class PianoRollFrames(FrameDefinition):
-    """How music becomes frames, stored as 11 bytes (88 bits) each, or 22 with onsets."""
+    """How music becomes frames, stored as 11 bytes (88 bits) each, 22 with onsets, 6 of a kit."""
 
     medium: ClassVar[str] = "music"
     values: ClassVar[Literal["binary"]] = "binary"
     row_dtype: ClassVar[np.dtype[Any]] = np.dtype("u1")
-    variants = range(-5, 7)
-    """Semitones to transpose by: each of the twelve keys once."""
 
     grid: Grid
     restrike: Restrike = "close"
@@ -470,25 +476,42 @@ class PianoRollFrames(FrameDefinition):
     short_notes: bool = True
     """Whether a note that rounds to no frame fills one. Unlike the rest it does not show in
     `differences`: runs and datasets older than the rule, read without, would differ from all."""
+    kit: bool = False
+    """Whether the rows are a drum kit's, struck by channel 10 alone; there are then no onsets."""
     metre: Metre | None = None
     """The time signature that most frames of train have; None if none is known."""
     tempo: float | None = None
     """The median of its pieces' tempos, in beats per minute; None if none is known."""
 
     @property
+    def kind(self) -> str:
+        """ "music", or "drums" of a kit."""
+        return "drums" if self.kit else self.medium
+
+    @property
+    def variants(self) -> range:
+        """Semitones to transpose by: each of the twelve keys once; a kit is in none."""
+        return range(0) if self.kit else range(-5, 7)
+
+    @property
+    def rows(self) -> Rows:
+        """What the rows of a frame are."""
+        return KIT if self.kit else PIANO
+
+    @property
     def frame_size(self) -> int:
-        """88, or 176 with onsets."""
-        return 2 * NOTES if self.onsets else NOTES
+        """88, 176 with onsets, 47 of a kit."""
+        return 2 * NOTES if self.onsets else self.rows.size
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """One bit per value."""
-        return (self.frame_size // 8,)
+        return (-(-self.frame_size // 8),)
 
     @property
     def fingerprint(self) -> bytes:
-        """Whether there are onsets: everything else shows in the frames."""
-        return b"onsets" if self.onsets else b""
+        """Whether there are onsets, or a kit: everything else shows in the frames."""
+        return b"kit" if self.kit else b"onsets" if self.onsets else b""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -496,14 +519,14 @@ class PianoRollFrames(FrameDefinition):
         return (
             str(self.grid),
             f"restrike {self.restrike}",
-            f"drums {'kept' if self.drums else 'dropped'}",
+            f"drums {'alone' if self.kit else 'kept' if self.drums else 'dropped'}",
             "transposed to C" if self.transpose_to_c else "in its own key",
             f"{'with' if self.onsets else 'without'} onsets",
         )
 
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Stored rows (T, 11) as frames (T, 88), zeros and ones; with onsets twice as wide."""
-        return unpack(rows)
+        return unpack(rows, self.frame_size)
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Frames (T, 88) as stored rows (T, 11); with onsets twice as wide."""
@@ -515,7 +538,7 @@ class PianoRollFrames(FrameDefinition):
 
     def cut(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """With onsets, notes held into the first frame begin there: silence precedes it."""
-        return pack(after_silence(unpack(rows))) if self.onsets else rows
+        return pack(after_silence(self.decode(rows))) if self.onsets else rows
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
         """Frames transposed by `variant` semitones, any number, their onsets with them."""
@@ -533,7 +556,7 @@ class PianoRollFrames(FrameDefinition):
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest; of what was added later only what is true or known."""
         return {
-            "notes": NOTES,
+            "notes": self.rows.size,
             "grid": self.grid.to_json(),
             "restrike": self.restrike,
             "drums": self.drums,
@@ -542,6 +565,7 @@ class PianoRollFrames(FrameDefinition):
             **({"short_notes": True} if self.short_notes else {}),
             **({"metre": metre_name(self.metre)} if self.metre else {}),
             **({"tempo": self.tempo} if self.tempo else {}),
+            **({"kit": True} if self.kit else {}),
         }
 
     @classmethod
@@ -551,6 +575,8 @@ class PianoRollFrames(FrameDefinition):
         restrike = fields.text("restrike")
         if restrike not in RESTRIKES:
             raise ValueError(f"frame.restrike must be one of {', '.join(RESTRIKES)}")
+        if "kit" in fields and "onsets" in fields:
+            raise ValueError("frame.kit and frame.onsets exclude each other")
         return cls(
             Grid.from_json(dict(fields.fields("grid").values)),
             RESTRIKES[restrike],
@@ -558,25 +584,43 @@ class PianoRollFrames(FrameDefinition):
             fields.flag("transpose_to_c"),
             "onsets" in fields and fields.flag("onsets"),
             "short_notes" in fields and fields.flag("short_notes"),
+            "kit" in fields and fields.flag("kit"),
             *usual_from_json(fields),
         )
 
     def __str__(self) -> str:
+        if self.kit:
+            return f"{KIT.size} drum sounds, {self.grid}"
         return f"{NOTES} notes{' struck or held' * self.onsets}, {self.grid}"
+
+
+OF_NOTES = {
+    "transpose_to_c": "drums have no tonic",
+    "onsets": "every hit is an onset",
+    "restrike": "hits have no length",
+    "short_notes": "hits have no length",
+}
+"""The options of `prepare` that mean nothing for a kit, and why."""
 
 
 def settings(options: Mapping[str, Any]) -> PianoRollFrames | SourcesGrid:
     """`Medium.settings`; without a grid among the options, the sources' own is taken."""
     grid = Grid.of_options(options)
+    kit = options.get("drums") == "only"
+    if kit:
+        for name, why in OF_NOTES.items():
+            if options.get(name):
+                raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
     restrike: Restrike = options.get("restrike") or "close"
     # Notes are discarded to get the published rolls, which drop short ones as well.
     short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
     frame = PianoRollFrames(
         grid or Grid.of_beats(STEPS_PER_BEAT),
         restrike,
-        options.get("drums") == "keep",
+        options.get("drums") in ("keep", "only"),
         bool(options.get("transpose_to_c")),
         bool(options.get("onsets")),
         short_notes == "keep",
+        kit,
     )
     return frame if grid else SourcesGrid(frame)

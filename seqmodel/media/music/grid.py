@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 from seqmodel.errors import SourceError, UsageError
 
@@ -68,6 +68,19 @@ LOWEST_PITCH = 21
 HIGHEST_PITCH = 108
 NOTES = HIGHEST_PITCH - LOWEST_PITCH + 1
 """The keys of a piano, A0 to C8; the width of a piano-roll."""
+
+
+class Rows(NamedTuple):
+    """What the rows of a frame are: `size` keys of MIDI from `lowest` on."""
+
+    lowest: int
+    size: int
+
+
+PIANO = Rows(LOWEST_PITCH, NOTES)
+KIT = Rows(35, 47)
+"""The percussion sounds of General MIDI level 1, on channel 10; `kit.SOUNDS` names them."""
+KIT_KEYS = f"{KIT.lowest} to {KIT.lowest + KIT.size - 1}"
 
 MAX_FRAMES = 1_000_000
 """Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll.

@@ -19,29 +19,33 @@ from seqmodel.media.music.contents import (
     semitones_to_c,
     timing_text,
 )
-from seqmodel.media.music.corpus import load_midi, load_roll
+from seqmodel.media.music.corpus import load_roll, load_shown
 from seqmodel.media.music.frames import (
-    NOTE_NAMES,
     PianoRollFrames,
-    Tally,
     given_notes,
     has_onsets,
-    note_name,
+    is_kit,
     notes_of,
+    rows_of,
     sounding,
     struck,
 )
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
     DRUM_CHANNEL,
-    HIGHEST_PITCH,
+    KIT,
     LOWEST_PITCH,
     NOTES,
+    PIANO,
     ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
+    Rows,
 )
+from seqmodel.media.music.kit import sound_name
+from seqmodel.media.music.names import NOTE_NAMES, note_name
 from seqmodel.media.music.published import read_published
+from seqmodel.media.music.tally import Tally
 from seqmodel.media.picture import Box, Level, Picture
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
@@ -49,6 +53,7 @@ from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figur
 # ---- plots ---------------------------------------------------------------------------------------
 
 OCTAVE, MIDDLE_C = 12, 60
+LANDMARKS = {36: "kick", 42: "hat", 49: "crash", 56: "bell", 63: "conga", 75: "clave"}
 MARGIN = 2
 """Semitones on a report page below the lowest note and above the highest."""
 
@@ -64,7 +69,7 @@ def piano_roll_png(
     unit: str = "frame",
     given: NDArray[np.bool_] | None = None,
 ) -> bytes:
-    """The PNG of frames (T, 88), or (T, 176) with onsets: time to the right, pitch upwards.
+    """The PNG of frames (T, 88), (T, 176) or (T, 47): time to the right, pitch upwards.
 
     What is `given` (T, 88), rather than drawn from the model, has another colour. With onsets,
     notes begin dark. Beyond the frames themselves, memory does not grow with the piece: each column
@@ -73,6 +78,8 @@ def piano_roll_png(
     from matplotlib.colors import ListedColormap
 
     figure, axes = wide_figure(4)
+    rows = rows_of(frames)
+    lowest, highest = rows.lowest, rows.lowest + rows.size - 1
     hop = max(1, -(-len(frames) // COLUMNS))
     columns = []
     for start in range(0, len(frames), hop):
@@ -84,7 +91,7 @@ def piano_roll_png(
             shades[struck(part)] += 2
         columns.append(shades.max(axis=0))
     axes.imshow(
-        np.array(columns, np.uint8).reshape(-1, NOTES).T,
+        np.array(columns, np.uint8).reshape(-1, rows.size).T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
@@ -92,34 +99,37 @@ def piano_roll_png(
         cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, *DARK]),
         vmin=0,
         vmax=4,
-        extent=(0, max(len(columns) * hop, 1), LOWEST_PITCH - 0.5, HIGHEST_PITCH + 0.5),
+        extent=(0, max(len(columns) * hop, 1), lowest - 0.5, highest + 0.5),
     )
     axes.set_xlim(0, max(len(frames), 1))
-    played = np.flatnonzero(sounding(frames).any(axis=0)) + LOWEST_PITCH
+    played = np.flatnonzero(sounding(frames).any(axis=0)) + lowest
     if len(played):
         axes.set_ylim(played[0] - OCTAVE / 2, played[-1] + OCTAVE / 2)
-    cs = _cs(*axes.get_ylim())
-    axes.set_yticks(cs, map(note_name, cs))
+    marks = _marks(rows, *axes.get_ylim())
+    axes.set_yticks([*marks], [*marks.values()])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_xlabel(unit)
     axes.set_title(caption(title), fontsize=10)
     return png_bytes(figure)
 
 
-def _cs(low: float, high: float) -> list[int]:
-    """The Cs of a range of pitches."""
-    return [c for c in range(0, 128, OCTAVE) if low <= c <= high]
+def _marks(rows: Rows, low: float, high: float) -> dict[int, str]:
+    """What is marked in a range of keys: the Cs by name or, of a kit, some of its sounds."""
+    marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
+    return {key: name for key, name in marks.items() if low <= key <= high}
 
 
 def plot_note_frequencies(
     path: Path, frequencies: Mapping[str, NDArray[Any]], *, title: str
 ) -> None:
-    """Draw how often each note sounds, as shares (88,) of all frames, one line per split."""
+    """Draw how often each row sounds, as shares (D,) of all frames, one line per split."""
     figure, axes = wide_figure(4)
     for name, shares in frequencies.items():
-        axes.step(range(LOWEST_PITCH, HIGHEST_PITCH + 1), shares, where="mid", label=name)
-    cs = _cs(LOWEST_PITCH, HIGHEST_PITCH)
-    axes.set_xticks(cs, map(note_name, cs))
+        rows = KIT if len(shares) == KIT.size else PIANO
+        keys = range(rows.lowest, rows.lowest + rows.size)
+        axes.step(keys, shares, where="mid", label=name)
+        marks = _marks(rows, keys[0], keys[-1])
+        axes.set_xticks([*marks], [*marks.values()])
     axes.set_ylabel("share of frames in which it sounds")
     axes.set_title(caption(title), fontsize=10)
     axes.grid(linewidth=0.5, color="0.85")
@@ -134,7 +144,7 @@ def piano_roll_picture(
     tempo: float = BEATS_PER_MINUTE,
     given: NDArray[np.bool_] | None = None,
 ) -> Picture:
-    """A piece (T, 88), or (T, 176) with onsets: x in frames, y the MIDI pitch, Cs marked.
+    """A piece (T, 88), (T, 176) or (T, 47): x in frames, y the MIDI pitch, some marked.
 
     What is `given` (T, 88) was not drawn from a model.
     """
@@ -148,6 +158,10 @@ def piano_roll_picture(
         for part in (notes[~was_there], notes[was_there])
     ]
     span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
+    what = f"piano-roll: {plural(len(notes), 'note')}{span}"
+    if is_kit(frames):
+        what = f"drums: {plural(len(notes), 'hit')}"
+    marks = _marks(rows_of(frames), low - MARGIN, high + MARGIN)
     return Picture(
         seconds=len(frames) * definition.grid.seconds_per_frame(tempo),
         width=len(frames),
@@ -155,9 +169,9 @@ def piano_roll_picture(
         top=high + MARGIN + 0.5,
         boxes=boxes[0],
         given=boxes[1],
-        levels=tuple(Level(pitch, note_name(pitch)) for pitch in _cs(low - MARGIN, high + MARGIN)),
+        levels=tuple(Level(pitch, name) for pitch, name in marks.items()),
         apart=True,
-        summary=f"piano-roll: {plural(len(notes), 'note')}{span} in {plural(len(frames), 'frame')}",
+        summary=f"{what} in {plural(len(frames), 'frame')}",
     )
 
 
@@ -176,23 +190,21 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
     suffix = path.suffix.lower()
     if suffix in ROLL_SUFFIXES:
         return inspect_roll(path, plot) if suffix == ".npy" else inspect_rolls(path, plot)
-    drums = options.get("drums") == "keep"
-    return inspect_midi(path, Grid.of_options(options), plot, drums=drums)
+    return inspect_midi(path, Grid.of_options(options), plot, drums=options.get("drums"))
 
 
 def inspect_midi(
-    path: Path, grid: Grid | None, plot: Path | None, *, drums: bool = False
+    path: Path, grid: Grid | None, plot: Path | None, *, drums: str | None = None
 ) -> dict[str, Any]:
     """What a MIDI file holds: format, parts, tempos, and how its notes lie on `grid`.
 
-    `drums` says whether the frames have the drums.
+    `drums` is the option of that name.
     """
     grid = grid or Grid.of_beats(STEPS_PER_BEAT)
     with named(path):
-        frames, _, _, score, placed = load_midi(
-            path, PianoRollFrames(grid, drums=drums, onsets=True)
-        )
-    timing, contents = Timing(grid, drums=drums), Contents()
+        frames, _, _, score, placed = load_shown(path, grid, drums)
+    kit = is_kit(frames)
+    timing, contents = Timing(grid, drums=drums == "keep", kit=kit), Contents()
     timing.add(score)
     contents.add(score)
     if plot is not None:
@@ -204,6 +216,7 @@ def inspect_midi(
     return {
         "path": str(path),
         "kind": "midi",
+        **(_sounds(score.pitch[score.channel == DRUM_CHANNEL]) if kit else {}),
         "format": score.format,
         "tracks": score.tracks,
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
@@ -211,12 +224,12 @@ def inspect_midi(
         **_range(score.pitch[score.channel != DRUM_CHANNEL]),
         "tempo_bpm": None if score.smpte else round(60e6 / int(score.tempo[0]), 2),
         "seconds": round(float(score.seconds_at(last_tick)[0]), 3),
-        "tonic": NOTE_NAMES[-semitones_to_c(score) % 12],
+        "tonic": None if kit else NOTE_NAMES[-semitones_to_c(score) % 12],
         "grid": str(grid),
         "frames": len(frames),
         "notes_per_frame": _density(frames),
-        "with_onsets": placed.tally(frames)._asdict(),
-        "without_onsets": placed.tally(sounding(frames))._asdict(),
+        "with_onsets": placed.tally(frames).to_json(),
+        "without_onsets": placed.tally(sounding(frames)).to_json(),
         "remarks": list(score.remarks),
         **contents.to_json(),
         "parts": parts_of(score),
@@ -230,13 +243,14 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
         frames, grid = load_roll(path)
     if plot is not None:
         write_file(plot, piano_roll_png(frames, title=str(path)))
-    notes = int(struck(frames).sum())
+    rows = rows_of(frames)
+    notes, played = int(struck(frames).sum()), rows.lowest + np.nonzero(sounding(frames))[1]
     more = {"struck_share": _share(notes, sounding(frames).sum())} if has_onsets(frames) else {}
     return {
         "path": str(path),
         "kind": "roll",
         "notes": notes,
-        **_range(LOWEST_PITCH + np.flatnonzero(sounding(frames).any(axis=0))),
+        **(_range(played) if rows == PIANO else _range(played[:0]) | _sounds(played)),
         **({"grid": str(grid)} if grid else {}),
         "frames": len(frames),
         "notes_per_frame": _density(frames),
@@ -288,12 +302,16 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
                 for name, counts in values["splits"].items()
             ),
         ]
-    density = density_text(values["notes_per_frame"], values.get("struck_share"))
+    kit, sounds = "drum_sounds" in values, values.get("drum_sounds", {})
+    density = density_text(values["notes_per_frame"], values.get("struck_share"), kit=kit)
+    drum_sounds = [f"    {', '.join(f'{name} {n:,}' for name, n in sounds.items())}"][: len(sounds)]
     if values["kind"] == "roll":
+        what = "drums" if kit else "piano-roll"
         return [
-            f"{values['path']}: piano-roll of {plural(values['frames'], 'frame')}"
+            f"{values['path']}: {what} of {plural(values['frames'], 'frame')}"
             + (f" at {values['grid']}" if "grid" in values else ""),
             f"  {_notes(values)}, {density}",
+            *drum_sounds,
         ]
     slowest, fastest = values.get("tempo_range_bpm", (0, 0))
     tempo = (
@@ -306,18 +324,23 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
     return [
         f"{values['path']}: MIDI format {values['format']}, {plural(values['tracks'], 'track')}",
         f"  {_notes(values)}"
-        + f", {drums:,} of them drums" * (drums > 0)
+        + f", {drums:,} of them drums" * (drums > 0 and not kit)
         + f", velocities {quietest} to {loudest}" * (quietest < loudest)
         + f", pedal pressed {plural(pedal, 'time')}" * (pedal > 0),
         *_parts(values["parts"]),
+        *drum_sounds,
         f"  {values['seconds']:.1f} s at {tempo}"
         + f", {plural(changes, 'tempo change')}" * (changes > 0)
         + f", in {meters}" * bool(meters),
-        f"  tonic {values['tonic']} (estimated)" + f", key signature {keys}" * bool(keys),
+        *[f"  tonic {values['tonic']} (estimated)" + f", key signature {keys}" * bool(keys)][kit:],
         f"  {plural(values['frames'], 'frame')} at {values['grid']}, {density}",
         *[f"  {timing_text(timing, values['grid'])}"][: timing["on_grid"] < NEARLY_ALL],
-        *(f"  {line}" for line in Tally(**values["without_onsets"]).lines(onsets=False)),
-        *(f"  with --onsets, {line}" for line in Tally(**values["with_onsets"]).lines(onsets=True)),
+        *(f"  {line}" for line in Tally(**values["without_onsets"]).lines(onsets=False, kit=kit)),
+        *(
+            f"  with --onsets, {line}"
+            for line in Tally(**values["with_onsets"]).lines(onsets=True)
+            if not kit
+        ),
         *(f"  repaired: {remark}" for remark in values["remarks"]),
     ]
 
@@ -342,14 +365,14 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
 def split_columns(values: Mapping[str, Any]) -> dict[str, str]:
     """`Medium.split_columns`: how many notes sound in a frame."""
     shares = values.get("struck_share", {})
-    densities = values["notes_per_frame"].items()
-    return {name: density_text(density, shares.get(name)) for name, density in densities}
+    densities, kit = values["notes_per_frame"].items(), "kit" in values["frame"]
+    return {name: density_text(density, shares.get(name), kit=kit) for name, density in densities}
 
 
-def density_text(notes_per_frame: float, struck_share: float | None) -> str:
+def density_text(notes_per_frame: float, struck_share: float | None, *, kit: bool = False) -> str:
     """Such as "3.62 notes per frame, 28.3% of them struck"."""
     of_them = "" if struck_share is None else f", {struck_share:.1%} of them struck"
-    return f"{notes_per_frame:.2f} notes per frame{of_them}"
+    return f"{notes_per_frame:.2f} {'hits' if kit else 'notes'} per frame{of_them}"
 
 
 def _parts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -367,7 +390,7 @@ def _parts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _notes(values: Mapping[str, Any]) -> str:
-    return plural(values["notes"], "note") + _span(values)
+    return plural(values["notes"], "hit" if "drum_sounds" in values else "note") + _span(values)
 
 
 def _span(values: Mapping[str, Any]) -> str:
@@ -378,6 +401,14 @@ def _range(pitches: NDArray[Any]) -> dict[str, str | None]:
     if not len(pitches):
         return {"lowest": None, "highest": None}
     return {"lowest": note_name(int(pitches.min())), "highest": note_name(int(pitches.max()))}
+
+
+def _sounds(keys: NDArray[Any]) -> dict[str, dict[str, int]]:
+    """How often each drum sound is struck, the commonest first, given the key of each hit."""
+    counts = Counter(keys.tolist())
+    known = range(KIT.lowest, KIT.lowest + KIT.size)
+    names = {key: sound_name(key) if key in known else f"key {key}" for key in counts}
+    return {"drum_sounds": {names[key]: n for key, n in counts.most_common()}}
 
 
 def _density(frames: NDArray[np.uint8]) -> float:

@@ -27,13 +27,20 @@ def _tempo(help: str) -> Option:
 STEP_SECONDS = Option(
     "step_seconds", str, "MIDI: frames of this length instead.", metavar="SECONDS"
 )
-DRUMS = Option(
-    "drums", str, "MIDI: what to do with channel 10.  [default: drop]", choices=("drop", "keep")
-)
+
+
+def _drums(default: str) -> Option:
+    return Option(
+        "drums",
+        str,
+        "MIDI: drop channel 10, keep it as notes of a piano, or take only it, as the sounds of a "
+        f"drum kit.  [default: {default}]",
+        choices=("drop", "keep", "only"),
+    )
 
 
 class Music(Medium):
-    """Piano-rolls; a frame is 88 zeros and ones, or 176 with onsets."""
+    """Piano-rolls and drums; a frame is 88 zeros and ones, 176 with onsets, 47 of a drum kit."""
 
     name = "music"
     suffixes = MIDI_SUFFIXES | frozenset(ROLL_SUFFIXES)
@@ -65,7 +72,7 @@ class Music(Medium):
             "lost, as in the published rolls.  [default: keep; with --restrike discard drop]",
             choices=("drop", "keep"),
         ),
-        DRUMS,
+        _drums("drop"),
         Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
         Option("onsets", bool, "MIDI: tell notes that are struck from those held on."),
     )
@@ -78,7 +85,7 @@ class Music(Medium):
             least=1,
         ),
         STEP_SECONDS,
-        DRUMS,
+        _drums("drop, or only where there is nothing else"),
     )
     listen_options = (
         _tempo(

@@ -26,6 +26,7 @@ from seqmodel.files import open_input
 from seqmodel.media.music.frames import Restrike, Score
 from seqmodel.media.music.grid import (
     DEFAULT_TEMPO,
+    DRUM_CHANNEL,
     END_OF_PIECE,
     LARGEST_QUANTITY,
     MAX_TICK,
@@ -51,15 +52,16 @@ FIFTHS = (
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
 
-def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
+def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False) -> Score:
     """Read the notes of a standard MIDI file, or of one wrapped in RIFF.
 
     Within a track a note is identified by channel and pitch. One struck again while it sounds ends
     there (`restrike="close"`), and the new one when both have had their note-offs; or it is
     discarded in favour of the new one, which ends at the next note-off ("discard", the published
-    rolls' rule). A note-off without a note and a note without an end are ignored. A note-on of
-    velocity 0 is a note-off. The complete notes of a truncated track are kept. The independent
-    patterns of a format 2 file are read one after the other.
+    rolls' rule). A note-off without a note and a note without an end are ignored; with `hits` drums
+    need none, and have no length without. A note-on of velocity 0 is a note-off. The complete notes
+    of a truncated track are kept. The independent patterns of a format 2 file are read one after
+    the other.
 
     Memory is bounded by a multiple of the file's size, whatever lengths it claims.
 
@@ -89,7 +91,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
     else:
         tempos = {0: smpte_tempo}
     pause = PAUSE * ticks_per_unit * DEFAULT_TEMPO // (smpte_tempo or DEFAULT_TEMPO)
-    notes = events.notes(restrike == "close", pause)
+    notes = events.notes(restrike == "close", pause, hits=hits)
     formerly = events.former_ends()
     notes = notes[~np.isin(notes[:, 1], formerly)]
     ends = [*metas.ends, *events.ticks[formerly].tolist()]
@@ -384,19 +386,24 @@ class _Events:
         already = down[:-1] & (pedal[1:] == pedal[:-1])
         return int(down.sum() - (already & down[1:]).sum())
 
-    def notes(self, close: bool, pause: int) -> NDArray[np.int64]:
+    def notes(self, close: bool, pause: int, *, hits: bool) -> NDArray[np.int64]:
         """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
 
         The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there;
         otherwise the earlier one is discarded. `pause` is in ticks, after which a key that is
-        struck again is no longer owed an off.
+        struck again is no longer owed an off. With `hits` drums that nothing ends do so themselves.
         """
         number = np.flatnonzero((self.status >= 0x80) & (self.status < 0xA0))
         at = self.at[number]
         begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
         # Above 127 is out of range, but it is where the pitch belongs: clamp it.
         key = self._of_channel[number] << 7 | np.minimum(self.data[at], 127)
-        return _paired(key, begins, number, self.ticks, close, pause)
+        found = _paired(key, begins, number, self.ticks, close, pause)
+        if not hits:
+            return found
+        drums = begins & (key >> 7 & 15 == DRUM_CHANNEL)
+        left = np.flatnonzero(drums & ~np.isin(number, found[:, 0]))
+        return np.concatenate([found, np.stack([number[left], number[left], key[left]], axis=1)])
 
     def former_ends(self) -> list[int]:
         """The numbers of the events that end the marks of `FORMER_END`."""

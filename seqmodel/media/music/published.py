@@ -18,6 +18,7 @@ from seqmodel.media.input import opened, read_all
 from seqmodel.media.music.frames import HELD, OFF, STRUCK, from_states, possible
 from seqmodel.media.music.grid import (
     HIGHEST_PITCH,
+    KIT,
     LOWEST_PITCH,
     MAX_FRAMES,
     NOTES,
@@ -93,7 +94,7 @@ def read_published(path: Path) -> RollFile:
       as `train_0`; an array with any other name belongs to no split. Or, as Jsb16thSeparated.npz,
       one array of Python objects per split, its pieces as in a pickle.
     - `.npy`: one (T, 88) array, of no split. If it contains twos, it states onsets: 0 is off, 1
-      struck and 2 held. A sampled one also states its grid.
+      struck and 2 held. Or one of the hits of a kit, (T, 47). A sampled one also states its grid.
 
     Returns:
         The rolls of every split, each uint8 (T, 88), in the file's order; where onsets are stated,
@@ -263,7 +264,9 @@ def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[NDArray
 def _read_npy(file: BufferedReader, claims: "_Claims") -> Rolls:
     header = _read_header(file, "the array")
     claims.grid = _stated_grid(header.comment)
-    array = _read_array(file, header, "the array", claims, most=HELD)
+    kit = header.shape[1:] == (KIT.size,)
+    rows, most = (KIT.size, STRUCK) if kit else (NOTES, HELD)
+    array = _read_array(file, header, "the array", claims, rows=rows, most=most)
     if not (array == HELD).any():
         return {"": [array]}
     frames = from_states(array)
@@ -291,12 +294,13 @@ def _read_header(stream: BinaryIO, name: str) -> Header:
 
 
 def _read_array(
-    stream: BinaryIO, header: Header, name: str, claims: "_Claims", *, most: int = STRUCK
-) -> NDArray[np.uint8]:
-    """Read the array of a .npy, (T, 88) integers up to `most`."""
+    stream: BinaryIO, header: Header, name: str, claims: "_Claims", *, rows: int = NOTES,
+    most: int = STRUCK,
+) -> NDArray[np.uint8]:  # fmt: skip
+    """Read the array of a .npy, (T, rows) integers up to `most`."""
     if header.dtype.kind not in "biuf":
         raise SourceError(f"holds no numbers in {name}")
-    claims.frames(header.shape, name)
+    claims.frames(header.shape, name, rows)
     roll = np.empty(header.shape, np.uint8, order="F" if header.fortran_order else "C")
     flat = roll.reshape(-1, order="A")
     for start in range(0, flat.size, VALUES_AT_ONCE):
@@ -341,9 +345,9 @@ class _Claims:
         if self.bytes_left < 0:
             raise SourceError("repeats its frames over and over; it is not a set of pieces")
 
-    def frames(self, shape: tuple[int, ...], where: str) -> None:
+    def frames(self, shape: tuple[int, ...], where: str, rows: int = NOTES) -> None:
         """Raise SourceError unless `shape` is a piece's and there is room for it."""
-        if len(shape) != 2 or shape[1] != NOTES:
+        if len(shape) != 2 or shape[1] != rows:
             raise SourceError(f"holds an array of shape {shape} in {where}, not (T, {NOTES})")
         if not 0 < shape[0] <= MAX_FRAMES:
             raise SourceError(f"holds {shape[0]} frames in {where}; a piece has 1 to {MAX_FRAMES}")

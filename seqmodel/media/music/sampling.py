@@ -20,10 +20,8 @@ from seqmodel.media.music.frames import (
     Score,
     after_silence,
     has_onsets,
-    note_name,
+    in_frames,
     outer_notes,
-    pitch_of,
-    semitones_above_c,
     sounding,
     states,
     struck,
@@ -34,6 +32,7 @@ from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
     DRUM_CHANNEL,
     HIGHEST_PITCH,
+    KIT_KEYS,
     LOWEST_PITCH,
     MAX_FRAMES,
     NOTES,
@@ -52,6 +51,7 @@ from seqmodel.media.music.metre import (
     shifted,
     signatures,
 )
+from seqmodel.media.music.names import note_name, pitch_of, semitones_above_c
 from seqmodel.media.music.writing import (
     check_sound,
     frame_times,
@@ -70,6 +70,10 @@ class MusicSampling(Sampling):
         assert isinstance(frame, PianoRollFrames)
         self._frame, self._request = frame, request
         options = request.options
+        if frame.kit:
+            for name in ("key", "transpose", "below", "above"):
+                if options.get(name):
+                    raise UsageError(f"--{name} is for pitches, and the run's frames are drums")
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
         self._around = around = _filled_piece(frame, options)
         self.remarks: list[str] = []
@@ -174,14 +178,16 @@ class MusicSampling(Sampling):
             semitones = semitones_to_key(sounding(frames), self._tonic)
         elif self._around is not None:
             semitones -= self._around.transposed
+        given = None
+        if self._around is not None:
+            given = ~self._around.free
+        elif self._included:
+            rows = np.arange(len(frames)) < self._included
+            given = np.broadcast_to(rows[:, None], (len(frames), self._frame.rows.size))
         if semitones:
             frames = transposed(frames, semitones)
-        if self._around is not None:
-            return frames, transposed(~self._around.free, semitones)
-        if not self._included:
-            return frames, None
-        given = np.arange(len(frames)) < self._included
-        return frames, np.broadcast_to(given[:, None], (len(frames), NOTES))
+            given = None if given is None else transposed(given, semitones)
+        return frames, given
 
     def _read_primer(self) -> NDArray[np.uint8]:
         path = self._request.prime
@@ -189,7 +195,7 @@ class MusicSampling(Sampling):
             return np.empty((0, self._frame.frame_size), np.uint8)
         with named(f"--prime {path}", for_run=True):
             if path.suffix.lower() == ".npy":
-                frames, _ = load_roll(path)
+                frames, _ = load_roll(path, self._frame)
                 if not self._frame.onsets:
                     return sounding(frames)
                 if not has_onsets(frames):
@@ -287,7 +293,7 @@ class FilledPiece:
         self._score: Score | None = None
         with named(f"--fill {path}", for_run=True):
             if path.suffix.lower() == ".npy":
-                played, _ = load_roll(path)
+                played, _ = load_roll(path, frame)
                 self._played = played if has_onsets(played) else with_onsets(played)
             else:
                 self._read(path)
@@ -301,6 +307,8 @@ class FilledPiece:
 
         One that is drawn on where the file's ends is struck anew.
         """
+        if self._frame.kit:
+            return frames
         roll, given = sounding(frames) > 0, ~self.free
         begun = struck(frames) | (struck(self._played) & given & roll)
         goes_on = (sounding(self._played) > 0) & ~struck(self._played)
@@ -314,37 +322,44 @@ class FilledPiece:
         self.tempo = tempo_of(score) or self.tempo
         self.stated = stated_metre(score, frame.grid)
         moved = score.pitch.astype(int) + self.transposed
-        kept, steps = (score.channel != DRUM_CHANNEL) | frame.drums, frame.grid.steps_per_beat
+        kept, steps = in_frames(score, drums=frame.drums, kit=frame.kit), frame.grid.steps_per_beat
+        dropped = set(score.channel[~kept].tolist())
         odd = {
             f"was repaired: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
             "is written in its own key": self.transposed,
             "has notes off the keyboard, moved there by octaves": (
-                (moved < LOWEST_PITCH) | (moved > HIGHEST_PITCH)
-            ).any(),
+                not frame.kit and ((moved < LOWEST_PITCH) | (moved > HIGHEST_PITCH)).any()
+            ),
             "changes its tempo, which the new file does not": (
                 steps and (score.tempo != score.tempo[0]).any()
             ),
             f"has notes off the run's grid ({frame.grid}), moved onto it": (
                 steps and (score.on_tick[kept] * steps % score.ticks_per_unit).any()
             ),
-            "has drums, which are dropped": not kept.all(),
+            "has drums, which are dropped": DRUM_CHANNEL in dropped and not frame.kit,
+            "has drums on keys without a sound, which are dropped": (
+                DRUM_CHANNEL in dropped and frame.kit
+            ),
+            "has notes besides drums, which are dropped": dropped - {DRUM_CHANNEL},
         }
         self.remarks += [f"{path} {what}" for what, found in odd.items() if found]
 
     def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
-        free = np.ones((len(self.frames), NOTES), bool)
+        rows = self._frame.rows
+        free = np.ones((len(self.frames), rows.size), bool)
         borders = {"bars": self._bars, "frames": self._frames, "time": self._seconds}
         for stretch in STRETCHES:
             if options.get(stretch):
                 begin, end = borders[stretch](options[stretch])
                 free[:begin] = free[end:] = False
         if options.get("notes"):
-            pitches = np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) - self.transposed
+            pitches = rows.lowest + np.arange(rows.size) - self.transposed
             low, high = _span("notes", options["notes"], pitch_of, (pitches[0], pitches[-1]))
             within = (low <= pitches) & (pitches <= high)
             if not within.any():
                 keys = f"{note_name(LOWEST_PITCH)} to {note_name(HIGHEST_PITCH)}"
+                keys = KIT_KEYS if self._frame.kit else keys
                 raise UsageError(f"--notes {options['notes']} holds none of the keys, {keys}")
             free &= within
         if options.get("below") or options.get("above"):

@@ -7,6 +7,7 @@ A note's MIDI velocity is 68, plus
   beats, and 2 halfway between two, or on the thirds of dotted ones, as in 6/8; none of it where
   frames are of real time;
 - its voice: 10 if nothing sounds above it where it begins, else 4 if nothing sounds below it;
+  hits of a drum kit have none;
 - its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
 
 Friberg, Bresin and Sundberg (2006) describe such rules of performance.
@@ -21,7 +22,7 @@ with a_k proportional to k^-1.5 and summing to 1; partials above half the sampli
 out. tau is 1.3 s at middle C and halves every 18 semitones upwards, so high notes fade sooner, as
 do high partials. A hollow tone, such as a stopped pipe's or a clarinet's, has the odd partials
 alone. A note fades in over 5 ms and, from its end, out over 100 ms, both along half a
-cosine, so that nothing clicks.
+cosine, so that nothing clicks. `kit` says how drums sound; they sound on until they have decayed.
 
 Loudness depends on nothing but the sample itself, so a passage sounds the same whatever else the
 piece holds: every note is at most a fifth of full scale; a sum x within +-0.8, which four notes,
@@ -42,27 +43,29 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
 from seqmodel.media.input import named
-from seqmodel.media.music.corpus import load_midi, load_roll, stated_metre
+from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
-    PianoRollFrames,
     Score,
     given_notes,
+    is_kit,
     notes_of,
     outer_notes,
+    rows_of,
     sounding,
 )
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
     DRAWN,
+    DRUM_CHANNEL,
     END_OF_PIECE,
     GIVEN,
     LARGEST_DIVISION,
     LARGEST_QUANTITY,
-    LOWEST_PITCH,
     MAX_TICK,
     STEPS_PER_BEAT,
     Grid,
 )
+from seqmodel.media.music.kit import hit
 from seqmodel.media.music.metre import Metre, Signature, Units, signatures, written
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
@@ -94,9 +97,11 @@ def velocities(
     """The MIDI velocity (N,) of each of `notes_of(frames)`, in the bars of `metre`, else of 4/4."""
     if flat:
         return np.full(len(notes), FLAT)
-    begin, key = notes[:, 0], notes[:, 2] - LOWEST_PITCH
+    begin, key = notes[:, 0], notes[:, 2] - rows_of(frames).lowest
     bottom, top = outer_notes(sounding(frames))
     voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
+    if is_kit(frames):
+        voice[:] = 0
     if grid.steps_per_beat is None:
         accent = np.zeros_like(begin)
         phrase = begin * grid.seconds_per_frame(1.0) / PHRASE_SECONDS
@@ -144,15 +149,16 @@ def midi_bytes(
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> bytes:
-    """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
+    """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds, or of a kit's.
 
     Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
-    one. They are as loud as `velocities` says. Reading the bytes on the same
-    grid restores the frames exactly: frame t begins at the tick nearest to its exact time, always
-    less than half a step away, and a marker says where a piece ends that ends in silence. The same
-    frames give the same bytes.
+    one; hits of a kit, (T, 47), last for their frame, on channel 10. They are as loud as
+    `velocities` says. Reading the bytes on the same grid restores the frames exactly: frame t
+    begins at the tick nearest to its exact time, always less than half a step away, and a marker
+    says where a piece ends that ends in silence. The same frames give the same bytes.
 
-    Where something was `given`, the notes that begin in it have a track and a channel of their own.
+    Where something was `given`, the notes that begin in it have a track of their own and, but for
+    drums, a channel.
 
     Args:
         frames: zeros and ones, at least one frame; see `frames.possible`.
@@ -177,12 +183,13 @@ def midi_bytes(
     if given is not None:
         names = (GIVEN, DRAWN)
         tracks += [mido.MidiTrack([mido.MetaMessage("track_name", name=name)]) for name in names]
-    for channel, track in enumerate(tracks, 0 if given is None else HEAD):
-        if channel != HEAD:
+    for part, track in enumerate(tracks, 0 if given is None else HEAD):
+        channel = DRUM_CHANNEL if is_kit(frames) else part
+        if part != HEAD:
             track.append(mido.Message("program_change", channel=channel, program=PIANO))
         now = 0
-        for frame, kind, note, velocity, of_channel in events:
-            if of_channel != channel:
+        for frame, kind, note, velocity, of_part in events:
+            if of_part != part:
                 continue
             # Nearest tick, in integers: no drift however long the piece.
             tick = (2 * frame * numerator + denominator) // (2 * denominator)
@@ -226,20 +233,20 @@ def _events(
     frames: NDArray[np.uint8], grid: Grid, metre: Sequence[Signature],
     given: NDArray[np.bool_] | None, *, flat: bool,
 ) -> list[tuple[int, str, int, int, int]]:  # fmt: skip
-    """(Frame, kind, pitch, velocity, channel) of "note_off", "note_on" and "marker", in order.
+    """(Frame, kind, pitch, velocity, part) of "note_off", "note_on" and "marker", in order.
 
-    The channel is 0, or 1 for what is drawn where something is given. A "time_signature" has its
+    The part is 0, or 1 for what is drawn where something is given. A "time_signature" has its
     numbers in place of pitch and velocity, and is in the first track.
     """
     notes, first = notes_of(frames), 0 if given is None else HEAD
     events = [(each.frame, "time_signature", *each.metre, first) for each in written(metre, grid)]
     loudness = velocities(notes, frames, grid, metre=metre, flat=flat)
-    channels = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
-    for (begin, end, pitch), velocity, channel in zip(
-        notes.tolist(), loudness.tolist(), channels.astype(int).tolist(), strict=True
+    parts = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
+    for (begin, end, pitch), velocity, part in zip(
+        notes.tolist(), loudness.tolist(), parts.astype(int).tolist(), strict=True
     ):
-        events.append((begin, "note_on", pitch, velocity, channel))
-        events.append((end, "note_off", pitch, velocity, channel))
+        events.append((begin, "note_on", pitch, velocity, part))
+        events.append((end, "note_off", pitch, velocity, part))
     # A signature is stated before what begins there.
     events.sort(key=lambda event: (event[0], event[1] != "time_signature", event))
     if not frames[-1].any():
@@ -285,7 +292,7 @@ def sample_count(seconds: float) -> int:
 
 def render(
     notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64],
-    hollow: NDArray[np.bool_] | None = None,
+    hollow: NDArray[np.bool_] | None = None, *, kit: bool = False,
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
@@ -297,13 +304,19 @@ def render(
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
         hollow: (N,), which have a hollow tone; none without it.
+        kit: whether they are hits of a drum kit, which have none.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
     begin, end, pitch = borders[notes[:, 0]], borders[notes[:, 1]], notes[:, 2]
-    # The time after which a note, however long it is held, rounds to zero.
-    audible = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
-    last = np.minimum(end + RELEASE, begin + np.ceil(RATE * audible).astype(int))
+    # The number of samples after which a note, however long it is held, rounds to zero.
+    if kit:
+        end = np.full_like(end, borders[-1])
+        audible = np.array([len(hit(key, RATE)) for key in pitch.tolist()], np.int64)
+    else:
+        audible = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
+        audible = np.ceil(RATE * audible).astype(int)
+    last = np.minimum(end + RELEASE, begin + audible)
     for start in range(0, samples, BLOCK):
         block = np.zeros(min(BLOCK, samples - start))
         stop = start + len(block)
@@ -311,8 +324,12 @@ def render(
             first = int(begin[note])
             low, high = max(start, first), min(stop, int(last[note]))
             held = int(end[note]) - first
-            tone = int(pitch[note]), hollow is not None and bool(hollow[note])
-            sound = _note(*tone, held, low - first, high - first)
+            if kit:
+                hits = LOUDEST_NOTE * hit(int(pitch[note]), RATE)
+                sound = _faded(hits[low - first : high - first], held, low - first)
+            else:
+                tone = int(pitch[note]), hollow is not None and bool(hollow[note])
+                sound = _note(*tone, held, low - first, high - first)
             block[low - start : high - start] += loudness[note] * sound
         yield _bent(block).astype(np.float32)
 
@@ -323,6 +340,12 @@ def _note(pitch: int, hollow: bool, held: int, low: int, high: int) -> NDArray[n
     if low < ATTACK:
         fade = FADE_IN[low:high]
         sound[: len(fade)] *= fade
+    return _faded(sound, held, low)
+
+
+def _faded(sound: NDArray[np.float64], held: int, low: int) -> NDArray[np.float64]:
+    """The sound of a note from its sample `low` on, fading out after `held` samples."""
+    high = low + len(sound)
     if high > held:
         fading = max(0, held - low)
         sound[fading:] *= FADE_OUT[low + fading - held : high - held]
@@ -386,17 +409,19 @@ def write_music(
     *, metre: Sequence[Signature] = (), flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> float:  # fmt: skip
-    """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
+    """Write frames (T, 88), (T, 176) with onsets, or (T, 47) of a kit, as sound.
+
+    Returns its length in seconds.
 
     `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; notes are as
     loud as `velocities` says, or all alike if `flat`, and hollow where they were `given` (T, 88),
-    not drawn by a model.
+    not drawn by a model, but for drums.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
     loudness = velocities(notes, frames, grid, metre=metre, flat=flat) / LOUDEST
     hollow = None if given is None else given_notes(notes, given)
-    sound = render(notes, times, loudness, hollow)
+    sound = render(notes, times, loudness, hollow, kit=is_kit(frames))
     write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 
@@ -414,8 +439,9 @@ def frame_times(
 def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     """`Medium.listen`: write a MIDI file or a roll (.npy) as sound.
 
-    A MIDI file is rendered on the grid given, as a model sees it, with drums or without, at its own
-    tempos unless one is given. A roll states no tempo, and its grid only if it was sampled.
+    A MIDI file is rendered on the grid given, as a model sees it, with drums or without, or as a
+    drum kit, at its own tempos unless one is given. A roll states no tempo, and its grid only if it
+    was sampled.
     """
     kind = target.suffix.lower().lstrip(".")
     with named(path):
@@ -443,8 +469,7 @@ def _read(
         grid = grid or own or Grid.of_beats(STEPS_PER_BEAT)
     else:
         grid = grid or Grid.of_beats(STEPS_PER_BEAT)
-        shown = PianoRollFrames(grid, drums=options.get("drums") == "keep", onsets=True)
-        frames, _, _, score, placed = load_midi(path, shown)
+        frames, _, _, score, placed = load_shown(path, grid, options.get("drums"))
         given, stated = placed.given(score), stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
     return frames, times, grid, given, signatures(stated, len(frames))

@@ -168,5 +168,5 @@ def test_rolls_match_exact_fractions(tracks, division, grid, restrike, **how):
     dropped = len(notes) - len(filling)
     before = np.pad(expected[:-1], ((1, 0), (0, 0)))
     after_silence = ((expected > 0) & (before == 0)).sum()
-    assert placed.tally(frames) == (len(notes), dropped, len(filling) - (expected == 1).sum())
-    assert placed.tally(roll) == (len(notes), dropped, len(filling) - after_silence)
+    assert placed.tally(frames)[:3] == (len(notes), dropped, len(filling) - (expected == 1).sum())
+    assert placed.tally(roll)[:3] == (len(notes), dropped, len(filling) - after_silence)

@@ -82,7 +82,7 @@ def test_drums_are_dropped_unless_kept():
     drum = note(0, 480, pitch=38, channel=9)
     assert not roll_of(note(0, 480) + drum)[:, 38 - 21].any()
     assert roll_of(drum, drums=True)[:, 38 - 21].all()
-    with pytest.raises(SourceError, match="--drums keep"):
+    with pytest.raises(SourceError, match="--drums only"):
         roll_of(drum)
     with pytest.raises(SourceError, match=r"^has no notes$"):
         roll_of(b"")

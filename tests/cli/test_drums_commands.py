@@ -1,0 +1,135 @@
+"""Drums from files to samples, by the commands that users type."""
+
+import json
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+from calling import PNG, Call, call_ok
+
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.writing import midi_bytes
+
+LOOPS = {"train": 6, "valid": 2}
+
+
+def write_loop(path: Path, seed: int, frames: int = 32) -> Path:
+    """A groove of kick, snare and hi-hats with a few hits more."""
+    roll = (np.random.default_rng(seed).random((frames, 47)) < 0.02).astype(np.uint8)
+    roll[::8, 1] = roll[4::8, 3] = roll[::2, 7] = 1
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(midi_bytes(roll, Grid.of_beats(4)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("loops")
+    for number, (split, count) in enumerate(LOOPS.items()):
+        for k in range(count):
+            write_loop(folder / split / f"{k}.mid", 10 * number + k)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kit(loops: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run, beside its data."""
+    folder = tmp_path_factory.mktemp("kit")
+    call_ok("prepare", loops, "--drums", "only", "--out", folder / "data")
+    options = ("--hidden", 4, "--epochs", 2, "--run", folder / "run")
+    call_ok("train", folder / "data", *options)
+    return folder / "run"
+
+
+def test_a_dataset_of_drums_has_47_rows_and_says_so(call: Call, loops: Path, kit: Path):
+    manifest = json.loads((kit.parent / "data/manifest.json").read_text())
+    assert manifest["frame"] == {
+        "notes": 47, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": True,
+        "transpose_to_c": False, "short_notes": True, "kit": True,
+    }  # fmt: skip
+    shown = call_ok("inspect", kit.parent / "data").out
+    assert "dataset of 47 drum sounds, 4 steps per beat" in shown
+    assert "hits per frame" in shown
+    refused = call("prepare", loops, "--out", "d")
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err.endswith("has no notes but drums; use --drums only\n")
+
+
+@pytest.mark.parametrize("option", ["--transpose-to-c", "--onsets", "--restrike=close"])
+def test_options_for_pitches_are_refused_for_drums(call: Call, loops: Path, option: str):
+    refused = call("prepare", loops, "--drums", "only", option, "--out", "d")
+    assert refused.status == 2
+    assert refused.err.startswith(f"seqmodel: {option.partition('=')[0]} is not for --drums only: ")
+    assert not Path("d").exists()
+
+
+def test_keys_and_transpositions_are_refused_for_drums(call: Call, kit: Path):
+    for option in (["--key", "C"], ["--transpose", 2], ["--below"]):
+        refused = call("sample", "o.mid", "--run", kit, *option)
+        assert refused.status == 2
+        assert f"{option[0]} is for pitches" in refused.err
+    refused = call("train", kit.parent / "data", "--augment-keys", "--run", "r")
+    assert (refused.status, refused.err) == (
+        2, "seqmodel: --augment-keys is for music, not for drums\n"
+    )  # fmt: skip
+
+
+def test_samples_are_on_channel_10_in_every_format(call: Call, kit: Path):
+    """Guards against drums written as a piano's notes."""
+    for name in ("o.mid", "o.npy", "o.wav", "o.png"):
+        call_ok("sample", name, "--run", kit, "--length", 32, "--seed", 3)
+    file = mido.MidiFile("o.mid")
+    notes = [m for m in file if m.type == "note_on"]
+    assert notes
+    assert {m.channel for m in notes} == {9}
+    roll = np.load("o.npy")
+    assert roll.shape[1] == 47
+    assert roll.sum() == len(notes)
+    assert Path("o.png").read_bytes().startswith(PNG)
+    shown = json.loads(call_ok("inspect", "o.mid", "--json", "--listen", "l.wav").out)
+    assert sum(shown["drum_sounds"].values()) == shown["notes"] == len(notes)
+    assert Path("l.wav").read_bytes()[44:] == Path("o.wav").read_bytes()[44:]
+    assert "drums of" in call_ok("inspect", "o.npy").out
+
+
+def test_files_of_drums_are_continued_and_filled(call: Call, kit: Path, here: Path):
+    loop = write_loop(here / "loop.mid", 99)
+    call_ok("sample", "p.npy", "--run", kit, "--prime", loop, "--include-prime", "--length", 8)
+    call_ok("inspect", loop, "--drums", "only")
+    primed = np.load("p.npy")
+    call_ok("sample", "f.npy", "--run", kit, "--fill", loop, "--bars", "2:2", "--particles", 4)
+    filled = np.load("f.npy")
+    assert len(filled) == 32
+    assert np.array_equal(filled[:16], primed[:16])
+    call_ok("sample", "f.npy", "--run", kit, "--fill", "p.npy", "--notes", "36:38", "--force")
+    other = np.delete(np.load("f.npy"), [1, 2, 3], axis=1)
+    assert np.array_equal(other, np.delete(primed, [1, 2, 3], axis=1))
+
+
+def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call: Call, kit: Path, run: Path):
+    np.save("notes.npy", np.eye(16, 88, dtype=np.uint8))
+    np.save("drums.npy", np.eye(16, 47, dtype=np.uint8))
+    refused = call("sample", "o.mid", "--run", kit, "--prime", "notes.npy")
+    assert refused.err == "seqmodel: --prime notes.npy: holds 88 notes, not 47 drum sounds\n"
+    refused = call("sample", "o.mid", "--run", run, "--prime", "drums.npy")
+    assert refused.err == (
+        "seqmodel: --prime drums.npy: holds 47 drum sounds, not 88 notes; use a run of data "
+        "prepared with --drums only\n"
+    )
+    call_ok("prepare", "drums.npy", "--drums", "only", "--out", "d")
+
+
+def test_samples_are_judged_as_drums(call: Call, kit: Path):
+    values = json.loads(call_ok("eval", kit, "--samples", 3, "--json").out)["samples"]
+    assert values["train"]["hits_per_bar"] > 4
+    assert set(values["drawn"]["distributions"]) == {"hits_per_frame", "sounds"}
+    told = call_ok("eval", kit, "--samples", 3).out
+    assert "hits per bar of 4/4" in told
+    assert "closed hi-hat" in told
+    assert "melodic" not in told
+
+
+def test_a_report_shows_and_plays_drums(call: Call, kit: Path):
+    call_ok("report", kit, "--out", "r.html", "--samples", 1)
+    assert "drums: " in Path("r.html").read_text()

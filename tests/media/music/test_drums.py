@@ -1,0 +1,214 @@
+"""Drums as the hits of a kit: placed, written, read back, counted, rendered."""
+
+import io
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from midi_files import midi_file, note
+
+from seqmodel.errors import SourceError, UsageError
+from seqmodel.media.music.corpus import load_midi
+from seqmodel.media.music.evaluation import MusicComparison
+from seqmodel.media.music.frames import PianoRollFrames, notes_of, place
+from seqmodel.media.music.frames import settings as settings_of
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.kit import SOUNDS, hit, sound_name
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.writing import midi_bytes, render, velocities
+
+BEATS = Grid.of_beats(4)
+KIT = PianoRollFrames(BEATS, drums=True, kit=True)
+grids = st.one_of(
+    st.builds(Grid.of_beats, st.integers(1, 96)),
+    st.builds(lambda n: Grid(step_nanoseconds=n), st.integers(1_000_000, 60 * 10**9)),
+)
+
+
+def hits(seed: int, length: int, density: float) -> np.ndarray:
+    return (np.random.default_rng(seed).random((length, 47)) < density).astype(np.uint8)
+
+
+frames_of_kits = st.builds(
+    hits, st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([0, 0.02, 0.3, 1])
+)
+
+
+def by_mido(data: bytes, steps_per_beat: int) -> np.ndarray:
+    """The hits of a file, read without seqmodel: channel 10, rounded half up to the grid."""
+    file, found = mido.MidiFile(file=io.BytesIO(data)), set()
+    for track in file.tracks:
+        now = 0
+        for message in track:
+            now += message.time
+            if message.type == "note_on" and message.velocity and message.channel == 9:
+                frame = (2 * now * steps_per_beat + file.ticks_per_beat) // (
+                    2 * file.ticks_per_beat
+                )
+                found.add((frame, message.note - 35))
+    roll = np.zeros((1 + max((t for t, _ in found), default=-1), 47), np.uint8)
+    for place_of in found:
+        roll[place_of] = 1
+    return roll
+
+
+@settings(deadline=None, database=None, derandomize=True, max_examples=200)
+@given(frames_of_kits, grids, st.floats(3.6, 1000), st.booleans())
+def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
+    """Guards against hits that merge where a sound is struck in every frame, and lost ends."""
+    try:
+        data = midi_bytes(frames, grid, tempo_bpm=tempo, flat=flat)
+    except UsageError as error:
+        assume("finer than a MIDI tick" not in str(error))
+        raise
+    placed = place(read_score(data), grid, drums=True, kit=True)
+    assert np.array_equal(placed.frames(onsets=False), frames)
+    assert placed.tally(frames) == (frames.sum(), 0, 0, 0, 0)
+    messages = [m for track in mido.MidiFile(file=io.BytesIO(data)).tracks for m in track]
+    assert {m.channel for m in messages if not m.is_meta} == {9}
+    if grid.steps_per_beat:
+        heard = by_mido(data, grid.steps_per_beat)
+        assert np.array_equal(heard, frames[: len(heard)])
+        assert not frames[len(heard) :].any()
+
+
+def test_hits_have_no_length_and_the_rest_of_the_band_is_left_out():
+    """Guards against hits held on, pitched notes as drums, and keys that vanish unsaid."""
+    data = midi_file(
+        note(0, 960, pitch=60),
+        note(0, 960, pitch=36, channel=9)
+        + note(120, 0, pitch=42, channel=9)  # no length at all
+        + note(240, 60, pitch=82, channel=9)  # a shaker of General MIDI level 2
+        + note(240, 60, pitch=99, channel=9)
+        + bytes([0, 0x99, 38, 64]),  # never ended
+    )
+    placed = place(read_score(data, hits=True), BEATS, drums=True, kit=True)
+    frames = placed.frames(onsets=False)
+    tally = placed.tally(frames)
+    assert frames.shape[1] == 47
+    assert np.argwhere(frames)[:, 0].tolist() == [0, 9, 11, 14]
+    struck = [sound_name(35 + row) for _, row in np.argwhere(frames)]
+    assert struck == ["bass drum", "closed hi-hat", "maracas", "acoustic snare"]
+    assert (tally.read, tally.related, tally.unknown) == (4, 1, 1)
+    assert tally.lines(onsets=False, kit=True) == [
+        "1 hit on keys outside 35 to 81, those of General MIDI, got a related sound",
+        "left out 1 hit on keys for which a kit has no sound",
+    ]
+
+
+def test_what_has_no_drums_says_so():
+    for data, why in (
+        (midi_file(note(0, 480)), "has no drums$"),
+        (midi_file(note(0, 480, pitch=99, channel=9)), "has no drums on keys for which"),
+    ):
+        with pytest.raises(SourceError, match=why):
+            place(read_score(data), BEATS, drums=True, kit=True)
+
+
+@settings(deadline=None, database=None, derandomize=True, max_examples=50)
+@given(frames_of_kits)
+def test_frames_and_their_definition_are_stored_and_read(frames):
+    """Guards against the bit that 47 leave unused in 6 bytes."""
+    rows = KIT.encode(frames)
+    assert rows.shape[1:] == KIT.row_shape
+    assert np.array_equal(KIT.decode(rows), frames)
+    assert PianoRollFrames.from_json(KIT.to_json()) == KIT
+
+
+def test_definitions_of_before_are_read_as_before():
+    old = {"notes": 88, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": True,
+           "transpose_to_c": False}  # fmt: skip
+    definition = PianoRollFrames.from_json(old)
+    assert definition == PianoRollFrames(BEATS, drums=True, short_notes=False)
+    assert definition.to_json() == old
+    with pytest.raises(ValueError, match="exclude each other"):
+        PianoRollFrames.from_json({**KIT.to_json(), "onsets": True})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("transpose_to_c", True), ("onsets", True), ("restrike", "close"), ("short_notes", "drop")],
+)
+def test_options_for_pitched_notes_are_refused(option, value):
+    flag = "--" + option.replace("_", "-")
+    with pytest.raises(UsageError, match=f"{flag} is not for --drums only: "):
+        settings_of({"drums": "only", option: value})
+
+
+def test_accents_follow_the_bar_alone():
+    """Guards against the highest sound of each frame played as if it were a melody."""
+    frames = np.zeros((32, 47), np.uint8)
+    frames[::4, [1, 7]] = 1
+    notes = notes_of(frames)
+    loud = velocities(notes, frames, BEATS).reshape(-1, 2)
+    assert (loud[:, 0] == loud[:, 1]).all()
+    assert loud[0, 0] - 68 == 14
+    assert (notes[:, 1] - notes[:, 0] == 1).all()
+
+
+@pytest.mark.parametrize("key", range(35, 82), ids=sound_name)
+def test_each_sound_is_heard_within_its_bounds_and_decays(key):
+    """Guards against overflow, clicks at the end, and sounds that are silent or alike."""
+    sound = hit(key, 44_100)
+    assert np.isfinite(sound).all()
+    assert 0.1 < np.abs(sound).max() <= 1
+    assert abs(sound[0]) < 1e-6
+    assert np.abs(sound[-100:]).max() < 2e-4
+    others = [hit(35 + row, 44_100) for row in range(47) if 35 + row != key]
+    assert not any(np.array_equal(sound, other) for other in others)
+
+
+def test_the_names_are_47_different_ones():
+    assert len({sound.name for sound in SOUNDS}) == len(SOUNDS) == 47
+
+
+def test_a_hit_rings_on_and_the_whole_kit_does_not_clip():
+    """Guards against hits cut off with their frame, and against samples beyond full scale."""
+    times = np.arange(9) / 8
+    alone = np.zeros((8, 47), np.uint8)
+    alone[2, 14] = 1  # a crash cymbal
+    (sound,) = render(notes_of(alone), times, np.ones(1), kit=True)
+    begin = 2 * 44_100 // 8
+    expected = 0.2 * hit(49, 44_100)[: 44_100 - begin]
+    assert np.allclose(sound[begin:44_100], expected, atol=1e-6)
+    assert not sound[: begin - 1].any()
+    assert len(sound) == 44_100 + 4410
+    assert abs(sound[-1]) < 1e-3
+    every = np.ones((8, 47), np.uint8)
+    notes = notes_of(every)
+    (loud,) = render(notes, times, np.ones(len(notes)), kit=True)
+    assert np.abs(loud).max() < 1
+
+
+def test_statistics_are_of_hits_alone(tmp_path: Path):
+    """Checks the figures of a set by hand: no intervals, no steps, no lengths of notes."""
+
+    class Pieces(list):
+        frame = KIT
+
+    train = Pieces([np.zeros((32, 47), np.uint8), np.zeros((16, 47), np.uint8)])
+    train[0][::4, 1] = 1
+    train[0][2::4, 7] = 1
+    drawn = [train[0][:16], np.zeros((16, 47), np.uint8)]
+    values = MusicComparison().compare(drawn, None, train)
+    assert values["train"]["hits_per_bar"] == pytest.approx(16 * 16 / 48)
+    assert values["drawn"]["hits_per_bar"] == pytest.approx(8 * 16 / 32)
+    assert values["drawn"]["silent_share"] == 0.5
+    assert values["drawn"]["distributions"]["sounds"] == {"bass drum": 0.5, "closed hi-hat": 0.5}
+    assert values["drawn"]["distances"]["sounds"] == 0
+    assert not {"intervals", "melodic_steps", "pitch_classes"} & {*values["drawn"]["distributions"]}
+    lines = MusicComparison().lines(values, "valid")
+    assert any(line.split() == ["closed", "hi-hat", "0.5000", "0.5000"] for line in lines)
+
+
+def test_real_loops_are_read_as_mido_reads_them(shared_data: Path):
+    """Every hit of the 47 sounds, and no other, on the grid."""
+    for path in sorted((shared_data / "music/real/drums").glob("*.mid"))[::7]:
+        file = mido.MidiFile(path)
+        strikes = [m for m in file if m.type == "note_on" and m.velocity]
+        if all(35 <= m.note <= 81 for m in strikes):
+            frames = load_midi(path, KIT).frames
+            assert np.array_equal(frames, by_mido(path.read_bytes(), 4)), path
