@@ -243,4 +243,8 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
     for name, figure in result["baselines"].items():
         verdict = "" if nats < figure else "  better than the run"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
+    if "copies" in result:
+        lines += ["", "share of frames that are in train too, in any key"]
+    for n, share in result.get("copies", {}).items():
+        lines.append(f"  in windows of {n:>2} frames   {share:9.4f}")
     return lines

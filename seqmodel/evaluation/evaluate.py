@@ -19,7 +19,9 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
-from seqmodel.media.definitions import Picture, Progress
+from seqmodel.media.definitions import Progress
+from seqmodel.media.pictures import Picture
+from seqmodel.media.registry import medium_of
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 
@@ -48,7 +50,13 @@ def evaluate(
             f"{dataset.folder}: its weights are too large, or a piece holds impossible frames "
             "(`seqmodel inspect` checks all); use another run"
         )
-    standardisation = run.frame.standardisation()
+    standardisation, train = run.frame.standardisation(), _train(run, dataset)
+    trivial: dict[str, float] = {}
+    copies: dict[str, float] = {}
+    if train is not None:
+        trivial = baselines(train, pieces, run.frame, discrete=run.model.output.discrete)
+        if split != "train":
+            copies = medium_of(run.frame).copies(pieces, train)
     return {
         "run": str(run.folder),
         "data": str(dataset.folder),
@@ -56,7 +64,8 @@ def evaluate(
         "epoch": run.epoch,
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
-        "baselines": _baselines(run, dataset, pieces),
+        "baselines": trivial,
+        **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
     }
 
@@ -72,17 +81,12 @@ def _per_piece(pieces: Split, scores: Likelihood) -> list[dict[str, Any]]:
     return rows
 
 
-def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
-    """The baselines fitted to the dataset's own train, or to the run's if it has none.
-
-    None if that is no longer there.
-    """
+def _train(run: Run, dataset: Dataset) -> Split | None:
+    """The dataset's own train, or the run's if it has none; None if that is no longer there."""
     theirs = Path(str(run.config.data))
-    if "train" not in dataset.splits and not (theirs / MANIFEST).is_file():
-        return {}
-    fitted = dataset if "train" in dataset.splits else open_dataset(theirs)
-    discrete = run.model.output.discrete
-    return baselines(fitted["train"], pieces, run.frame, discrete=discrete)
+    if "train" in dataset.splits:
+        return dataset["train"]
+    return open_dataset(theirs)["train"] if (theirs / MANIFEST).is_file() else None
 
 
 @contextmanager

@@ -14,62 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
+from seqmodel.media.pictures import Picture
 from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-# ---- pictures ------------------------------------------------------------------------------------
-
-
-class Box(NamedTuple):
-    """A rectangle: a note of a piano-roll."""
-
-    x: float
-    """Its left edge."""
-    y: float
-    """Its lower edge; y points upwards."""
-    width: float
-    height: float
-
-
-class Level(NamedTuple):
-    """A marked height in the picture."""
-
-    y: float
-    name: str
-
-
-class Shades(NamedTuple):
-    """A grid that fills the picture, such as a spectrogram."""
-
-    columns: int
-    rows: int
-    values: bytes
-    """One per cell, row by row from the top, each from left to right: 0 is nothing, 255 most."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A piece over time, as plain values; the renderer chooses size and colours."""
-
-    seconds: float
-    """The duration of the full `width`."""
-    width: float
-    bottom: float
-    top: float
-    boxes: tuple[Box, ...]
-    """What was drawn, or all there is."""
-    levels: tuple[Level, ...]
-    apart: bool
-    """Whether touching boxes are separate, as restruck notes are."""
-    summary: str
-    """A text alternative for those who cannot see the picture."""
-    shades: Shades | None = None
-    given: tuple[Box, ...] = ()
-    """What was there before."""
 
 
 # ---- definitions ---------------------------------------------------------------------------------
@@ -525,6 +475,13 @@ class Medium(Protocol):
         `frame` holds the standardisation that densities refer to; `discrete` asks for
         probabilities of stored levels instead.
         """
+
+    def copies(self, split: Pieces, train: Pieces) -> dict[str, float]:
+        """Frames in a window -> the share of a split's frames in windows that `train` has too.
+
+        Empty if the medium does not look for copies.
+        """
+        return {}
 
     def kind_of_file(self, path: Path) -> str | None:
         """What `inspect` calls the file, by its name or first bytes; None if it cannot read it."""

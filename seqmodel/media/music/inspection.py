@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.media.definitions import Box, FrameDefinition, Level, Picture, Pieces
+from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import named
 from seqmodel.media.music.contents import (
     NEARLY_ALL,
@@ -42,6 +42,7 @@ from seqmodel.media.music.grid import (
     Grid,
 )
 from seqmodel.media.music.published import read_published
+from seqmodel.media.pictures import Box, Level, Picture
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
 

@@ -11,14 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import (
-    Filling,
-    FrameDefinition,
-    Picture,
-    SampleRequest,
-    Sampling,
-    Written,
-)
+from seqmodel.media.definitions import Filling, FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.input import named
 from seqmodel.media.music.contents import semitones_to_key
 from seqmodel.media.music.corpus import load_midi, load_roll
@@ -58,6 +51,7 @@ from seqmodel.media.music.writing import (
     write_music,
 )
 from seqmodel.media.npy import with_comment
+from seqmodel.media.pictures import Picture
 from seqmodel.media.words import plural
 
 
