@@ -251,7 +251,8 @@ def _add(
                     continue
                 excerpt = "" if whole else f"#frames/{begin - start}-{end - start}"
                 rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
-                piece = writer.add(part.split, name + excerpt, rows, work.facts)
+                facts = {name: values[begin:end] for name, values in work.frame_facts.items()}
+                piece = writer.add(part.split, name + excerpt, rows, {**work.facts, **facts})
                 tally.count(
                     piece, part.split, "folder" if folder else "content_hash" if whole else "time"
                 )

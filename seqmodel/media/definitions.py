@@ -104,6 +104,8 @@ class Work:
     the next work is requested."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """`Piece.facts` of all of its pieces."""
+    frame_facts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The same with an entry for each frame, of which a piece has those of its own frames."""
     repairs: Sequence[str] = ()
     """What was wrong with the source and how it was read anyway."""
     in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
@@ -412,6 +414,8 @@ class Medium(Protocol):
     """Suffixes of the files it reads, in lower case, such as ".mid"."""
     loose_suffixes: frozenset[str] = frozenset()
     """The subset of `suffixes` that other programs use for anything: such a file may be a stray."""
+    named_suffixes: frozenset[str] = frozenset()
+    """The subset that stands for anything at all: passed over in folders, read if named."""
     file_kinds: str
     """The same in human-readable form, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]

@@ -109,7 +109,8 @@ class MusicCorpus:
                 # A roll has no finer grid behind it: it is its own content.
                 content = _sha256(pack(roll))
                 frames = roll if self.frame.onsets else sounding(roll)
-                yield _work(f"{path}#{split or 'piece'}/{k}", frames, content, split=split or None)
+                name, voices = f"{path}#{split or 'piece'}/{k}", file.voices[split][k]
+                yield _work(name, frames, content, split=split or None, voices=voices)
 
     def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
         """Take the grid of the first source, and only that."""
@@ -135,12 +136,14 @@ class MusicCorpus:
 def _work(
     source: str, frames: NDArray[np.uint8], content: str, *, transposed: int = 0,
     repairs: Sequence[str] = (), split: str | None = None,
+    voices: NDArray[np.int8] | None = None,
 ) -> Work:  # fmt: skip
     packed = pack(frames)
     pieces, facts = [(source, len(packed))], {"transposed": transposed}
     return Work(
         source, content, _sha256(packed), split, pieces,
-        lambda begin, end: [packed[begin:end]], facts, repairs,
+        lambda begin, end: [packed[begin:end]], facts,
+        {} if voices is None else {"voices": voices.tolist()}, repairs,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from seqmodel.errors import SourceError, UsageError
 # ---- formats, of standard MIDI files among them, and limits --------------------------------------
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi"})
-ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy")
+ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy", ".json")
 SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
 """Formats of music rendered by the synthesizer."""
 
@@ -65,6 +65,9 @@ LOWEST_PITCH = 21
 HIGHEST_PITCH = 108
 NOTES = HIGHEST_PITCH - LOWEST_PITCH + 1
 """The keys of a piano, A0 to C8; the width of a piano-roll."""
+
+REST = -1
+"""Instead of the pitch of a voice that is silent."""
 
 MAX_FRAMES = 1_000_000
 """Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll.

@@ -36,7 +36,8 @@ class Music(Medium):
     name = "music"
     suffixes = MIDI_SUFFIXES | frozenset(ROLL_SUFFIXES)
     loose_suffixes = frozenset(ROLL_SUFFIXES)
-    file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy)"
+    named_suffixes = frozenset({".json"})
+    file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy .json)"
     presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
     # Chung et al. 2014, Table 1.
     paper_hidden: Mapping[str, int] = {"lstm": 36, "gru": 46, "tanh": 100}
