@@ -251,6 +251,10 @@ class Split:
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
 
+    def facts(self, index: int) -> Mapping[str, Any]:
+        """`Piece.facts`."""
+        return self.pieces[index].facts
+
     def rows(self, index: int) -> int:
         """How many rows a piece has, T * rows_per_frame."""
         return self.pieces[index].frames * self.frame.rows_per_frame

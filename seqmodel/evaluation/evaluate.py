@@ -37,10 +37,12 @@ def evaluate(
     batch_size: int = 32,
     per_piece: bool = False,
     per_frame: bool = False,
+    voices: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md."""
-    pieces = dataset[split]
+    pieces, train = dataset[split], _train(run, dataset)
+    sung = _voices(run, pieces, train) if voices else None
     scores = likelihood(
         run.model, pieces, batch_size=batch_size, each_frame=per_frame, progress=progress
     )
@@ -50,7 +52,7 @@ def evaluate(
             f"{dataset.folder}: its weights are too large, or a piece holds impossible frames "
             "(`seqmodel inspect` checks all); use another run"
         )
-    standardisation, train = run.frame.standardisation(), _train(run, dataset)
+    standardisation = run.frame.standardisation()
     trivial: dict[str, float] = {}
     copies: dict[str, float] = {}
     if train is not None:
@@ -64,9 +66,35 @@ def evaluate(
         "epoch": run.epoch,
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
+        **({} if sung is None else {"voices": _with_voices(scores, *sung)}),
         "baselines": trivial,
         **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
+    }
+
+
+def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
+    """`Medium.voices`; SeqmodelError if the data do not say."""
+    if train is None:
+        raise SeqmodelError(f"--voices counts on train, and that of {run.folder} is gone")
+    found = medium_of(run.frame).voices(pieces, train)
+    if found is None:
+        raise SeqmodelError(
+            "--voices needs pieces that say which voice sings what, here and in train: prepare "
+            "Jsb16thSeparated.npz, or a file like it, again"
+        )
+    return found
+
+
+def _with_voices(scores: Likelihood, nats: float, notes: int) -> dict[str, float]:
+    """The figures of pitches and voices together; `nats` are those of who sings what."""
+    frames = scores.frames
+    total = scores.nats_per_frame * frames + nats
+    return {
+        "nats_per_frame": total / frames,
+        "assignment_nats_per_frame": nats / frames,
+        "nats_per_note": total / notes,
+        "notes": notes,
     }
 
 

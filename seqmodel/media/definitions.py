@@ -264,6 +264,9 @@ class Pieces(Protocol):
 
     def __iter__(self) -> Iterator["NDArray[Any]"]: ...
 
+    def facts(self, index: int) -> Mapping[str, Any]:
+        """`Piece.facts`."""
+
     def rows(self, index: int) -> int:
         """How many rows a piece is stored in."""
 
@@ -486,6 +489,13 @@ class Medium(Protocol):
         Empty if the medium does not look for copies.
         """
         return {}
+
+    def voices(self, split: Pieces, train: Pieces) -> tuple[float, int] | None:
+        """Nats of which voice sings what, given all that sounds, in `split`, and its notes in all.
+
+        Learned from `train` first. None if a piece does not say which voice sings what.
+        """
+        return None
 
     def kind_of_file(self, path: Path) -> str | None:
         """What `inspect` calls the file, by its name or first bytes; None if it cannot read it."""

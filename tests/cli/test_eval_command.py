@@ -1,6 +1,7 @@
 """What `eval` prints when all is well."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,31 @@ def test_copies_are_reported(call: Call, music: Path):
     other = json.loads(call("eval", "--data", music / "valid", "--json").out)
     assert other["copies"] == dict.fromkeys(shares, 0.0)
     assert "copies" not in json.loads(call("eval", "--split", "train", "--json").out)
+
+
+def test_eval_with_voices(call: Call, data: Path):
+    """Guards figures that do not add up, and voices asked for where nobody knows them."""
+    chorale = [[72, 67, 64, 48], [72, 67, 64, 48], [71, 67, 62, 43], [-1, 67, 67, 43]] * 8
+    Path("a.json").write_text(json.dumps({"train": [chorale] * 3, "valid": [chorale, chorale[4:]]}))
+    call_ok("prepare", "a.json", "-o", "d")
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--run", "r")
+    values = json.loads(call("eval", "r", "--voices", "--json").out)
+    voices = values["voices"]
+    assert voices["notes"] == 4 * values["frames"] == 4 * (32 + 28)
+    total = values["nats_per_frame"] + voices["assignment_nats_per_frame"]
+    assert math.isclose(voices["nats_per_frame"], total)
+    assert math.isclose(voices["nats_per_note"], total / 4)
+    assert 0 < voices["assignment_nats_per_frame"] < 0.2
+    table = call("eval", "r", "--voices").out
+    assert f"\nwith voices              {total:9.4f}\n  which voice sings what " in table
+    assert f"\n  per note, rests too    {total / 4:9.4f}\n" in table
+    files = json.loads(call("eval", "r", "--data", "a.json", "--voices", "--json").out)
+    assert files["voices"]["notes"] == 4 * (4 * 32 + 28)
+    refused = call("eval", "r", "--data", data, "--voices")
+    assert (refused.status, refused.out) == (1, "")
+    assert "--voices needs pieces that say which voice sings what" in refused.err
+    assert refused.err.count("\n") == 1
+    assert "exclude each other" in call("eval", "r", "--voices", "--per-frame").err
 
 
 def test_eval_takes_the_newest_run_and_any_split(call: Call, data: Path):
