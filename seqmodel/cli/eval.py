@@ -55,6 +55,11 @@ def evaluate(
     per_frame: bool = typer.Option(
         False, "--per-frame", help="A line of CSV for each frame instead."
     ),
+    voices: bool = typer.Option(
+        False,
+        "--voices",
+        help="Also the nats of which voice sings what, where the data have the voices apart.",
+    ),
     plot: Path | None = typer.Option(
         None, metavar="FILE.png", help="Draw the one piece of --data above its nats."
     ),
@@ -99,8 +104,11 @@ def evaluate(
     exclude({"--split": split, **no_dataset})
     exclude({"--samples": samples, **no_dataset})
     exclude({"--per-piece": per_piece, "--per-frame": per_frame})
-    exclude({"--samples": samples, "--per-piece": per_piece and not as_json})
-    exclude({"--samples": samples, "--per-frame": per_frame and not as_json})
+    lines = {
+        "--per-piece" if per_piece else "--per-frame": not as_json and (per_piece or per_frame)
+    }
+    exclude({"--samples": samples, **lines})
+    exclude({"--voices": voices, **lines})
     if seconds is not None and samples is None:
         raise UsageError("--seconds needs --samples N")
     if plot is not None:
@@ -126,6 +134,7 @@ def evaluate(
                 batch_size=batch_size,
                 per_piece=per_piece,
                 per_frame=per_frame or plot is not None,
+                voices=voices,
                 progress=progress,
             )
         if files is not None:
@@ -238,9 +247,20 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
     lines += figures
+    if "voices" in result:
+        sung = result["voices"]
+        lines += [
+            f"with voices              {sung['nats_per_frame']:9.4f}",
+            f"  which voice sings what {sung['assignment_nats_per_frame']:9.4f}",
+            f"  per note, rests too    {sung['nats_per_note']:9.4f}",
+        ]
     if result["baselines"]:
         lines += ["", "baselines, nats per frame"]
     for name, figure in result["baselines"].items():
         verdict = "" if nats < figure else "  better than the run"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
+    if "copies" in result:
+        lines += ["", "share of frames that are in train too, in any key"]
+    for n, share in result.get("copies", {}).items():
+        lines.append(f"  in windows of {n:>2} frames   {share:9.4f}")
     return lines

@@ -170,7 +170,7 @@ class DatasetWriter:
             "splits": self._counts,
             **more,
         }
-        (self._folder / MANIFEST).write_bytes(_json_bytes(manifest, indent=2))
+        write_manifest(self._folder, manifest)
         return manifest
 
     def __exit__(self, _: object, error: object, *__: object) -> None:
@@ -188,6 +188,11 @@ class DatasetWriter:
         descr = np.lib.format.dtype_to_descr(self._frame.row_dtype)
         header = {"shape": shape, "fortran_order": False, "descr": descr}
         np.lib.format.write_array_header_1_0(file, header)
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write, or replace, what is said about a dataset as a whole."""
+    (folder / MANIFEST).write_bytes(_json_bytes(manifest, indent=2))
 
 
 @dataclass(frozen=True)
@@ -245,6 +250,10 @@ class Split:
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
+
+    def facts(self, index: int) -> Mapping[str, Any]:
+        """`Piece.facts`."""
+        return self.pieces[index].facts
 
     def rows(self, index: int) -> int:
         """How many rows a piece has, T * rows_per_frame."""

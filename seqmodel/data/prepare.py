@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
+from seqmodel.data.dataset import DATASET_FOLDER, Dataset, DatasetWriter, write_manifest
 from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
@@ -221,6 +221,14 @@ def prepare(
         manifest = write(tally)
         if not tally.by_time and tally.lacking():
             manifest = write(tally.mended(split_by))
+        dataset = Dataset(folder, manifest)
+        if {"train"} < set(dataset.splits):
+            train = dataset["train"]
+            others = [name for name in dataset.splits if name != "train"]
+            copies = {name: medium.copies(dataset[name], train) for name in others}
+            if any(copies.values()):
+                manifest["copies"] = copies
+                write_manifest(folder, manifest)
         return manifest
 
 
@@ -243,7 +251,7 @@ def _add(
                     continue
                 excerpt = "" if whole else f"#frames/{begin - start}-{end - start}"
                 rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
-                facts = frame.facts_from(work.facts, begin - start)
+                facts = frame.facts_from(work.facts, begin - start, end - start)
                 piece = writer.add(part.split, name + excerpt, rows, facts)
                 tally.count(
                     piece, part.split, "folder" if folder else "content_hash" if whole else "time"

@@ -142,7 +142,9 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
     Links are followed, but none back to a folder above it, or above the top. What cannot be entered
     is `skipped`, and so are prepared datasets.
     """
-    suffixes = CONVERTED.keys() | frozenset().union(*(m.suffixes for m in MEDIA.values()))
+    suffixes = CONVERTED.keys() | frozenset().union(
+        *(medium.suffixes - medium.named_suffixes for medium in MEDIA.values())
+    )
     found: dict[Path, str | None] = {}
     entered: set[tuple[str | None, tuple[int, int]]] = set()
     outside = frozenset((s.st_dev, s.st_ino) for s in map(os.stat, top.resolve().parents))

@@ -21,6 +21,7 @@ from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
 from seqmodel.media.definitions import Progress
 from seqmodel.media.picture import Picture
+from seqmodel.media.registry import medium_of
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 
@@ -36,10 +37,12 @@ def evaluate(
     batch_size: int = 32,
     per_piece: bool = False,
     per_frame: bool = False,
+    voices: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md."""
-    pieces = dataset[split]
+    pieces, train = dataset[split], _train(run, dataset)
+    sung = _voices(run, pieces, train) if voices else None
     scores = likelihood(
         run.model, pieces, batch_size=batch_size, each_frame=per_frame, progress=progress
     )
@@ -50,6 +53,12 @@ def evaluate(
             "(`seqmodel inspect` checks all); use another run"
         )
     standardisation = run.frame.standardisation()
+    trivial: dict[str, float] = {}
+    copies: dict[str, float] = {}
+    if train is not None:
+        trivial = baselines(train, pieces, run.frame, discrete=run.model.output.discrete)
+        if split != "train":
+            copies = medium_of(run.frame).copies(pieces, train)
     return {
         "run": str(run.folder),
         "data": str(dataset.folder),
@@ -57,8 +66,35 @@ def evaluate(
         "epoch": run.epoch,
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
-        "baselines": _baselines(run, dataset, pieces),
+        **({} if sung is None else {"voices": _with_voices(scores, *sung)}),
+        "baselines": trivial,
+        **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
+    }
+
+
+def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
+    """`Medium.voices`; SeqmodelError if the data do not say."""
+    if train is None:
+        raise SeqmodelError(f"--voices counts on train, and that of {run.folder} is gone")
+    found = medium_of(run.frame).voices(pieces, train)
+    if found is None:
+        raise SeqmodelError(
+            "--voices needs pieces that say which voice sings what, here and in train: prepare "
+            "Jsb16thSeparated.npz, or a file like it, again"
+        )
+    return found
+
+
+def _with_voices(scores: Likelihood, nats: float, notes: int) -> dict[str, float]:
+    """The figures of pitches and voices together; `nats` are those of who sings what."""
+    frames = scores.frames
+    total = scores.nats_per_frame * frames + nats
+    return {
+        "nats_per_frame": total / frames,
+        "assignment_nats_per_frame": nats / frames,
+        "nats_per_note": total / notes,
+        "notes": notes,
     }
 
 
@@ -73,17 +109,12 @@ def _per_piece(pieces: Split, scores: Likelihood) -> list[dict[str, Any]]:
     return rows
 
 
-def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
-    """The baselines fitted to the dataset's own train, or to the run's if it has none.
-
-    None if that is no longer there.
-    """
+def _train(run: Run, dataset: Dataset) -> Split | None:
+    """The dataset's own train, or the run's if it has none; None if that is no longer there."""
     theirs = Path(str(run.config.data))
-    if "train" not in dataset.splits and not (theirs / MANIFEST).is_file():
-        return {}
-    fitted = dataset if "train" in dataset.splits else open_dataset(theirs)
-    discrete = run.model.output.discrete
-    return baselines(fitted["train"], pieces, run.frame, discrete=discrete)
+    if "train" in dataset.splits:
+        return dataset["train"]
+    return open_dataset(theirs)["train"] if (theirs / MANIFEST).is_file() else None
 
 
 @contextmanager

@@ -236,8 +236,8 @@ class FrameDefinition(Protocol):
         """
         return None
 
-    def facts_from(self, facts: Mapping[str, Any], begin: int) -> Mapping[str, Any]:
-        """A piece's facts as they are of an excerpt that begins at frame `begin` of it."""
+    def facts_from(self, facts: Mapping[str, Any], begin: int, end: int) -> Mapping[str, Any]:
+        """A piece's facts as they are of its frames from `begin` to `end`."""
         return facts
 
     def duration(self, frames: int) -> str | None:
@@ -276,6 +276,9 @@ class Pieces(Protocol):
         """The frames (T, F) of a piece."""
 
     def __iter__(self) -> Iterator["NDArray[Any]"]: ...
+
+    def facts(self, index: int) -> Mapping[str, Any]:
+        """`Piece.facts`."""
 
     def rows(self, index: int) -> int:
         """How many rows a piece is stored in."""
@@ -429,6 +432,8 @@ class Medium(Protocol):
     """Suffixes of the files it reads, in lower case, such as ".mid"."""
     loose_suffixes: frozenset[str] = frozenset()
     """The subset of `suffixes` that other programs use for anything: such a file may be a stray."""
+    named_suffixes: frozenset[str] = frozenset()
+    """The subset that stands for anything at all: passed over in folders, read if named."""
     file_kinds: str
     """The same in human-readable form, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]
@@ -492,6 +497,20 @@ class Medium(Protocol):
         `frame` holds the standardisation that densities refer to; `discrete` asks for
         probabilities of stored levels instead.
         """
+
+    def copies(self, split: Pieces, train: Pieces) -> dict[str, float]:
+        """Frames in a window -> the share of a split's frames in windows that `train` has too.
+
+        Empty if the medium does not look for copies.
+        """
+        return {}
+
+    def voices(self, split: Pieces, train: Pieces) -> tuple[float, int] | None:
+        """Nats of which voice sings what, given all that sounds, in `split`, and its notes in all.
+
+        Learned from `train` first. None if a piece does not say which voice sings what.
+        """
+        return None
 
     def kind_of_file(self, path: Path) -> str | None:
         """What `inspect` calls the file, by its name or first bytes; None if it cannot read it."""

@@ -37,7 +37,17 @@ LABELS = {
     "nats_per_frame_skip_first": "first frames left out",
     "piece_mean_nats_per_frame": "mean over pieces",
 }
-NO_FIGURES = {"run", "data", "split", "epoch", "standardisation", "pieces", "frames", "baselines"}
+NO_FIGURES = {
+    "run",
+    "data",
+    "split",
+    "epoch",
+    "standardisation",
+    "pieces",
+    "frames",
+    "baselines",
+    "copies",
+}
 """Keys of `eval --json` that are not figures of the run."""
 
 

@@ -1,8 +1,10 @@
 """What `eval` prints when all is well."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 from calling import Call, call_ok
 
 from seqmodel.data.dataset import open_dataset
@@ -17,7 +19,7 @@ def test_eval_prints_what_its_json_says(call: Call, data: Path, run: Path):
     """Guards against a table and JSON that disagree; the keys are those of the design."""
     values = json.loads(call("eval", run, "--json").out)
     counts = {"run", "data", "split", "epoch", "pieces", "frames"}
-    assert set(values) == {*counts, *FIGURES, *SCORES, "baselines"}
+    assert set(values) == {*counts, *FIGURES, *SCORES, "baselines", "copies"}
     assert (values["run"], values["data"], values["split"]) == (str(run), str(data), "valid")
     figures = [values[name] for name in (*FIGURES, *SCORES)]
     table = call("eval", run)
@@ -26,10 +28,59 @@ def test_eval_prints_what_its_json_says(call: Call, data: Path, run: Path):
     assert lines[0] == f"{run} (lstm, epoch 2) on valid of {data}: 3 pieces, 96 frames"
     assert [line.split()[-1] for line in lines[2:8]] == [f"{figure:.4f}" for figure in figures]
     assert lines[9] == "baselines, nats per frame"
-    for line, (name, figure) in zip(lines[10:], values["baselines"].items(), strict=True):
+    for line, (name, figure) in zip(lines[10:13], values["baselines"].items(), strict=True):
         verdict = "" if values["nats_per_frame"] < figure else "  better than the run"
         assert line == f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}"
     assert "better than the run" in table.out  # two epochs are not enough
+    assert lines[13:] == [
+        *("", "share of frames that are in train too, in any key"),
+        *(f"  in windows of {n:>2} frames   {share:9.4f}" for n, share in values["copies"].items()),
+    ]
+
+
+def test_copies_are_reported(call: Call, music: Path):
+    """Guards what `prepare`, `inspect` and `eval` say of a passage of train in another key."""
+    for split, name in (("train", "a"), ("valid", "b")):
+        Path("m", split).mkdir(parents=True)
+        np.save(f"m/{split}/{name}.npy", np.eye(48, 88, 3 * (name == "b"), np.uint8))
+    shares = {"8": 1.0, "16": 1.0, "32": 1.0}
+    said = (
+        "100.0% of valid lies in windows of 8 frames that are in train too, in any key; "
+        "100.0% in those of 16, 100.0% in those of 32"
+    )
+    assert said in call("prepare", "m", "-o", "d").err
+    assert json.loads(Path("d/manifest.json").read_text())["copies"] == {"valid": shares}
+    assert f"  {said}" in call("inspect", "d").out.splitlines()
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1)
+    assert json.loads(call("eval", "--json").out)["copies"] == shares
+    other = json.loads(call("eval", "--data", music / "valid", "--json").out)
+    assert other["copies"] == dict.fromkeys(shares, 0.0)
+    assert "copies" not in json.loads(call("eval", "--split", "train", "--json").out)
+
+
+def test_eval_with_voices(call: Call, data: Path):
+    """Guards figures that do not add up, and voices asked for where nobody knows them."""
+    chorale = [[72, 67, 64, 48], [72, 67, 64, 48], [71, 67, 62, 43], [-1, 67, 67, 43]] * 8
+    Path("a.json").write_text(json.dumps({"train": [chorale] * 3, "valid": [chorale, chorale[4:]]}))
+    call_ok("prepare", "a.json", "-o", "d")
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--run", "r")
+    values = json.loads(call("eval", "r", "--voices", "--json").out)
+    voices = values["voices"]
+    assert voices["notes"] == 4 * values["frames"] == 4 * (32 + 28)
+    total = values["nats_per_frame"] + voices["assignment_nats_per_frame"]
+    assert math.isclose(voices["nats_per_frame"], total)
+    assert math.isclose(voices["nats_per_note"], total / 4)
+    assert 0 < voices["assignment_nats_per_frame"] < 0.2
+    table = call("eval", "r", "--voices").out
+    assert f"\nwith voices              {total:9.4f}\n  which voice sings what " in table
+    assert f"\n  per note, rests too    {total / 4:9.4f}\n" in table
+    files = json.loads(call("eval", "r", "--data", "a.json", "--voices", "--json").out)
+    assert files["voices"]["notes"] == 4 * (4 * 32 + 28)
+    refused = call("eval", "r", "--data", data, "--voices")
+    assert (refused.status, refused.out) == (1, "")
+    assert "--voices needs pieces that say which voice sings what" in refused.err
+    assert refused.err.count("\n") == 1
+    assert "exclude each other" in call("eval", "r", "--voices", "--per-frame").err
 
 
 def test_eval_takes_the_newest_run_and_any_split(call: Call, data: Path):

@@ -46,9 +46,10 @@ def test_prepare_and_inspect_tell_what_is_lost(call: Call):
         "key signatures (Bb)", "parts (up to 2 in a piece)", "instruments (1 program)",
         "pedal (pressed 2 times)", "drums (16 notes; --drums keep)",
     ]  # fmt: skip
-    copies = "1 piece appears in two splits, such as m/valid/band.mid; "
     told = call("prepare", "m", "-o", "d").err.splitlines()
-    assert [line for line in told if not line.startswith(copies)] == [
+    assert [
+        line for line in told if "in two splits" not in line and "in train too" not in line
+    ] == [
         OFF_GRID,
         f"not kept: {', '.join(lost)}",
     ]
@@ -62,7 +63,7 @@ def test_prepare_and_inspect_tell_what_is_lost(call: Call):
     call_ok("prepare", "m", "-o", "d", "--force")
     assert Path("d/manifest.json").read_bytes() == manifest
     told = call("prepare", "m", "-o", "e", "--steps-per-beat", 12, "--drums", "keep").err
-    assert told.splitlines()[0] == f"not kept: {', '.join(lost[:-1])}"
+    assert f"not kept: {', '.join(lost[:-1])}" in told.splitlines()
 
 
 def test_inspect_describes_a_song(call: Call):

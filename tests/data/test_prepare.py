@@ -10,6 +10,7 @@ from noise import places, prepared, split_by_hash
 from test_files import tree
 
 from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import open_input
@@ -258,3 +259,20 @@ def test_all_awkward_midi_goes_through_without_a_traceback(shared_data, tmp_path
         with pytest.raises(SeqmodelError) as caught:
             prepared([entry["source"]], tmp_path / "alone", FRAME)
         assert str(caught.value) == f"{entry['source']}: {entry['reason']}"
+
+
+@pytest.mark.parametrize("split_by", ["piece", "time"])
+def test_voices_are_kept_frame_by_frame(tmp_path, split_by):
+    """Guards the voices of a piece that is cut, which are those of its own frames."""
+    found = np.empty(12, object)
+    for k in range(12):
+        found[k] = np.random.default_rng(k).integers(59, 75, (400, 3))
+        found[k][found[k] == 59] = -1
+    np.savez(tmp_path / "a.npz", all=found)
+    sources = find_sources([str(tmp_path / "a.npz")])
+    prepare(sources, tmp_path / "d", FRAME, split_by=split_by)
+    dataset = open_dataset(tmp_path / "d")
+    for split in dataset.splits:
+        for roll, piece in zip(dataset[split], dataset[split].pieces, strict=True):
+            sets = [sorted({p for p in frame if p > 0}) for frame in piece.facts["voices"]]
+            assert [(np.flatnonzero(frame) + 21).tolist() for frame in roll] == sets

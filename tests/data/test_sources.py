@@ -229,3 +229,13 @@ def test_sound_among_music_is_a_stray_also_before_it_is_converted():
     touch("in/1.mid", "in/memo.m4a")
     (one,) = find_sources(["in"]).skipped
     assert one.reason == "is not music, unlike the other files"
+
+
+def test_json_is_read_where_it_is_named(tmp_path):
+    """Guards against labels beside recordings, one for each, that would be taken for music."""
+    for name in ("a.wav", "a.json"):
+        (tmp_path / name).touch()
+    assert find_sources([str(tmp_path)]).medium.name == "audio"
+    assert find_sources([str(tmp_path)]).skipped == []
+    named = find_sources([str(tmp_path / "a.json")])
+    assert (named.medium.name, [one.path.name for one in named.files]) == ("music", ["a.json"])

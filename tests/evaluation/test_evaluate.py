@@ -148,7 +148,7 @@ def test_the_report_is_the_documented_json(run, dataset, recomputed):
     assert values["run"] == str(run.folder)
     assert values["data"] == str(dataset.folder)
     assert values["split"] == "valid"
-    assert set(values) == {"run", "data", "split", "epoch", "baselines", *recomputed[1]}
+    assert set(values) == {"run", "data", "split", "epoch", "baselines", "copies", *recomputed[1]}
     assert values["baselines"] == baseline_nats_per_frame(dataset["train"], dataset["valid"])
     with pytest.raises(SeqmodelError, match="'dev'"):
         evaluate(run, dataset, "dev")

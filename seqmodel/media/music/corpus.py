@@ -144,16 +144,18 @@ class MusicCorpus:
                 # A roll has no finer grid behind it: it is its own content.
                 content = _sha256(pack(roll))
                 frames = roll if self.frame.onsets else sounding(roll)
-                source = f"{path}#{split or 'piece'}/{k}"
-                yield self._work(source, frames, content, split=split or None)
+                source, voices = f"{path}#{split or 'piece'}/{k}", file.voices[split][k]
+                yield self._work(source, frames, content, split=split or None, voices=voices)
 
     def _work(
         self, source: str, frames: NDArray[np.uint8], content: str, score: Score | None = None, *,
-        transposed: int = 0, split: str | None = None,
+        transposed: int = 0, split: str | None = None, voices: NDArray[np.int8] | None = None,
     ) -> Work:  # fmt: skip
         grid, packed, heard = self._frame.grid, pack(frames), 0
         repairs = [*score.remarks] if score else []
         facts: dict[str, Any] = {"transposed": transposed}
+        if voices is not None:
+            facts["voices"] = voices.tolist()
         metre: tuple[Signature, ...] = ()
         if grid.steps_per_beat:
             stated = stated_metre(score, grid) if score else []

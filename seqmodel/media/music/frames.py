@@ -544,9 +544,14 @@ class PianoRollFrames(FrameDefinition):
         """Frames transposed by `variant` semitones, any number, their onsets with them."""
         return transposed(frames, variant)
 
-    def facts_from(self, facts: Mapping[str, Any], begin: int) -> Mapping[str, Any]:
-        """A piece's facts as they are of it from frame `begin` on: its signatures begin before."""
-        return {**facts, "metre": shifted(facts["metre"], begin)} if "metre" in facts else facts
+    def facts_from(self, facts: Mapping[str, Any], begin: int, end: int) -> Mapping[str, Any]:
+        """See `FrameDefinition`: signatures begin before, voices are those of its frames."""
+        found = dict(facts)
+        if "metre" in facts:
+            found["metre"] = shifted(facts["metre"], begin)
+        if "voices" in facts:
+            found["voices"] = facts["voices"][begin:end]
+        return found
 
     def given(self, facts: Mapping[str, Any]) -> NDArray[np.int64]:
         """The time signatures, see `metre.given_of`: the piece's "metre", or the usual one."""

@@ -10,7 +10,7 @@ from seqmodel.errors import SourceError, UsageError
 # ---- formats, of standard MIDI files among them, and limits --------------------------------------
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi"})
-ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy")
+ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy", ".json")
 SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
 """Formats of music rendered by the synthesizer."""
 
@@ -81,6 +81,8 @@ PIANO = Rows(LOWEST_PITCH, NOTES)
 KIT = Rows(35, 47)
 """The percussion sounds of General MIDI level 1, on channel 10; `kit.SOUNDS` names them."""
 KIT_KEYS = f"{KIT.lowest} to {KIT.lowest + KIT.size - 1}"
+REST = -1
+"""Instead of the pitch of a voice that is silent."""
 
 MAX_FRAMES = 1_000_000
 """Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll.

@@ -45,7 +45,8 @@ class Music(Medium):
     name = "music"
     suffixes = MIDI_SUFFIXES | frozenset(ROLL_SUFFIXES)
     loose_suffixes = frozenset(ROLL_SUFFIXES)
-    file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy)"
+    named_suffixes = frozenset({".json"})
+    file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy .json)"
     presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
     # Chung et al. 2014, Table 1.
     paper_hidden: Mapping[str, int] = {"lstm": 36, "gru": 46, "tanh": 100}
@@ -175,6 +176,8 @@ class Music(Medium):
     settings = lazily("seqmodel.media.music.frames:settings")
     corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
     baselines = lazily("seqmodel.media.music.evaluation:baseline_nats_per_frame")
+    copies = lazily("seqmodel.media.music.copies:shares_in_train")
+    voices = lazily("seqmodel.media.music.voices:voices_cost")
     prepare_advice = lazily("seqmodel.media.music.contents:prepare_advice")
     inspect_file = lazily("seqmodel.media.music.inspection:inspect_file")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")
@@ -197,7 +200,7 @@ class Music(Medium):
         return "midi" if is_midi(path) else None
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How the grid of rolls was found, if there is doubt; what became of notes."""
+        """How the grid of rolls was found, if there is doubt; copies; what became of notes."""
         remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
         return self.summary_lines(manifest) + [f"  {remark}" for remark in remarks]
 
@@ -210,8 +213,18 @@ class Music(Medium):
         return [f"  {metre_line(manifest['metre'])}"]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How the grid of rolls was found, if there is doubt."""
-        return [str(remark) for remark in manifest.get("grid_remarks", [])]
+        """How the grid of rolls was found, if there is doubt; what stands in train too."""
+        remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
+        for split, shares in manifest.get("copies", {}).items():
+            if not any(shares.values()):
+                continue
+            (n, share), *longer = shares.items()
+            more = ", ".join(f"{share:.1%} in those of {n}" for n, share in longer)
+            remarks.append(
+                f"{share:.1%} of {split} lies in windows of {n} frames that are in train too, in "
+                f"any key; {more}"
+            )
+        return remarks
 
 
 MUSIC = Music()

@@ -1,4 +1,4 @@
-"""Reading of published piano-rolls: .mat, .pickle, .npz and .npy files."""
+"""Reading of published piano-rolls: .mat, .pickle, .npz, .npy and .json files."""
 
 import hashlib
 import struct
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from seqmodel.media.music.grid import (
     MAX_FRAMES,
     NOTES,
     PUBLISHED_STEPS_PER_BEAT,
+    REST,
     ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
@@ -38,8 +39,24 @@ from seqmodel.media.music.untrusted import (
 from seqmodel.media.npy import Header, read_header
 from seqmodel.plain import parse
 
-Rolls = dict[str, list[NDArray[np.uint8]]]
-"""Split -> frames, (T, 88), or (T, 176) with onsets."""
+
+class Voices(NamedTuple):
+    """A piece as one pitch for each voice."""
+
+    pitches: NDArray[np.int8]
+    """(T, voices) MIDI pitches from 21 to 108, `REST` where a voice is silent."""
+
+    @property
+    def roll(self) -> NDArray[np.uint8]:
+        """(T, 88)"""
+        time, voice = np.nonzero(self.pitches != REST)
+        roll = np.zeros((len(self.pitches), NOTES), np.uint8)
+        roll[time, self.pitches[time, voice] - LOWEST_PITCH] = 1
+        return roll
+
+
+Found = dict[str, list[NDArray[np.uint8] | Voices]]
+"""Split -> pieces: frames, (T, 88), or (T, 176) with onsets; or voices."""
 
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -52,16 +69,19 @@ MAX_FILE_FRAMES = 2**22
 """Per file: 145 hours of sixteenths at 120 beats per minute, 370 MB as rolls. A megabyte may claim,
 and even hold, a thousand times its size, so claims are counted before anything is unpacked."""
 
-MAX_PICKLED = 2**23
-"""Bytes of pickles in a .npz, four times those of the sixteenths of the chorales: a packed pickle
-may be a thousandth of its size, and what is built from it sixty times."""
+MAX_OBJECTS = 2**23
+"""Bytes of pickles in a .npz, or of JSON; four times those of the sixteenths of the chorales. A
+packed pickle may be a thousandth of its size, and what is built of either sixty times."""
 
 VALUES_AT_ONCE = 2**18
 
 STATED = "stated"
 
-REST = (0, -1)
+SILENT = (0, REST)
 """What stands for a silent voice, besides NaN."""
+
+MOST_VOICES = 8
+"""Of more only the roll is kept."""
 
 SETS: Mapping[str, tuple[str, int]] = {
     "2fda7f310aefd24acaaae2d9225188e02df3cdf7349017dee92aa186361139d2": ("JSB chorales", 1),
@@ -78,7 +98,10 @@ another key, as the published ones are: the JSB chorales lie an octave above Bac
 class RollFile:
     """What a file of rolls holds."""
 
-    splits: Rolls
+    splits: dict[str, list[NDArray[np.uint8]]]
+    """Split -> frames, (T, 88), or (T, 176) with onsets."""
+    voices: dict[str, list[NDArray[np.int8] | None]]
+    """Split -> of each of its pieces `Voices.pitches`, if the file has the voices apart."""
     grid: Grid
     origin: str
     """Whence the grid is known: the set's name, or `STATED`; "" if it is assumed."""
@@ -93,6 +116,8 @@ def read_published(path: Path) -> RollFile:
     - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`, such
       as `train_0`; an array with any other name belongs to no split. Or, as Jsb16thSeparated.npz,
       one array of Python objects per split, its pieces as in a pickle.
+    - `.json`: a dict of split -> pieces -> frames -> one pitch for each voice, rests as above, as
+      Jsb16thSeparated.json.
     - `.npy`: one (T, 88) array, of no split. If it contains twos, it states onsets: 0 is off, 1
       struck and 2 held. Or one of the hits of a kit, (T, 47). A sampled one also states its grid.
 
@@ -108,18 +133,27 @@ def read_published(path: Path) -> RollFile:
     suffix = path.suffix.lower()
     if suffix not in ROLL_SUFFIXES:
         raise SourceError(f"is none of {', '.join(ROLL_SUFFIXES)}")
-    reader = {".mat": _read_mat, ".npz": _read_npz, ".npy": _read_npy}.get(suffix, _read_pickle)
+    readers = {".mat": _read_mat, ".npz": _read_npz, ".npy": _read_npy, ".json": _read_json}
+    reader = readers.get(suffix, _read_pickle)
     claims = _Claims()
     with opened(path) as file:
         if not file.peek(1):
             raise SourceError("is empty")
-        rolls = reader(file, claims)
-    if not any(rolls.values()):
+        found = reader(file, claims)
+    if not any(found.values()):
         raise SourceError("holds no pieces")
+    rolls = {
+        split: [one.roll if isinstance(one, Voices) else one for one in pieces]
+        for split, pieces in found.items()
+    }
+    voices = {
+        split: [one.pitches if isinstance(one, Voices) else None for one in pieces]
+        for split, pieces in found.items()
+    }
     if claims.grid is not None:
-        return RollFile(rolls, claims.grid, STATED)
+        return RollFile(rolls, voices, claims.grid, STATED)
     name, steps = _known_set(rolls.get("train", [])) or ("", claims.assumed_steps)
-    return RollFile(rolls, Grid.of_beats(steps), name)
+    return RollFile(rolls, voices, Grid.of_beats(steps), name)
 
 
 def _known_set(train: Sequence[NDArray[np.uint8]]) -> tuple[str, int] | None:
@@ -134,8 +168,8 @@ def _known_set(train: Sequence[NDArray[np.uint8]]) -> tuple[str, int] | None:
     return None
 
 
-def _read_mat(file: BufferedReader, claims: "_Claims") -> Rolls:
-    rolls: Rolls = {}
+def _read_mat(file: BufferedReader, claims: "_Claims") -> Found:
+    rolls: Found = {}
     try:
         for name, cells in read_cells(read_all(file), MAT_VARIABLES):
             found = rolls[MAT_VARIABLES[name]] = []
@@ -152,27 +186,70 @@ def _read_mat(file: BufferedReader, claims: "_Claims") -> Rolls:
     return rolls
 
 
-def _read_pickle(file: BufferedReader, claims: "_Claims") -> Rolls:
+def _read_pickle(file: BufferedReader, claims: "_Claims") -> Found:
     data = read_all(file)
     splits = load_plain(data)
     if not isinstance(splits, Items):
         raise SourceError("is a pickle, but not of a dict of splits")
     claims.bytes_left = len(data)
-    rolls: Rolls = {}
+    rolls: Found = {}
     for name, pieces in splits:
-        split = SPLIT_NAMES.get(name.lower()) if isinstance(name, str) else None
-        if split is None:
-            raise SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
-        rolls[split] = _rolls_of_pitches(pieces, split, claims)
+        split = _split_named(name)
+        rolls[split] = _pieces_of_pitches(pieces, split, claims)
     return rolls
 
 
-def _rolls_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[NDArray[np.uint8]]:
+def _split_named(name: Any) -> str:
+    split = SPLIT_NAMES.get(name.lower()) if isinstance(name, str) else None
+    if split is None:
+        raise _no_pieces(name)
+    return split
+
+
+def _no_pieces(name: Any) -> SourceError:
+    return SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
+
+
+def _read_json(file: BufferedReader, claims: "_Claims") -> Found:
+    data = file.read(MAX_OBJECTS + 1)
+    if len(data) > MAX_OBJECTS:
+        raise SourceError(f"holds more than {MAX_OBJECTS // 2**20} MiB of JSON")
+    try:
+        splits = parse(data, constants=True)
+    except ValueError as error:
+        raise SourceError(f"is not valid JSON: {error}") from error
+    if not isinstance(splits, dict):
+        raise SourceError("is JSON, but not of a dict of splits")
+    found: Found = {}
+    for name, pieces in splits.items():
+        split = _split_named(name)
+        if not isinstance(pieces, list):
+            raise _no_pieces(name)
+        found[split] = []
+        for index, piece in enumerate(pieces):
+            where = f"piece {index} of {split}"
+            if not isinstance(piece, list) or not all(isinstance(frame, list) for frame in piece):
+                raise SourceError(f"holds no list of frames in {where}")
+            claims.frames((len(piece), NOTES), where)
+            kinds = {type(pitch) for frame in piece for pitch in frame}
+            if not kinds or not kinds <= {int, float} or len(set(map(len, piece))) > 1:
+                raise SourceError(f"holds frames in {where} that are not one number for each voice")
+            try:
+                found[split].append(_voices(np.array(piece, np.float64), where))
+            except OverflowError:
+                raise SourceError(f"holds a pitch out of range in {where}") from None
+    claims.assumed_steps = STEPS_PER_BEAT
+    return found
+
+
+def _pieces_of_pitches(
+    pieces: Any, name: str, claims: "_Claims"
+) -> list[NDArray[np.uint8] | Voices]:
     """The rolls (T, 88) of pieces, lists of frames, rolls or arrays of voices."""
     found = pieces.value() if isinstance(pieces, Made) else pieces
     if not isinstance(found, list | tuple):
-        raise SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
-    rolls = []
+        raise _no_pieces(name)
+    rolls: list[NDArray[np.uint8] | Voices] = []
     for index, piece in enumerate(found):
         where = f"piece {index} of {name}"
         frames = piece.value() if isinstance(piece, Made) else piece
@@ -187,20 +264,18 @@ def _rolls_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[NDArray
             rolls.append(frames.astype(np.uint8))
         else:
             claims.assumed_steps = STEPS_PER_BEAT
-            rolls.append(_roll_of_voices(frames, where))
+            rolls.append(_voices(frames, where))
     return rolls
 
 
-def _roll_of_voices(voices: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    """The roll (T, 88) of the pitches (T, voices)."""
-    time, voice = np.nonzero(~(np.isnan(voices) | np.isin(voices, REST)))
-    pitches = voices[time, voice]
-    known = np.isin(pitches, np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1))
+def _voices(pitches: NDArray[Any], where: str) -> Voices | NDArray[np.uint8]:
+    """The voices of pitches (T, voices); their roll if they are too many."""
+    silent = np.isnan(pitches) | np.isin(pitches, SILENT)
+    known = silent | np.isin(pitches, np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1))
     if not known.all():
         raise _no_pitch(pitches[~known][0].item(), where)
-    roll = np.zeros((len(voices), NOTES), np.uint8)
-    roll[time, pitches.astype(np.int64) - LOWEST_PITCH] = 1
-    return roll
+    voices = Voices(np.where(silent, REST, pitches).astype(np.int8))
+    return voices if pitches.shape[1] <= MOST_VOICES else voices.roll
 
 
 def _no_pitch(pitch: object, where: str) -> SourceError:
@@ -226,8 +301,8 @@ def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray
     return roll
 
 
-def _read_npz(file: BufferedReader, claims: "_Claims") -> Rolls:
-    rolls: Rolls = {}
+def _read_npz(file: BufferedReader, claims: "_Claims") -> Found:
+    rolls: Found = {}
     try:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
@@ -245,7 +320,9 @@ def _read_npz(file: BufferedReader, claims: "_Claims") -> Rolls:
     return rolls
 
 
-def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[NDArray[np.uint8]]:
+def _read_member(
+    stream: BinaryIO, name: str, claims: "_Claims"
+) -> list[NDArray[np.uint8] | Voices]:
     """The rolls in one array of a .npz: itself, or its pieces."""
     header = _read_header(stream, name)
     if not header.dtype.hasobject:
@@ -255,13 +332,13 @@ def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[NDArray
     claims.pickled_left -= len(data)
     if claims.pickled_left < 0:
         raise SourceError(
-            f"holds more than {MAX_PICKLED // 2**20} MiB of Python objects; save one (T, {NOTES}) "
+            f"holds more than {MAX_OBJECTS // 2**20} MiB of Python objects; save one (T, {NOTES}) "
             "array per piece instead, named like train_0"
         )
-    return _rolls_of_pitches(load_plain(data), name, claims)
+    return _pieces_of_pitches(load_plain(data), name, claims)
 
 
-def _read_npy(file: BufferedReader, claims: "_Claims") -> Rolls:
+def _read_npy(file: BufferedReader, claims: "_Claims") -> Found:
     header = _read_header(file, "the array")
     claims.grid = _stated_grid(header.comment)
     kit = header.shape[1:] == (KIT.size,)
@@ -329,7 +406,7 @@ class _Claims:
 
     def __init__(self) -> None:
         self._left = MAX_FILE_FRAMES
-        self.pickled_left = MAX_PICKLED
+        self.pickled_left = MAX_OBJECTS
         self.bytes_left = 0
         """Of a pickle, not yet accounted for by its pieces."""
         self.grid: Grid | None = None

@@ -1,6 +1,7 @@
 """The published formats of piano-rolls, and files that only pretend to be one."""
 
 import io
+import json
 import os
 import pickle
 import struct
@@ -216,6 +217,43 @@ def test_the_separate_voices_of_the_chorales(tmp_path, write):
     assert (str(file.grid), file.origin) == ("4 steps per beat", "")
 
 
+def test_the_voices_of_the_chorales_as_json(tmp_path, shared_data):
+    """Guards the twin: the same pieces and voices as in the .npz, as its own JSON has them."""
+    path = tmp_path / "a.json"
+    path.write_text('{"train": [[[67, 62.0, -1, 43], [67, NaN, 0, 67]]], "valid": [[[60]]]}')
+    file = read_published(path)
+    assert [(np.flatnonzero(f) + 21).tolist() for f in file.splits["train"][0]] == [
+        [43, 62, 67],
+        [67],
+    ]
+    assert file.voices["train"][0].tolist() == [[67, 62, -1, 43], [67, -1, -1, 67]]
+    assert file.voices["valid"][0].tolist() == [[60]]
+    assert (str(file.grid), file.origin) == ("4 steps per beat", "")
+    theirs = shared_data / "music/jsb16/Jsb16thSeparated.json"
+    as_json, as_npz = read_published(theirs), read_published(theirs.with_suffix(".npz"))
+    values = json.loads(theirs.read_text())
+    for split in ("train", "valid"):
+        for roll, voices, other, apart, value in zip(
+            *(as_json.splits[split], as_json.voices[split]),
+            *(as_npz.splits[split], as_npz.voices[split], values[split]),
+            strict=True,
+        ):
+            assert np.array_equal(roll, other)
+            assert voices.tolist() == apart.tolist() == value
+            sets = [sorted({p for p in frame if p > 0}) for frame in value]
+            assert [(np.flatnonzero(frame) + 21).tolist() for frame in roll] == sets
+
+
+def test_of_many_voices_the_roll_is_kept(tmp_path):
+    """Guards against a matrix of a thousand columns that would be written out in the index."""
+    np.savez(tmp_path / "a.npz", train=pieces(np.full((3, 9), 60.0), VOICES))
+    file = read_published(tmp_path / "a.npz")
+    assert [roll.sum() for roll in file.splits["train"]] == [3, 4]
+    none, voices = file.voices["train"]
+    assert none is None
+    assert voices.tolist() == VOICES.tolist()
+
+
 def test_rolls_as_python_objects(tmp_path):
     """Guards other pieces in arrays of objects: rolls, by column too, and lists of pitches."""
     path = tmp_path / "a.npz"
@@ -373,6 +411,24 @@ CALLS_OF_ONE_TUPLE = (
         ("a.mat", mat(traindata=[ROLL, ROLL * 3]), "other than 0 and 1"),
         ("a.mat", mat(traindata=["text", ROLL]), "no numbers"),
         ("a.mat", claims(cell=False), "no cell array in traindata"),
+        ("a.json", b"", "empty"),
+        ("a.json", b"{train: 1}", "not valid JSON: Expecting property name"),
+        ("a.json", b"\xff", "not valid JSON"),
+        ("a.json", b"[" * 10**5, "not valid JSON: nested too deeply"),
+        ("a.json", b"[]", "not of a dict of splits"),
+        ("a.json", b'{"loss": 0.5}', "holds 'loss', which is not a list of a split's pieces"),
+        ("a.json", b'{"train": {"a": 1}}', "holds 'train', which is not a list"),
+        ("a.json", b'{"train": []}', "no pieces"),
+        ("a.json", b'{"train": [[]]}', "0 frames in piece 0 of train"),
+        ("a.json", b'{"train": [[[]]]}', "not one number for each voice"),
+        ("a.json", b'{"train": [[[60], [60, 61]]]}', "frames in piece 0 of train that are not one"),
+        ("a.json", b'{"train": [[["60"]]]}', "not one number for each voice"),
+        ("a.json", b'{"train": [[[true]]]}', "not one number for each voice"),
+        ("a.json", b'{"train": [[[[60]]]]}', "not one number for each voice"),
+        ("a.json", b'{"train": [[60]]}', "no list of frames in piece 0 of train"),
+        ("a.json", b'{"train": [[[60.5]]]}', "pitch 60.5 in piece 0 of train"),
+        ("a.json", b'{"train": [[[1%s]]]}' % (b"0" * 4000), "pitch out of range"),
+        ("a.json", b" " * 2**23 + b"{}", "more than 8 MiB of JSON"),
         ("a.txt", b"hello", "none of .mat"),
     ],
 )

@@ -1,0 +1,119 @@
+"""Which voice sings which pitch, given the pitches of a frame: what `eval --voices` adds.
+
+A model predicts the set of pitches that sound. Who sings them is predicted here, from the frames
+before and the set alone, so that both costs add up to the exact one of a frame with voices. The
+voices choose in turn, the first one first: a pitch or a rest, but never so that a pitch would be
+left to nobody. How often each choice was taken is counted in contexts: on train first, then on
+within each piece.
+"""
+
+from collections import Counter
+from functools import lru_cache
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.definitions import Pieces
+from seqmodel.media.music.frames import sounding
+from seqmodel.media.music.grid import REST
+from seqmodel.media.music.published import Voices
+
+PRIOR = 1.0
+"""Pseudo-counts, shared equally by all options."""
+
+FAR = 3
+"""Semitones from which on a leap is as any other."""
+
+Frame = tuple[int, ...]
+"""The pitch of each voice, or `REST`."""
+
+
+class Choice(NamedTuple):
+    """What one voice may do, and does.
+
+    A pitch is named by its place in the set, from the top: 0 is the highest below all those that
+    the voices before sing, -1 the lowest of theirs, None a rest.
+    """
+
+    context: tuple[Any, ...]
+    options: list[int | None]
+    taken: int | None
+
+
+@lru_cache(2**16)
+def choices(before: Frame, now: Frame) -> list[Choice]:
+    """Those of the voices that have a choice, given the frame before and the set of this one."""
+    pitches = sorted(set(now) - {REST}, reverse=True)
+    same = set(pitches) == set(before) - {REST}
+    left, sung, found = set(pitches), 0, []
+    for voice, (was, pitch) in enumerate(zip(before, now, strict=True)):
+        others = len(now) - voice - 1
+        options = [option for option in (*pitches, REST) if len(left - {option}) <= others]
+        place = {pitch: k - sung for k, pitch in enumerate(pitches)}
+        if len(options) > 1:
+            spare = others + 1 - len(left)  # voices that may rest or double another
+            nearest = min(pitches, key=lambda pitch: abs(pitch - was))
+            leap = None if was == REST else (place[nearest], min(abs(nearest - was), FAR))
+            held_by_next = place.get(before[voice + 1]) if others else None
+            context = (len(now), voice, spare, same, leap, held_by_next)
+            found.append(Choice(context, [place.get(one) for one in options], place.get(pitch)))
+        left.discard(pitch)
+        if pitch != REST:
+            sung = max(sung, pitches.index(pitch) + 1)
+    return found
+
+
+def assignment_nats(
+    voices: NDArray[np.int8], learned: Counter[Any]
+) -> tuple[NDArray[np.float64], Counter[Any]]:
+    """-log p(who sings what | the pitches of the frame, all frames before) of a piece.
+
+    Takes voices (T, voices) and how often each (context, place) was `learned`; returns the nats of
+    each frame (T,) and what is learned of this piece. Over all ways to give a frame's pitches to
+    its voices, each to one voice at least, the probabilities sum to 1. Silence precedes a piece.
+    """
+    nats, own = np.zeros(len(voices)), Counter[Any]()
+    before: Frame = (REST,) * voices.shape[1]
+    for t, now in enumerate(map(tuple, voices.tolist())):
+        for context, options, taken in choices(before, now):
+            counts = [learned[context, place] + own[context, place] for place in options]
+            count = learned[context, taken] + own[context, taken]
+            nats[t] -= log((count + PRIOR / len(options)) / (sum(counts) + PRIOR))
+            own[context, taken] += 1
+        before = now
+    return nats, own
+
+
+def voices_cost(split: Pieces, train: Pieces) -> tuple[float, int] | None:
+    """`Medium.voices`."""
+    learned, nats, notes = Counter[Any](), 0.0, 0
+    for k in range(len(train)):
+        if (voices := _voices(train, k)) is None:
+            return None
+        learned.update(assignment_nats(voices, learned)[1])
+    for k in range(len(split)):
+        if (voices := _voices(split, k)) is None:
+            return None
+        nats += float(assignment_nats(voices, learned)[0].sum())
+        notes += voices.size
+    return nats, notes
+
+
+def _voices(pieces: Pieces, index: int) -> NDArray[np.int8] | None:
+    """The voices (T, voices) of a piece, if its index line has them."""
+    facts = pieces.facts(index)
+    if "voices" not in facts:
+        return None
+    try:
+        voices = Voices(np.array(facts["voices"], np.int8))
+        if np.array_equal(voices.roll, sounding(pieces[index])):
+            return voices.pitches
+    except (ValueError, TypeError, IndexError, OverflowError):
+        pass
+    raise SeqmodelError(
+        f"the voices of piece {index} do not sing its notes: the dataset is damaged; run "
+        "`seqmodel prepare` again"
+    )

@@ -1,0 +1,85 @@
+"""Copies across splits, compared with looking every window up as text."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqmodel.media.music import copies
+from seqmodel.media.music.copies import shares_in_train
+from seqmodel.media.music.published import read_published
+
+
+class Pieces(list):
+    """Pieces in memory."""
+
+    @property
+    def frames(self):
+        return sum(map(len, self))
+
+
+def by_looking_up(split, train, n):
+    """The share of frames in windows of n that train has too, each window as its text."""
+
+    def windows(piece):
+        for t in range(len(piece) - n + 1):
+            window = piece[t : t + n].reshape(n, -1, 88)
+            notes = np.flatnonzero(window[:, 0].any(axis=0))
+            if (window != window[:1]).any():  # so there are notes
+                yield t, (window[..., notes[0] : notes[-1] + 1].tobytes(), notes[-1] - notes[0])
+
+    seen = {window for piece in train for _, window in windows(piece)}
+    inside = [np.zeros(len(piece), bool) for piece in split]
+    for piece, mask in zip(split, inside, strict=True):
+        for t, window in windows(piece):
+            mask[t : t + n] |= window in seen
+    return sum(mask.sum() for mask in inside) / sum(map(len, split))
+
+
+CHORDS = [[0, 0, 0, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1], [1, 1, 0, 1, 0]]
+"""Silence, a chord, the same a semitone above, another."""
+
+FEW = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=8
+)  # a chord, and for how long it is held
+
+
+@given(
+    st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),
+    st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from([1, 30, 2**18]),
+)
+def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
+    """Guards the semitones between halves of a window; its lowest note, not the frame's, as what
+    it is moved by; rests; the ends of pieces that are numbered together; strikes, which are moved
+    along; a part of a split at a time."""
+
+    def piece(chords, up):
+        frames = np.zeros((sum(length for _, length in chords), 88), np.uint8)
+        frames[:, up : up + 5] = np.repeat(
+            [CHORDS[k] for k, _ in chords], [n for _, n in chords], axis=0
+        )
+        struck = frames & (np.diff(frames, axis=0, prepend=0) != 0)
+        return np.concatenate([frames, struck], axis=1) if onsets else frames
+
+    ours, theirs = (Pieces(piece(*p) for p in some) for some in (split, train))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copies, "AT_ONCE", at_once)
+        found = shares_in_train(ours, theirs)
+    assert found == {str(n): by_looking_up(ours, theirs, n) for n in (8, 16, 32)}
+
+
+@pytest.mark.parametrize(
+    ("name", "percent"),
+    [
+        ("JSB_Chorales", [3.89, 1.78, 1.78]),
+        ("Nottingham", [42.97, 4.77, 2.02]),
+        ("MuseData", [3.08, 0.35, 0.08]),
+        ("Piano_midi", [1.04, 0.19, 0.0]),
+    ],
+)
+def test_the_published_sets(shared_data, name, percent):
+    rolls = read_published(shared_data / f"music/rolls/{name}.mat").splits
+    found = shares_in_train(Pieces(rolls["valid"]), Pieces(rolls["train"]))
+    assert [round(100 * share, 2) for share in found.values()] == percent
