@@ -22,7 +22,6 @@ from seqmodel.outputs.draws import NotesDraw, NotesWriter
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.sampler import Sampler
 
-
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
