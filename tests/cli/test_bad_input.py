@@ -10,7 +10,7 @@ from calling import Call, listing
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import new_file
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.training import state
+from seqmodel.training import loop
 
 
 def test_force_keeps_the_old_run_until_the_new_one_can_start(call: Call, data: Path, run: Path):
@@ -45,7 +45,7 @@ def test_force_keeps_the_old_run_if_no_checkpoint_can_be_written(
     def full(path: Path, *_: object) -> None:
         raise SeqmodelError(f"cannot write {path}: no space left on device")
 
-    monkeypatch.setattr(state, "save_checkpoint", full)
+    monkeypatch.setattr(loop, "save_checkpoint", full)
     result = call("train", data, "--run", "r", "--force", "--hidden", 4)
     assert (result.status, result.err.count("\n")) == (1, 1)
     assert listing(Path()) == before
