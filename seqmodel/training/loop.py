@@ -425,8 +425,9 @@ class Trainer:
             plot_learning_curve(self.folder / runs.CURVE, self.state.progress.metrics)
 
     def _remove(self, *names: str) -> None:
-        for name in names if self.folder is not None else ():
-            (self.folder / name).unlink(missing_ok=True)
+        if self.folder is not None:
+            for name in names:
+                (self.folder / name).unlink(missing_ok=True)
 
     def _content(self) -> dict[str, Any]:
         epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
@@ -464,16 +465,15 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
-        self._frames, self._seconds = 0, 0.0
+        self._updates, self._frames, self._seconds = 0, 0, 0.0
         self._valid = 0.0
 
     def updated(self, frames: int, seconds: float) -> None:
         """Record an update of `frames` that took `seconds`."""
-        if self._first is None:
-            self._first = frames, seconds
-        else:
-            self._frames, self._seconds = self._frames + frames, self._seconds + seconds
+        if self._updates == 1:
+            self._frames, self._seconds = 0, 0.0
+        self._updates += 1
+        self._frames, self._seconds = self._frames + frames, self._seconds + seconds
 
     def scored(self, frames: int, seconds: float) -> None:
         """Record a pass over valid, of `frames` in `seconds`, which ends an epoch."""
@@ -483,14 +483,11 @@ class Pace:
     @property
     def frames_per_second(self) -> float:
         """Of training; 0 before the first update."""
-        frames, seconds = (self._frames, self._seconds) if self._frames else self._first or (0, 1.0)
-        return frames / seconds
+        return self._frames / self._seconds if self._updates else 0.0
 
     def seconds_left(self, frames: int, valid_frames: int) -> float | None:
         """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
-        if self._seconds < SETTLED and not self._valid:
-            return None
-        if not self._frames:
+        if self._updates < 2 or (self._seconds < SETTLED and not self._valid):
             return None
         a_frame = self._seconds / self._frames
         return frames * a_frame + valid_frames * (self._valid or VALID_SHARE * a_frame)
