@@ -1,7 +1,7 @@
 """Kernels as Python functions: run by Python the specification, translated the compiled code.
 
 A text is an ordinary function in a small part of Python. Its parameters are arrays, numbers, and
-constants that are known when it is compiled:
+constants that are known when it is compiled, or an object whose attributes are such:
 
     def running_sum(x, total, count):
         sum = 0.0
