@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
-from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -254,12 +253,10 @@ def draw(
     asked = [(subject, _sampling(subject.run, kind, options)) for subject, kind in kinds if kind]
     found: dict[str, list[parts.Sample]] = {}
     for done, (subject, sampling) in enumerate(asked):
-        name, drawn = subject.name, _pieces(subject.run, sampling, seed)
-        found[name] = []
-        for k, chunks in zip(range(number), drawn, strict=False):
-            title = f"{name}, sample {k + 1}" if number > 1 else name
-            found[name].append(_sample(subject.run, options, sampling, chunks, title, name))
-            progress(number * done + k + 1, number * len(asked))
+        found[subject.name] = []
+        for k, sample in enumerate(_samples(subject, sampling, options, number, seed), 1):
+            found[subject.name].append(sample)
+            progress(number * done + k, number * len(asked))
     return found
 
 
@@ -322,17 +319,22 @@ def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Samplin
         raise UsageError(f"cannot sample {run.folder}: {error}{hint}") from error
 
 
-def _pieces(run: Run, sampling: Sampling, seed: int) -> Iterator[list[NDArray[Any]]]:
-    """The chunks of a seed's pieces, one after another."""
-    around = sampling.filling
-    if around is None:
-        sampler = Sampler(run.model)
-        for k in count():
-            yield [*sampler.piece(sampling.length, seed=seed, number=k)]
-    else:
-        filler, given = Filler(run.model, particles=around.particles), (around.piece, around.free)
-        for k in count():
-            yield [filler.fill(*given, seed=seed, number=k, sweeps=around.sweeps).frames]
+def _samples(
+    subject: Subject, sampling: Sampling, options: Mapping[str, Any], number: int, seed: int
+) -> Iterator[parts.Sample]:
+    model, around = subject.run.model, sampling.filling
+    sampler = Sampler(model)
+    filler = Filler(model, particles=around.particles) if around else None
+    for k in range(number):
+        if around is None or filler is None:
+            chunks = [*sampler.piece(sampling.length, seed=seed, number=k)]
+        else:
+            filled = filler.fill(
+                around.piece, around.free, seed=seed, number=k, sweeps=around.sweeps
+            )
+            chunks = [filled.frames]
+        name = f"{subject.name}, sample {k + 1}" if number > 1 else subject.name
+        yield _sample(subject.run, options, sampling, chunks, name, series=subject.name)
 
 
 def _sample(
