@@ -5,6 +5,7 @@ generators run in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), seede
 generator. Torch's seed thus determines every draw, for any number of threads and any vector width.
 """
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -13,22 +14,16 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector, polynomial
-from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature
-from seqmodel.kernels.run.threads import compile_kernel, parallel_for
+from seqmodel.kernels.run import memory
 
 _LANES = 16
 _STATE = 4  # words in a generator's state: three that are mixed, and a counter
 _PAIR = 2 * _LANES  # numbers written per iteration
 _SIGN = 1 << 31
 _EIGHTH = float(np.pi / 4)
-_DRAWS = Signature(
-    "draws",
-    ("count",),
-    (Array("states", (f"{_STATE}", f"{_LANES}"), torch.int32), Array("out", ("count",))),
-    ("kept",),
-)
 
 
 def normals(count: int) -> Tensor:
@@ -43,10 +38,19 @@ def dropout_factors(count: int, kept: int) -> Tensor:
 
 def _drawn(write: Callable[..., None], count: int, kept: int = 0) -> Tensor:
     states = torch.empty(_STATE, _LANES, dtype=torch.int32).random_(-_SIGN, _SIGN)
-    fields: KernelFields = {"count": -(-count // _PAIR) * _PAIR, "kept": kept, "states": states}
-    job = compile_kernel(_DRAWS, 4, write).job({**fields, "out": NEW})
-    parallel_for([job], 1)
-    return job.made["out"][:count]
+    out = memory.buffer(torch.float32, -(-count // _PAIR) * _PAIR)
+    _draws(write)(states.data_ptr(), out.data_ptr(), len(out), kept)
+    return out[:count]
+
+
+@compiled_once
+def _draws(write: Callable[..., None]) -> Callable[..., None]:
+    """draws(states, out, count, kept), without the checks of a job, which would take longer."""
+    module, kinds = ir.Module("draws"), [POINTER, POINTER, INT, INT]
+    with function(module, "draws", kinds, 4) as (e, *arguments):
+        write(_Lanes(e.builder), *arguments)
+    types = [ctypes.c_void_p if kind is POINTER else ctypes.c_int64 for kind in kinds]
+    return ctypes.CFUNCTYPE(None, *types)(Library(module).address("draws"))
 
 
 class _Lanes(Emitter):
@@ -84,12 +88,12 @@ class _Lanes(Emitter):
         return drawn
 
 
-def _write_normals(to: Emitter, f: dict[str, Any], *_: Any) -> None:
+def _write_normals(e: _Lanes, states: Any, out: Any, count: Any, _: Any) -> None:
     """Box-Muller: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
-    b, e = to.builder, _Lanes(to.builder)
+    b = e.builder
     sine = polynomial(lambda q: np.sin(_EIGHTH * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
     cosine = polynomial(lambda q: np.cos(_EIGHTH * np.sqrt(q)), 0.0, 1.0, 3)
-    with e.carrying(0, f["count"], _PAIR, e.load_states(f["states"])) as (i, state):
+    with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
         radius = e.root(e.uniform(e.draw(state), 32).log() * -2.0)
         # 29 bits give the angle within an octant, three more the octant.
         word = e.draw(state)
@@ -101,7 +105,7 @@ def _write_normals(to: Emitter, f: dict[str, Any], *_: Any) -> None:
             size = b.select(swapped, one.value, other.value)
             sign = b.and_(b.shl(word, e.whole(1 + k)), e.whole(_SIGN))
             signed = b.bitcast(b.xor(b.bitcast(size, e.integers), sign), e.vector)
-            e.store((radius * Vector(e, signed)).value, e.offset(f["out"], i, k * _LANES))
+            e.store((radius * Vector(e, signed)).value, e.offset(out, i, k * _LANES))
 
 
 def _series(x: Vector, coefficients: list[float]) -> Vector:
@@ -112,14 +116,14 @@ def _series(x: Vector, coefficients: list[float]) -> Vector:
     return total
 
 
-def _write_factors(to: Emitter, f: dict[str, Any], *_: Any) -> None:
-    b, e = to.builder, _Lanes(to.builder)
-    limit = e.splat(b.trunc(f["kept"], e.integers.element), e.integers)
+def _write_factors(e: _Lanes, states: Any, out: Any, count: Any, kept: Any) -> None:
+    b = e.builder
+    limit = e.splat(b.trunc(kept, e.integers.element), e.integers)
     exact = ir.DoubleType()
-    factor = b.fdiv(ir.Constant(exact, 2.0**16), b.sitofp(f["kept"], exact))
+    factor = b.fdiv(ir.Constant(exact, 2.0**16), b.sitofp(kept, exact))
     factors = e.splat(b.fptrunc(factor, e.real), e.vector)
-    with e.carrying(0, f["count"], _PAIR, e.load_states(f["states"])) as (i, state):
+    with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
         word = e.draw(state)
         for k, half in enumerate((b.and_(word, e.whole(2**16 - 1)), b.lshr(word, e.whole(16)))):
             chosen = b.select(b.icmp_unsigned("<", half, limit), factors, e.zero())
-            e.store(chosen, e.offset(f["out"], i, k * _LANES))
+            e.store(chosen, e.offset(out, i, k * _LANES))

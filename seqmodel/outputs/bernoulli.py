@@ -17,7 +17,7 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, note_count
-from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
+from seqmodel.outputs.notes_kernels import write_frame_nats
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 
@@ -46,11 +46,9 @@ class BernoulliOutput(LinearNotesOutput):
     def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
         """See `LinearNotesOutput.compiled_nats`."""
         weight, bias, frames, past, *weights = given
-        seen = {"frames": rows_of(frames)}
-        if past is not None:
-            seen["past"] = rows_of(past)
-        kernel = _SCORE if past is None else _ONSETS_SCORE
-        return linear_nats(kernel, h, weight, bias, *weights, **seen)
+        past = None if past is None else rows_of(past)
+        rows = {"frames": rows_of(frames), "past": past}
+        return linear_nats(_SCORE, h, weight, bias, *weights, **rows)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
@@ -90,27 +88,16 @@ class TiedBernoulliOutput(TiedOutput):
         return TiedDraw(self, setting)
 
 
-def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, onsets: bool) -> None:
-    N = f["N"]
-    notes = e.builder.lshr(N, e.int(1)) if onsets else N
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     with e.loop(start, e.add(start, rows)) as r:
-        row = e.mul(r, N)
-        logits, frame = e.offset(f["slope"], row), e.offset(f["frames"], row)
-        places = {"bias": f["bias"], "slopes": logits}
-        nats = write_nats(e, notes, logits, frame, **places)
-        if onsets:
-            past = e.offset(f["past"], row)
-            struck = write_struck_nats(e, notes, logits, frame, past, **places)
-            nats = e.builder.fadd(nats, struck)
+        logits = e.offset(f["slope"], e.mul(r, f["N"]))
+        nats = write_frame_nats(e, f, r, f["N"], logits, bias=f["bias"], slopes=logits)
         e.builder.store(nats, e.offset(f["nats"], r))
 
 
-# N numbers: notes, and with onsets as many strikes.
-_FRAMES, _PAST = (Array(name, ("rows", "N")) for name in ("frames", "past"))
-_SCORE = likelihood("bernoulli", (), (_FRAMES,), lambda *args: _write_score(*args, onsets=False))
-_ONSETS_SCORE = likelihood(
-    "bernoulli_onsets", (), (_FRAMES, _PAST), lambda *args: _write_score(*args, onsets=True)
-)
+# N numbers: notes, and with onsets as many strikes, which depend on the past.
+_FRAMES, _PAST = Array("frames", ("rows", "N")), Array("past", ("rows", "N"), optional=True)
+_SCORE = likelihood("bernoulli", (), (_FRAMES, _PAST), _write_score)
 _DRAW = LinearNotesWriter.signature("bernoulli_draw")
 
 

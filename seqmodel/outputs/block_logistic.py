@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.outputs.logistic import Logistics, drawn_from, log_probability
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 from seqmodel.outputs.samples import (
     LEVEL_STEP,
     LevelFigures,
@@ -136,10 +135,6 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
             window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
-
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
-        """See `Output.compiled_draw`: none."""
-        return None
 
     def figures(self) -> LevelFigures:
         """Nats and bits per sample."""

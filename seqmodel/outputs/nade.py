@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
-from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width, vector_lanes
+from seqmodel.kernels.code.emit import PANEL, Emitter, panel_width, vector_lanes
 from seqmodel.kernels.code.language import Written, translate
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul, packing, panels_of
@@ -32,7 +32,7 @@ from seqmodel.outputs import linear_score
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
-from seqmodel.outputs.notes_kernels import write_nats, write_struck_nats
+from seqmodel.outputs.notes_kernels import write_frame_nats
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 
 
@@ -243,7 +243,6 @@ class _Row:
         self._e, self._D, self.number = e, f["D"], e.add(start, n)
         self.whole = _whole(e, f)
         self.outputs = e.offset(f["outputs"], e.mul(self.number, e.add(f["D"], f["K"])))
-        self.frame = e.offset(f["frames"], e.mul(self.number, f["D"]))
         self.a = e.offset(f["a"], e.mul(f["thread"], e.padded(self.whole)))
         states = e.mul(e.add(f["D"], 1), self.whole)
         first = e.mul(f["thread"], e.padded(e.mul(states, BLOCK)))
@@ -296,23 +295,12 @@ def _write_rows(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, gradien
     with e.loop(0, rows) as n:
         row = _Row(e, f, start, n)
         _write_logits(e, f, row)
-        e.builder.store(_nats(e, f, row, gradient=gradient), e.offset(f["nats"], row.number))
+        slopes = row.outputs if gradient else None
+        nats = write_frame_nats(e, f, row.number, D, row.outputs, slopes=slopes)
+        e.builder.store(nats, e.offset(f["nats"], row.number))
     if gradient:  # by panels: one of each matrix stays in the L1 cache for all rows
         with e.loop(0, f["K"], PANEL * e.lanes) as k, e.loop(0, rows) as n:
             _write_gradient(e, f, _Row(e, f, start, n), k)
-
-
-def _nats(e: Emitter, f: dict[str, Any], row: _Row, *, gradient: bool) -> Any:
-    """The nats of a row from its logits; with `gradient`, slopes replace the logits."""
-    b, slopes = e.builder, row.outputs if gradient else None
-    onsets = b.icmp_unsigned("!=", f["past"], POINTER(None))
-    notes = b.select(onsets, b.lshr(f["D"], e.int(1)), f["D"])
-    nats = [write_nats(e, notes, row.outputs, row.frame, slopes=slopes)]
-    with e.when(onsets, nats) as more:
-        past = e.offset(f["past"], e.mul(row.number, f["D"]))
-        struck = write_struck_nats(e, notes, row.outputs, row.frame, past, slopes=slopes)
-        more[0] = b.fadd(more[0], struck)
-    return nats[0]
 
 
 def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:

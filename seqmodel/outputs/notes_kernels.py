@@ -4,18 +4,38 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from seqmodel.kernels.code.emit import Emitter, Lanes
+from seqmodel.kernels.code.emit import POINTER, Emitter, Lanes
 from seqmodel.kernels.code.vectors import Vector
 
 
-def write_nats(
-    e: Emitter, count: Any, logits: Any, frame: Any, *, bias: Any = None, slopes: Any = None
+def write_frame_nats(
+    e: Emitter,
+    f: dict[str, Any],
+    r: Any,
+    D: Any,
+    logits: Any,
+    *,
+    bias: Any = None,
+    slopes: Any = None,
 ) -> Any:
-    """The sum of the nats of `count` notes, zeros and ones at `frame`, given the logits' address.
+    """The nats of row `r` of the fields `frames` and, with onsets, `past`, given its D logits.
 
     `bias` is the address of biases to add to the logits; the nats' slopes go to `slopes`, which may
     be the logits' address.
     """
+    b, row = e.builder, e.mul(r, D)
+    frame, places = e.offset(f["frames"], row), {"bias": bias, "slopes": slopes}
+    onsets = b.icmp_unsigned("!=", f["past"], POINTER(None))
+    notes = b.select(onsets, b.lshr(D, e.int(1)), D)
+    nats = [_write_nats(e, notes, logits, frame, **places)]
+    with e.when(onsets, nats) as more:
+        past = e.offset(f["past"], row)
+        more[0] = b.fadd(more[0], _write_struck_nats(e, notes, logits, frame, past, **places))
+    return nats[0]
+
+
+def _write_nats(e: Emitter, count: Any, logits: Any, frame: Any, *, bias: Any, slopes: Any) -> Any:
+    """The sum of the nats of `count` notes, zeros and ones at `frame`."""
 
     def notes(j: Any, lanes: Lanes | None) -> Vector:
         nats, slope = _nats_and_slope(e, logits, frame, bias, j, lanes)
@@ -26,17 +46,10 @@ def write_nats(
     return _sum(e, count, notes)
 
 
-def write_struck_nats(
-    e: Emitter,
-    count: Any,
-    logits: Any,
-    frame: Any,
-    past: Any,
-    *,
-    bias: Any = None,
-    slopes: Any = None,
+def _write_struck_nats(
+    e: Emitter, count: Any, logits: Any, frame: Any, past: Any, *, bias: Any, slopes: Any
 ) -> Any:
-    """Like `write_nats`, for the bits that say which of `count` notes are struck.
+    """The same for the bits that say which of `count` notes are struck.
 
     The bits follow the notes in a frame, as their logits do. Each address is of the frame's first
     number, `past` of the previous frame's. See `notes.struck_nats`: bits that are not free cost

@@ -1,8 +1,8 @@
 """Outputs with one unit row per note: their layer, the ends of pieces, and the compiled draw."""
 
-import inspect
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -266,75 +266,60 @@ def _write_draw(
         "candidate": frame.n if frame.fills else 0, "dot": Written(e.dot),
         "multiply": Written(multiply), "chosen": Written(chosen), "advance": Written(advance),
     }  # fmt: skip
-    wanted = inspect.signature(draw_notes).parameters
-    translate(e, draw_notes, **{name: given.get(name) for name in wanted})
+    translate(e, draw_notes, f=SimpleNamespace(**given))
     return _ends(frame) if end else None
 
 
-def draw_notes(  # noqa: PLR0912
-    candidate: Any, h: Any, weight: Any, bias: Any, factor: Any, x: Any, logits: Any,
-    first_logits: Any, first: Any, products: Any, product: Any, note_x: Any, work: Any, read: Any,
-    states: Any, trails: Any, notes: Any, D: Any, H: Any, R: Any, N: Any, sizes: Any, fills: bool,
-    onsets: bool, dot: Any, multiply: Any, chosen: Any, advance: Any,
-) -> None:  # fmt: skip
+def draw_notes(f: Any) -> None:  # noqa: PLR0912
     """Draw notes from low to high, by a unit if it has states of `sizes`, or from h alone.
 
     Candidates for a frame are often alike, as where all notes are held. As long as one is like the
     first, the logits of that hold for it; then the unit goes on from the first's `trails`.
+
+    `f` has the fields of the draw, `chosen(number, logit)` draws a number, `multiply()` computes
+    `products`, `advance()` moves the unit on by a note.
     """
-    runs = len(sizes) > 0
-    compares = fills and runs
+    runs = len(f.sizes) > 0
+    compares = f.fills and runs
     if runs:
-        if candidate == 0:
-            multiply()
-        begin_notes(states, sizes, work, notes)
-    alike = candidate > 0
-    for note in range(notes):
+        if f.candidate == 0:
+            f.multiply()
+        for k in unrolled(len(f.sizes)):
+            clear(f.states[k], f.sizes[k])
+        begin_below(f.work, f.notes)
+    alike = f.candidate > 0
+    for note in range(f.notes):
+        strike = f.notes + note
         if compares and alike:
-            for k in unrolled(2 if onsets else 1):
-                logits[k * notes + note] = first_logits[k * notes + note]
+            for k in unrolled(2 if f.onsets else 1):
+                f.logits[k * f.notes + note] = f.first_logits[k * f.notes + note]
         else:
             if runs:
-                copy(products[note * N :], product, N)
-                read_below(work, notes, note, note_x, onsets)
-                advance()
-            for k in unrolled(2 if onsets else 1):
-                seen = dot(read if runs else h[note * H :], weight[R * k :], R)
-                logits[k * notes + note] = (seen + bias[k]) * factor[0]
-        before = x[note]
-        x[note] = chosen(note, logits[note])
-        if onsets:
-            struck = before == 0 or chosen(notes + note, logits[notes + note]) > 0
-            x[notes + note] = float(x[note] > 0 and struck)
+                copy(f.products[note * f.N :], f.product, f.N)
+                read_below(f.work, f.notes, note, f.note_x, f.onsets)
+                f.advance()
+            for k in unrolled(2 if f.onsets else 1):
+                seen = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
+                f.logits[k * f.notes + note] = (seen + f.bias[k]) * f.factor[0]
+        before = f.x[note]
+        f.x[note] = f.chosen(note, f.logits[note])
+        if f.onsets:
+            struck = before == 0 or f.chosen(strike, f.logits[strike]) > 0
+            f.x[strike] = float(f.x[note] > 0 and struck)
         if runs:
-            add_below(work, notes, note, x[note])
-            if onsets:
-                add_struck(work, notes, note, x[notes + note])
-        if compares and candidate == 0:
-            for k in unrolled(len(sizes)):
-                copy(states[k], trails[k][note * sizes[k] :], sizes[k])
+            add_below(f.work, f.notes, note, f.x[note])
+            if f.onsets:
+                add_struck(f.work, f.notes, note, f.x[strike])
+        if compares and f.candidate == 0:
+            for k in unrolled(len(f.sizes)):
+                copy(f.states[k], f.trails[k][note * f.sizes[k] :], f.sizes[k])
         if compares and alike:
-            alike = goes_on_alike(x, first, states, trails, note, notes, sizes, onsets)
-    if compares and candidate == 0:
-        copy(x, first, D)
-
-
-def begin_notes(states: Any, sizes: Any, work: Any, notes: Any) -> None:
-    """Before the lowest note of a candidate."""
-    for k in unrolled(len(sizes)):
-        clear(states[k], sizes[k])
-    begin_below(work, notes)
-
-
-def goes_on_alike(
-    x: Any, first: Any, states: Any, trails: Any, note: Any, notes: Any, sizes: Any, onsets: bool
-) -> Any:
-    """Whether a candidate is like the first at this note too; else its unit goes on from here."""
-    alike = x[note] == first[note] and (not onsets or x[notes + note] == first[notes + note])
-    if not alike:
-        for k in unrolled(len(sizes)):
-            copy(trails[k][note * sizes[k] :], states[k], sizes[k])
-    return alike
+            alike = f.x[note] == f.first[note] and (not f.onsets or f.x[strike] == f.first[strike])
+            if not alike:
+                for k in unrolled(len(f.sizes)):
+                    copy(f.trails[k][note * f.sizes[k] :], f.states[k], f.sizes[k])
+    if compares and f.candidate == 0:
+        copy(f.x, f.first, f.D)
 
 
 def _ends(frame: NotesWriter) -> Any:

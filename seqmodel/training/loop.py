@@ -4,6 +4,7 @@ All randomness is a function of (seed, epoch, update), so that no generator's st
 resumed run continues exactly as if it had never stopped.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from seqmodel.config import Config
+from seqmodel.config import Config, to_yaml
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset, LostError, Split
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.files import write_file
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.plots import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import (
     BEGAN_FROM,
@@ -32,6 +36,7 @@ from seqmodel.runs.checkpoint import (
     is_over,
     load_checkpoint,
     model_tensors,
+    save_checkpoint,
 )
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.optimizer import learning_rate_at
@@ -39,7 +44,6 @@ from seqmodel.training.processes import Group, check_alike
 from seqmodel.training.state import (
     DivergedError,
     Progress,
-    RunWriter,
     TrainingState,
     check_resumable,
     check_valid_figure,
@@ -57,6 +61,8 @@ SETTLED = 1.0
 """Seconds of updates before a time left is given: the first few say nothing about the rest."""
 VALID_SHARE = 1 / 3
 """Time to score a frame relative to training on it, until a pass over valid has been timed."""
+STARTED = runs.LAST, runs.CONFIG
+"""The files of a run that has made no update."""
 LOUD_NOISE = 1.0
 """Weight noise above this drowns the weights, most of which are smaller."""
 
@@ -148,7 +154,7 @@ def begin_run(
 ) -> "Trainer":
     """Write a run to `folder`, for `train_run` to resume; returns its trainer, before updates."""
     trainer = Trainer(config, dataset, folder)
-    trainer.writer.config(config)
+    trainer.write(runs.CONFIG, to_yaml(config))
     if init_from is not None:
         trainer.init_from(init_from)
     trainer.save()
@@ -173,7 +179,6 @@ class Trainer:
     ) -> None:
         self.config, self.folder, self._group = config, folder, group or Group()
         self._last = min(until or config.epochs, config.epochs)
-        self.writer = RunWriter(folder)
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
@@ -201,16 +206,15 @@ class Trainer:
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
         self._began = values.get(BEGAN_FROM)
-        # Drops the epochs that ended after the checkpoint.
-        self.writer.metrics(self.state.progress.metrics)
+        self._write_metrics()  # without the epochs that ended after the checkpoint
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
         """Train until the epochs or the patience run out; see `train_run` for the errors."""
         progress, self._group.stop = self.state.progress, stop
         if not progress.update:
-            self.writer.clear()
+            self._remove(runs.METRICS, runs.BEST, runs.CURVE)  # of a run that this one replaces
             self.save()  # from here on a run that is killed can be resumed
-        self.writer.config(self.config)
+        self.write(runs.CONFIG, to_yaml(self.config))
         stop.at_once = self._stopped()  # until an update has been made
         try:
             with threads_of(self.config):
@@ -222,9 +226,9 @@ class Trainer:
                 ):
                     ended = self._epoch(listener, stop)
         except DivergedError:
-            self.writer.curve(progress.metrics)
+            self._draw_curve()
             if not progress.update:  # nothing to resume
-                self.writer.forget()
+                self._remove(*STARTED)
             raise
         except LostError as error:  # between two updates, where batches are read
             if self._group.size > 1:  # the others make the update
@@ -235,7 +239,7 @@ class Trainer:
             ) from error
         finally:
             stop.at_once = None
-        self.writer.curve(progress.metrics)
+        self._draw_curve()
 
     def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
         """Finish the epoch and score valid; returns whether the listener ends the run."""
@@ -376,9 +380,9 @@ class Trainer:
         is_best = valid.nats_per_frame < progress.best_nats
         if is_best:
             progress.best_nats, progress.best_epoch = valid.nats_per_frame, progress.epoch
-            self.writer.checkpoint(runs.BEST, model_tensors(model), self._content())
+            self._write_checkpoint(runs.BEST, model_tensors(model), self._content())
         self.save()
-        self.writer.metrics(progress.metrics)
+        self._write_metrics()
         return metrics, is_best
 
     def _save_if_due(self) -> None:
@@ -400,8 +404,30 @@ class Trainer:
             PROGRESS: self.state.progress.to_json(),
         }
         carried = self._group.gathered(self.state.carried())
-        self.writer.checkpoint(runs.LAST, self.state.tensors() | carried, content)
+        self._write_checkpoint(runs.LAST, self.state.tensors() | carried, content)
         self._group.saved()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the run, if it is this process that has the folder."""
+        if self.folder is not None:
+            write_file(self.folder / name, text.encode())
+
+    def _write_checkpoint(self, name: str, tensors: Mapping[str, Tensor], content: Any) -> None:
+        if self.folder is not None:
+            save_checkpoint(self.folder / name, tensors, content)
+
+    def _write_metrics(self) -> None:
+        lines = (json.dumps(line, allow_nan=False) for line in self.state.progress.metrics)
+        self.write(runs.METRICS, "".join(f"{line}\n" for line in lines))
+
+    def _draw_curve(self) -> None:
+        if self.folder is not None and self.state.progress.metrics:
+            plot_learning_curve(self.folder / runs.CURVE, self.state.progress.metrics)
+
+    def _remove(self, *names: str) -> None:
+        if self.folder is not None:
+            for name in names:
+                (self.folder / name).unlink(missing_ok=True)
 
     def _content(self) -> dict[str, Any]:
         epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
@@ -439,16 +465,15 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
-        self._frames, self._seconds = 0, 0.0
+        self._updates, self._frames, self._seconds = 0, 0, 0.0
         self._valid = 0.0
 
     def updated(self, frames: int, seconds: float) -> None:
         """Record an update of `frames` that took `seconds`."""
-        if self._first is None:
-            self._first = frames, seconds
-        else:
-            self._frames, self._seconds = self._frames + frames, self._seconds + seconds
+        if self._updates == 1:
+            self._frames, self._seconds = 0, 0.0
+        self._updates += 1
+        self._frames, self._seconds = self._frames + frames, self._seconds + seconds
 
     def scored(self, frames: int, seconds: float) -> None:
         """Record a pass over valid, of `frames` in `seconds`, which ends an epoch."""
@@ -458,14 +483,11 @@ class Pace:
     @property
     def frames_per_second(self) -> float:
         """Of training; 0 before the first update."""
-        frames, seconds = (self._frames, self._seconds) if self._frames else self._first or (0, 1.0)
-        return frames / seconds
+        return self._frames / self._seconds if self._updates else 0.0
 
     def seconds_left(self, frames: int, valid_frames: int) -> float | None:
         """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
-        if self._seconds < SETTLED and not self._valid:
-            return None
-        if not self._frames:
+        if self._updates < 2 or (self._seconds < SETTLED and not self._valid):
             return None
         a_frame = self._seconds / self._frames
         return frames * a_frame + valid_frames * (self._valid or VALID_SHARE * a_frame)

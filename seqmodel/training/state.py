@@ -1,8 +1,7 @@
-"""The state that changes while a run trains, and the files that hold it: a run can be resumed."""
+"""The state that changes while a run trains, and how a checkpoint holds it, to resume the run."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
@@ -12,15 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.config import Config, refuse_unknown, to_yaml
+from seqmodel.config import Config, refuse_unknown
 from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import write_file
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.plain import Fields
-from seqmodel.plots import plot_learning_curve
-from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import (
     DATA_HASH,
     PROGRESS,
@@ -28,7 +24,6 @@ from seqmodel.runs.checkpoint import (
     load_model,
     model_tensors,
     read_content,
-    save_checkpoint,
     tensors_of,
 )
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
@@ -253,46 +248,3 @@ def check_resumable(config: Config, data_hash: str, content: Mapping[str, Any], 
             f"{config.data} is not the dataset that {folder} was trained on: prepare it again as "
             f"it was, or {fresh}"
         )
-
-
-class RunWriter:
-    """Writes a run's folder; where there is none, another process does."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-
-    def clear(self) -> None:
-        """Remove what is left of a run that this one replaces."""
-        self._remove(runs.METRICS, runs.BEST, runs.CURVE)
-
-    def forget(self) -> None:
-        """Remove a run that has come to nothing."""
-        self._remove(runs.LAST, runs.CONFIG)
-
-    def config(self, config: Config) -> None:
-        """Write the settings."""
-        if self.folder is not None:
-            write_file(self.folder / runs.CONFIG, to_yaml(config).encode())
-
-    def checkpoint(
-        self, name: str, tensors: Mapping[str, Tensor], content: Mapping[str, Any]
-    ) -> None:
-        """Write the best checkpoint, or the last, from which the run can be resumed."""
-        if self.folder is not None:
-            save_checkpoint(self.folder / name, tensors, content)
-
-    def metrics(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Write the lines of all epochs so far."""
-        lines = "".join(json.dumps(line, allow_nan=False) + "\n" for line in metrics)
-        if self.folder is not None:
-            write_file(self.folder / runs.METRICS, lines.encode())
-
-    def curve(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Draw the learning curve, if there is one."""
-        if self.folder is not None and metrics:
-            plot_learning_curve(self.folder / runs.CURVE, metrics)
-
-    def _remove(self, *names: str) -> None:
-        if self.folder is not None:
-            for name in names:
-                (self.folder / name).unlink(missing_ok=True)

@@ -87,16 +87,6 @@ def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
     assert printed(call)["model"] == "tied"  # without data: music
 
 
-def test_audio_uses_the_paper_preset_for_speech(call: Call, audio: Path):
-    told = printed(call, audio, "--preset", "paper", "--unit", "gru")
-    expected = {
-        **{"hidden": "227", "optimizer": "rmsprop", "learning_rate_draws": "10"},
-        **{"weight_noise": "0.075", "clip": "1.0", "batch_size": "16", "truncate": "200"},
-        **{"output": "auto", "components": "20", "average": "0.0", "dropout": "0.0"},
-    }
-    assert expected.items() <= told.items()
-
-
 # ---- eval ---------------------------------------------------------------------------------------
 
 

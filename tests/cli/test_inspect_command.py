@@ -8,6 +8,8 @@ import numpy as np
 import soundfile
 from calling import PNG, Call, call_ok, write_piece
 
+from seqmodel.runs.folder import read_metrics
+
 
 def test_inspect_midi(call: Call, here: Path):
     write_piece(Path("p.mid"), seed=3)
@@ -100,6 +102,7 @@ def test_inspect_run(call: Call, data: Path, run: Path):
     result = call("inspect", run, "--plot", "p.png")
     values = json.loads(call("inspect", run, "--json").out)
     best = values["best"]
+    assert best == read_metrics(run)[1]
     assert result.out == (
         f"{run}: run of 2 epochs\n"
         "  lstm, 4 hidden, 1 layer\n"

@@ -181,6 +181,7 @@ train {audio} --init-from {audio_run} --unit lstm --hidden 6 --components 3
 eval {run} --data {audio} -> 1 {audio} holds audio, but {run} was trained on music:
 eval {audio_run} --data {data} -> 1 {data} holds music, but {audio_run} was trained on audio:
 eval {audio_run} --data {odd}/frame -> 1 {odd}/frame has frames of 20 samples, context 20
+    ... prepare the audio with --frame 10 --context 20
 eval {audio_run} --data {odd}/context -> 1 {odd}/context has frames of 10 samples, context 30
 eval {audio_run} --seconds 2 -> 2 --seconds needs --samples N
 eval {audio_run} --samples 1 --seconds 1e9 -> 2 --seconds asks for more than the 2,147,483,629

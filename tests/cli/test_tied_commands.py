@@ -9,8 +9,6 @@ import yaml
 from calling import Call, call_ok
 from safetensors.numpy import load_file
 
-from seqmodel.data.dataset import open_dataset
-
 OPTIONS = ["--model", "tied", "--unit", "gru", "--hidden", "4", "--note-hidden", "3"]
 
 
@@ -51,19 +49,6 @@ def test_every_command_counts_the_same_parameters(call: Call, data: Path):
     once = ["--units", "lstm", "--set", "epochs=1", "--params", 3000, "--quick", "-q"]
     lines = call_ok("compare", data, *once).out.splitlines()
     assert [f"{units:,}", f"{whole:,}"] == [line.split()[-1] for line in lines[5:7]]
-
-
-def test_struck_notes_survive_a_round_trip_through_a_file(call: Call, music: Path):
-    call_ok("prepare", music, "--onsets", "--out", "struck")
-    call_ok("train", "struck", *OPTIONS, "--epochs", 1, "--run", "run")
-    Path("new/train").mkdir(parents=True)  # a file by itself would be cut in time
-    for name in ("new.npy", "new/train/new.mid"):
-        call_ok("sample", name, "--run", "run", "--length", 40, "--temperature", 1.5)
-    call_ok("prepare", "new", "--onsets", "--out", "again")
-    frames, drawn = open_dataset("again")["train"][0], np.load("new.npy")
-    np.testing.assert_array_equal(frames[:, :88] > 0, drawn > 0)
-    np.testing.assert_array_equal(frames[:, 88:] > 0, drawn == 1)
-    assert (drawn == 2).any()
 
 
 def test_a_run_from_before_the_clock_is_resumed_without_one(call: Call, data: Path):

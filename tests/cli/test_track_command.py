@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, SEQMODEL, Call, begun, call_ok, epochs_of, start
+from calling import ENVIRONMENT, SEQMODEL, Call, call_ok
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqmodel.training import loop
@@ -44,25 +44,6 @@ def steps_of(run: str, tag: str = "valid/nats_per_frame") -> list[int]:
     events = EventAccumulator(run, size_guidance={"scalars": 0})
     events.Reload()
     return [event.step for event in events.Scalars(tag)]
-
-
-def test_a_killed_and_resumed_run_has_one_curve(call: Call, data: Path):
-    """Guards against curves that fork, as where each process adds a file of its own."""
-    long = ("--epochs", 400, "--schedule", "constant", "--patience", 400)
-    options = ("--hidden", 4, "--model", "frame-wise", "--no-end", "--track", "tensorboard")
-    process = start("train", data, *options, *long, "--run", "run")
-    begun("run", process, 3)
-    process.kill()
-    process.communicate()
-    before = epochs_of("run")
-    shown = steps_of("run")
-    assert shown == [*range(1, len(shown) + 1)]
-    assert before - len(shown) in (0, 1)  # an epoch's line is on disk before its event
-    call_ok("train", "--resume", "--run", "run", "--epochs", before + 1, "-q")
-    assert steps_of("run") == shown  # it was not asked to go on
-    resumed = ("train", "--resume", "--run", "run", "--track", "tensorboard")
-    call_ok(*resumed, "--epochs", before + 2, "-q")
-    assert steps_of("run") == [*range(1, before + 3)]
 
 
 def test_tracking_changes_no_bit_of_the_run(call: Call, data: Path, run: Path):

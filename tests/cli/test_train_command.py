@@ -222,19 +222,6 @@ def test_a_missing_gpu_is_a_one_line_error(call: Call, data: Path, monkeypatch):
     assert not Path("runs").exists()
 
 
-def test_epochs_may_change_on_resume_but_not_with_a_cosine(call: Call, data: Path):
-    small = ["train", data, "--hidden", 4, "--epochs", 1, "-q"]
-    call_ok(*small, "--run", "constant", "--schedule", "constant")
-    call_ok(*small, "--run", "cosine", "--schedule", "cosine")
-    more = ["train", "--resume", "--epochs", 2, "-q", "--run"]
-    assert call_ok(*more, "constant").out.endswith(" of 2\n")
-    result = call(*more, "cosine")
-    assert result.err == (
-        "seqmodel: --epochs cannot change on --resume with --schedule cosine, which spreads the "
-        "learning rate over the 1 epochs of cosine; start a new run with --init-from cosine\n"
-    )
-
-
 def test_a_backend_that_cannot_run_the_unit_leaves_everything_unchanged(call: Call, data: Path):
     """Guards a good run against being replaced, with --force, before the mistake is noticed."""
     quick = ("--hidden", 3, "--epochs", 1, "-q")

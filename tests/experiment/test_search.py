@@ -17,7 +17,7 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, Pace, train_run
-from seqmodel.training.state import DivergedError, RunWriter
+from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 TPE = Plan([], [], {}, "tpe", trials=2, seeds=0, space=default_space("tpe", paper=False))
@@ -194,9 +194,9 @@ def test_the_first_look_is_early_but_not_too_early(config):
 @pytest.mark.parametrize(
     ("draw", "epoch", "method"),
     [
-        (3, 2, "metrics"),
+        (3, 2, "_write_metrics"),
         ("final", 5, "save"),
-        ("final", 8, "curve"),
+        ("final", 8, "_draw_curve"),
     ],
 )
 def test_a_tpe_search_resumes_after_a_kill(
@@ -209,18 +209,15 @@ def test_a_tpe_search_resumes_after_a_kill(
     """
     kept = [d["draw"] for d in results(whole_tpe) if d["ended"] == "complete"]
     place = tmp_path / "run" / "draws" / str(kept[1] if draw == "final" else draw)
-    saves = method == "save"
-    killer = loop.Trainer if saves else RunWriter
-    original = getattr(killer, method)
+    original = getattr(loop.Trainer, method)
 
-    def killed(of, *metrics):
-        epochs = of.state.progress.epoch if saves else len(*metrics)
-        if of.folder == place and epochs == epoch:
+    def killed(trainer):
+        if trainer.folder == place and trainer.state.progress.epoch == epoch:
             raise KeyboardInterrupt
-        original(of, *metrics)
+        original(trainer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(killer, method, killed)
+        patch.setattr(loop.Trainer, method, killed)
         with pytest.raises(KeyboardInterrupt):
             search(by_tpe, dataset, tmp_path / "run")
     search(by_tpe, dataset, tmp_path / "run", resume=True)

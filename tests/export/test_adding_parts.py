@@ -1,5 +1,7 @@
 """Adding an encoder or an output takes a file and a row: from training to a page that plays."""
 
+import importlib
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -20,22 +22,34 @@ from seqmodel.outputs.draws import NotesDraw, NotesWriter
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.sampler import Sampler
 
-README = Path(model.__file__).with_name("README.md")
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
-def fading(tmp_path, monkeypatch):
-    """The example of the README, as a module with a row among the models."""
-    (code,) = CODE.findall(README.read_text())
-    (tmp_path / "fading.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
+def example(tmp_path, monkeypatch):
+    """A function that makes a module of the one example in a README."""
+    made = []
+
+    def example(readme, name):
+        (code,) = re.findall(
+            r"^```python\n(.*?)^```$", readme.read_text(), re.MULTILINE | re.DOTALL
+        )
+        (tmp_path / f"{name}.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+        made.append(name)
+        return importlib.import_module(name)
+
+    yield example
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def fading(example, monkeypatch):
+    """The encoder of the README, with a row among the models."""
     entry = config.ModelEntry("fading:FadingEncoder", {}, like="frame-wise")
     monkeypatch.setitem(config.MODELS, "fading", entry)
-    import fading
-
-    yield fading
-    sys.modules.pop("fading", None)
+    return example(Path(model.__file__).with_name("README.md"), "fading")
 
 
 def test_the_compiled_text_does_what_python_does(fading):
@@ -113,18 +127,38 @@ def compiled_draw(output, setting):
 
 
 @pytest.fixture
-def chain(tmp_path, monkeypatch):
-    """The outputs' README's example, with a row in the registry and a draw that is compiled."""
-    (code,) = CODE.findall(Path(registry.__file__).with_name("README.md").read_text())
-    (tmp_path / "chain_of_notes.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
+def chain(example, monkeypatch):
+    """The output of the README, with a row in the registry."""
     entry = registry.OutputEntry("binary", {"frame-wise": "chain_of_notes:ChainOutput"})
     monkeypatch.setitem(registry.OUTPUTS, "chain", entry)
-    import chain_of_notes
+    return example(Path(registry.__file__).with_name("README.md"), "chain_of_notes").ChainOutput
 
-    chain_of_notes.ChainOutput.compiled_draw = compiled_draw
-    yield
-    sys.modules.pop("chain_of_notes", None)
+
+def test_the_likelihood_sums_to_one(chain):
+    """Guards the example: were a note to see itself or those above it, the sum would not be 1."""
+    torch.manual_seed(0)
+    output = chain(5, 6).double()
+    torch.nn.init.normal_(output.below)
+    frames = torch.tensor(list(itertools.product((0.0, 1.0), repeat=6)), dtype=torch.float64)
+    h = torch.randn(1, 5, dtype=torch.float64).expand(len(frames), 5)
+    total = (-output.score(h, frames, frames)).exp().sum().item()
+    assert total == pytest.approx(1, abs=1e-12)
+
+
+def test_draws_are_as_likely_as_the_score_says(chain):
+    """Guards against a draw and a score that disagree: frequencies against exp(-nats)."""
+    torch.manual_seed(1)
+    output = chain(3, 3).double()
+    torch.nn.init.normal_(output.below)
+    h = torch.randn(1, 3, dtype=torch.float64).expand(40_000, 3)
+    uniforms = torch.rand(40_000, 3, dtype=torch.float64)
+    with torch.no_grad():
+        drawn = output.draw_frame(h, h, uniforms, 1.0).frame
+        for frame in itertools.product((0.0, 1.0), repeat=3):
+            expected = torch.tensor([frame], dtype=torch.float64)
+            chance = float((-output.score(h[:1], expected, expected)).exp())
+            share = float((drawn == expected).all(1).double().mean())
+            assert share == pytest.approx(chance, abs=4 * (chance / 40_000) ** 0.5)
 
 
 def test_an_output_trains_evaluates_samples_and_plays_on_a_page(
@@ -134,14 +168,16 @@ def test_an_output_trains_evaluates_samples_and_plays_on_a_page(
     train(make_config(model="frame-wise", output="chain", epochs=2), tmp_path / "run")
     run = load_run(tmp_path / "run")
     torch.nn.init.normal_(run.model.output.below, std=0.5)
-    assert np.isfinite(likelihood(run.model, dataset["valid"]).nats_per_frame)
-    page, compiled = (
-        write_page(run),
-        [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)],
-    )
+    scores = likelihood(run.model, dataset["valid"])
+    assert np.isfinite(scores.nats_per_frame)
+    assert scores.figures == {}
+    plain = [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)]
+    assert not Sampler(run.model).is_compiled
+    monkeypatch.setattr(chain, "compiled_draw", compiled_draw)
+    page = write_page(run)
+    compiled = [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)]
     assert Sampler(run.model).is_compiled
-    monkeypatch.setattr("seqmodel.sampling.sampler.stepper", lambda layers: None)
-    assert compiled == [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)]
+    assert compiled == plain
     chrome = request.getfixturevalue("chrome")
     chrome.open(page)
     assert compiled == [drawn(chrome, 1, 0, temperature) for temperature in (1, 0.5, 0)]

@@ -312,13 +312,6 @@ def test_compiled_score_is_the_plain_one_at_any_scale(two_threads, log_scale, dt
     assert max(relative_errors(output, h, frames)) < bound
 
 
-@pytest.mark.parametrize("leading", [(), (2, 3, 4)])
-def test_compiled_score_takes_any_leading_dimensions(two_threads, leading):
-    output = make()
-    h = torch.randn(*leading, H, dtype=torch.float64, requires_grad=True)
-    assert max(relative_errors(output, h, random_blocks(*leading)[0])) < 1e-12
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_compiled_log_keeps_all_digits(dtype):
     """Near 1 too, where the parts of log(2^n m) could cancel."""

@@ -3,7 +3,6 @@
 With onsets strikes follow the notes in one chain, in which determined ones cost nothing.
 """
 
-import copy
 import itertools
 
 import numpy as np
@@ -17,7 +16,6 @@ from scores import ScoreOf, assert_close
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import GAMMA, Uniforms
-from seqmodel.model import sequence
 from seqmodel.model.build import build_model
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.protocol import Window
@@ -249,16 +247,6 @@ def test_a_nan_in_h_shows_only_in_its_row():
     assert nats.isnan().flatten().tolist() == [False, True, False]
 
 
-def test_score_rejects_h_and_frames_of_the_wrong_width():
-    """Otherwise it would read beyond the buffers."""
-    output = make(7, 5)
-    h, (frames, _) = torch.zeros(4, 3, H, dtype=torch.float64), some_frames(4, 3, 7)
-    with pytest.raises(ValueError, match=r"h must be float64 \(12, 5\)"):
-        output.score(h[..., :4], frames)
-    with pytest.raises(ValueError, match=r"frames must be float64 \(12, 7\)"):
-        output.score(h, frames[..., :6])
-
-
 # ---- the draw -----------------------------------------------------------------------------------
 
 
@@ -356,45 +344,6 @@ def trained(make_config, train, tmp_path_factory):
     return load_run(folder)
 
 
-@pytest.fixture(scope="module")
-def recomputed(trained, rolls):
-    """The figures of valid in NumPy, piece by piece, from the unit's h."""
-    nats, ends, hits = [], [], np.zeros(3)
-    model = copy.deepcopy(trained.model).double()
-    for roll in rolls["valid"]:
-        with torch.no_grad():
-            frames = torch.from_numpy(roll)[:, None]
-            h = model.read(frames, model.start(1)).h[:, 0]
-            logit = model.output(h)[:, -1].numpy()
-        p = np.array([by_hand(model.output, *row) for row in zip(h, roll, strict=True)])
-        nats.append(-np.log(np.where(roll > 0, p, 1 - p)).sum(1))
-        last = np.arange(len(roll)) == len(roll) - 1
-        ends.append(np.log1p(np.exp(np.where(last, -logit, logit))).sum())
-        on, said = roll > 0, p > 0.5
-        hits += (on & said).sum(), (~on & said).sum(), (on & ~said).sum()
-    true, false, missed = hits
-    return {
-        "nats_per_frame": np.concatenate(nats).mean(),
-        "nats_per_frame_skip_first": np.concatenate([n[1:] for n in nats]).mean(),
-        "piece_mean_nats_per_frame": np.mean([n.mean() for n in nats]),
-        "accuracy": true / (true + false + missed),
-        "precision": true / (true + false),
-        "recall": true / (true + missed),
-        "end_nats_per_piece": np.mean(ends),
-    }
-
-
-@pytest.mark.parametrize(("batch_size", "window"), [(1, 1024), (3, 1), (32, 7), (32, 1024)])
-def test_the_figures_are_the_recomputed_ones(
-    trained, dataset, recomputed, monkeypatch, batch_size, window
-):
-    """For any batch size and window, given the true lower notes; padding never counts."""
-    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", window)
-    ours = likelihood(trained.model, dataset["valid"], batch_size=batch_size).to_json()
-    for name, value in recomputed.items():
-        assert ours[name] == pytest.approx(value, rel=1e-5, abs=1e-5), name
-
-
 def test_a_note_is_predicted_from_the_true_notes_below_it():
     """Where notes depend strongly on each other; padding of any kind does not count."""
     output, h = make(9, 4), torch.randn(6, 3, H, dtype=torch.float64)
@@ -419,18 +368,3 @@ def test_it_predicts_chords_better_than_independent_notes(
     independent = train(config, tmp_path / "run").folder
     theirs = likelihood(load_run(independent).model, dataset["valid"]).nats_per_frame
     assert likelihood(trained.model, dataset["valid"]).nats_per_frame < theirs
-
-
-def test_it_learns_strikes(make_config, struck_dataset, train, tmp_path):
-    """Their cost, reported alongside the nats, falls in training."""
-    options = {"data": str(struck_dataset.folder), "output": "nade", "nade_hidden": 3}
-    config = make_config(**options, hidden=7, learning_rate=0.05, epochs=10)
-    untrained = build_model(config, struck_dataset.frame)
-    train(config, tmp_path / "run", data=struck_dataset)
-    run = load_run(tmp_path / "run")
-    assert run.config == config
-    cost = [
-        likelihood(model, struck_dataset["train"]).figures["onset_nats_per_frame"]
-        for model in (untrained, run.model)
-    ]
-    assert 0 < cost[1] < 0.9 * cost[0]

@@ -1,7 +1,6 @@
 """Discretised logistics around an anchor: probabilities of 16-bit levels, one row per sample."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -235,40 +234,6 @@ def test_draws_follow_the_probabilities(level, spacing):
     assert drawn.frame.shape == (draws, 1)
     assert not drawn.ended.any()
     assert_follow(drawn.frame[:, 0].numpy(), torch.exp(-nats)[0].numpy())
-
-
-def test_likelihood_is_frequency():
-    """Short pieces drawn sample by sample appear as often as the score of whole pieces says.
-
-    With a level of about a step, a piece of four samples has few likely values. Each row depends on
-    the two samples before it: a row out of place, or a wrong order of samples, would show.
-    """
-    output, pieces = make(frame_size=2), 30_000
-
-    def row(before, last):
-        past = torch.cat([before, last], -1) / STEP
-        turned = torch.cat([torch.sin(past * k) for k in (1, 2)] + [torch.cos(past[..., :1])], -1)
-        certainty, spacing = 0.6 * (past[..., :1] == 0), STEP * (1 + past[..., 1:].abs() % 2)
-        anchor, level = last * 0.5 - before * 0.25, STEP / 5 + last.abs() / 8
-        return torch.cat([turned, certainty, spacing, anchor, level], -1)
-
-    uniforms = torch.from_numpy(np.random.default_rng(2).random((4, pieces, 3)))
-    samples = [torch.zeros(pieces, 1, dtype=torch.float64)] * 2
-    with torch.no_grad():
-        for uniform in uniforms:
-            h = row(*samples[-2:])
-            samples.append(output.draw_frame(h, samples[-1], uniform, 1.0).frame)
-        line = torch.stack(samples)
-        raw = line[2:, :, 0]
-        nats = output.score(row(line[:4], line[1:5]), frames_of(raw, 2), None).sum(0)
-    drawn = [tuple(piece) for piece in (raw.T / STEP).int().tolist()]
-    of_piece = dict(zip(drawn, nats.tolist(), strict=True))
-    common = [(n, math.exp(-of_piece[piece])) for piece, n in Counter(drawn).items() if n > 20]
-    seen, p = np.array(common).T
-    assert len(common) > 100
-    assert 0.5 < p.sum() <= 1
-    spread = (seen - pieces * p) / np.sqrt(pieces * p * (1 - p))
-    assert stats.chi2.sf((spread**2).sum(), len(spread)) > 1e-3
 
 
 def log_cosh(x):

@@ -117,13 +117,3 @@ def test_strikes_start_at_how_often_sounding_notes_are_struck_again(make_config,
     np.testing.assert_allclose(
         np.delete(chances, range(88, 176)), (counts + 0.5) / (len(every) + 1), rtol=1e-5
     )
-
-
-def test_music_starts_at_its_marginals(make_config, dataset, rolls):
-    """Including the ends of pieces."""
-    model = build_model(make_config(end=True), dataset.frame)
-    model.output.start_at(dataset["train"])
-    frames = np.concatenate(rolls["train"])
-    counts = np.append(frames.sum(0), len(rolls["train"]))
-    chances = torch.sigmoid(model.output.linear.bias.detach().double()).numpy()
-    np.testing.assert_allclose(chances, (counts + 0.5) / (len(frames) + 1), rtol=1e-5)

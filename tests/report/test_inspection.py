@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from seqmodel.data.bundled import FRAMES
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
@@ -17,7 +16,6 @@ from seqmodel.media.audio.inspection import inspect_audio
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.inspection import inspect_midi
 from seqmodel.media.music.names import note_name
-from seqmodel.model.build import build_model
 from seqmodel.report.inspection import inspect_dataset, inspect_run, kind_of
 from seqmodel.runs import folder as runs
 
@@ -90,17 +88,6 @@ def test_a_bad_midi_file_is_an_error_that_names_it(tmp_path):
         inspect_midi(tmp_path / "nowhere.mid", GRID, None)
 
 
-def test_a_dataset_is_its_manifest_and_note_density(dataset, rolls, tmp_path):
-    values = inspect_dataset(dataset.folder, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    assert values["kind"] == "dataset"
-    assert dataset.manifest.items() <= values.items()
-    for name, pieces in rolls.items():
-        density = np.concatenate(pieces).sum(1).mean()
-        assert values["notes_per_frame"][name] == round(float(density), 2)
-    assert json.loads(json.dumps(values)) == values
-
-
 def test_an_audio_file_is_described_as_by_numpy(tmp_path):
     """Loudness is over all channels, and only samples at full scale count as clipped."""
     random = np.random.default_rng(0)
@@ -158,17 +145,6 @@ def test_a_dataset_of_audio_is_its_manifest_and_duration(tmp_path, subtype):
     assert manifest.items() <= values.items()
     assert values["seconds"] == {"train": 3.0, "valid": 1.0}
     assert json.loads(json.dumps(values)) == values
-
-
-def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
-    values = inspect_run(run_folder, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    assert (values["kind"], values["epochs"]) == ("run", 30)
-    assert values["parameters"] == 4 * 7 * (88 + 7 + 1) + 3 * 7
-    assert values["parameters_with_output"] == values["parameters"] + 89 * (7 + 1)
-    assert values["best"] == runs.read_metrics(run_folder)[run.epoch - 1]
-    assert json.loads(json.dumps(values)) == values
-    assert build_model(run.config, FRAMES).unit.parameter_count() == values["parameters"]
 
 
 def test_a_run_without_an_epoch_can_be_inspected(run_folder, tmp_path):

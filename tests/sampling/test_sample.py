@@ -225,23 +225,3 @@ def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
         model = copy.deepcopy(endless.model).double()
         logits = model.output(model.read(frames, model.start(1)).h)
     np.testing.assert_array_equal(piece, logits[:, 0, :88].numpy() > 0)
-
-
-def test_pieces_are_as_likely_as_the_model_says(endless):
-    """The mean score of drawn frames is the model's own entropy.
-
-    It would not be if they were drawn from another model, or from this one with its past lost.
-    """
-    pieces = [draw_piece(endless, 60, seed=9, number=k) for k in range(12)]
-    surprise, entropy = [], []
-    for piece in pieces:
-        surprise.append(endless.nll(piece).sum())
-        with torch.no_grad():
-            frames = torch.from_numpy(piece)[:, None]
-            reading = endless.model.read(frames, endless.model.start(1))
-            logits = endless.model.output(reading.h)
-        p = torch.sigmoid(logits[:, 0, :88].double())
-        entropy.append(float(-(p * p.log() + (1 - p) * (1 - p).log()).sum()))
-    difference = np.array(surprise) - np.array(entropy)
-    assert abs(difference.mean()) < 4 * difference.std(ddof=1) / np.sqrt(len(pieces))
-    assert abs(difference.mean()) < 0.1 * np.mean(entropy)

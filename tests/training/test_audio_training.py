@@ -7,7 +7,6 @@ from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
@@ -155,23 +154,6 @@ def test_no_more_than_a_window_is_read_at_a_time(
 
 
 # ---- other frames, the paper -------------------------------------------------------------------
-
-
-def test_a_run_reads_only_the_frames_it_was_trained_on(
-    audio_run_folder, run, audio_dataset, other_frames, dataset
-):
-    """Guards against torch's own error for tensors that do not fit."""
-    ours = load_run(audio_run_folder)
-    ours.check_reads(audio_dataset)
-    run.check_reads(dataset)
-    with pytest.raises(SeqmodelError, match=r"holds music, but .* was trained on audio"):
-        ours.check_reads(dataset)
-    with pytest.raises(SeqmodelError, match=r"holds audio, but .* was trained on music"):
-        run.check_reads(audio_dataset)
-    for frame, context in ((10, 3), (4, 20)):
-        data = open_dataset(other_frames(frame, context).folder)
-        with pytest.raises(SeqmodelError, match=r"prepare the audio with --frame 10 --context 20$"):
-            ours.check_reads(data)
 
 
 @pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])

@@ -317,18 +317,6 @@ def outcome_of_files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_damaged_checkpoint_is_an_error_that_names_it(tmp_path, make_config, train, run_folder):
-    shutil.copytree(run_folder, tmp_path / "run")
-    file = tmp_path / "run" / runs.LAST
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(SeqmodelError, match=str(file)):
-        train(make_config(end=True, hidden=7), tmp_path / "run", resume=True)
-    file.unlink()
-    with pytest.raises(SeqmodelError, match=str(file)) as caught:
-        train(make_config(end=True, hidden=7), tmp_path / "run", resume=True)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("kind", ["run_folder", "logistic_run_folder"])
 def test_init_from_takes_weights_and_nothing_else(tmp_path, dataset, audio_dataset, request, kind):
     """With logistics the weights include the linear predictor, though no gradient moves it."""

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from seqmodel.errors import SeqmodelError
 from seqmodel.training.stopping import InterruptError, stop_on_signals
 
 
@@ -65,9 +64,3 @@ def test_other_threads_can_train_too():
     thread.start()
     thread.join()
     assert seen == [None]
-
-
-def test_the_exit_status_follows_the_shells_convention():
-    error = InterruptError("stopped", signal.SIGTERM)
-    assert error.exit_status == 143
-    assert isinstance(error, SeqmodelError)

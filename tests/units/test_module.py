@@ -69,18 +69,6 @@ def test_initial_weights(name):
                 assert (terms[term] == (1.0 if remembers else 0.0)).all(), (gate, term)
 
 
-def test_same_seed_same_weights():
-    """Guards against weights drawn from a generator that the seed does not control."""
-
-    def drawn(seed):
-        torch.manual_seed(seed)
-        return make("lstm", 3, 4, layers=2).state_dict()
-
-    first, again, other = drawn(1), drawn(1), drawn(2)
-    assert all(torch.equal(first[key], again[key]) for key in first)
-    assert any(not torch.equal(first[key], other[key]) for key in first)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_zero_state(name, dtype):
     """Guards against a state of the wrong type, shape or precision."""

@@ -32,9 +32,9 @@ from seqmodel.runs.folder import (
     new_run_folder,
     read_metrics,
 )
-from seqmodel.training.loop import Trainer, begin_run, train_run
+from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
-from seqmodel.training.state import RESUMABLE, RunWriter
+from seqmodel.training.state import RESUMABLE
 from seqmodel.training.stopping import stop_on_signals
 from seqmodel.training.trackers import Tracker, followed
 from seqmodel.unit_setting import unit_name
@@ -96,7 +96,8 @@ class Job:
             try:
                 self._train(folder, device)
             except UnfitError:
-                RunWriter(folder).forget()
+                for name in STARTED:
+                    (folder / name).unlink(missing_ok=True)
                 raise
             finally:
                 remove_empty([folder])

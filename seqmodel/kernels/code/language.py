@@ -1,7 +1,7 @@
 """Kernels as Python functions: run by Python the specification, translated the compiled code.
 
 A text is an ordinary function in a small part of Python. Its parameters are arrays, numbers, and
-constants that are known when it is compiled:
+constants that are known when it is compiled, or an object whose attributes are such:
 
     def running_sum(x, total, count):
         sum = 0.0
@@ -299,7 +299,7 @@ class _Translation:
                 return self._conditional(node, test, yes, no, truth=True)
             case ast.IfExp(test=test, body=yes, orelse=no):
                 return self._conditional(node, test, yes, no)
-            case ast.Call(func=ast.Name(), keywords=[]):
+            case ast.Call(func=ast.Name() | ast.Attribute(), keywords=[]):
                 return self._call(node)
         return self._fail(node, f"{ast.unparse(node)} is not in the language of kernels")
 
@@ -315,7 +315,7 @@ class _Translation:
 
     def _call(self, node: ast.Call) -> Any:  # noqa: PLR0911
         e, b = self._e, self._b
-        called, given = self._name(node.func), [self._value(a) for a in node.args]
+        called, given = self._value(node.func), [self._value(a) for a in node.args]
         if called in (min, max, len) and all(map(_constant, given)):
             return called(*given)
         if called in (min, max) and len(given) == 2:
