@@ -118,6 +118,10 @@ def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call: Call, kit: Path, run
         "prepared with --drums only\n"
     )
     call_ok("prepare", "drums.npy", "--drums", "only", "--out", "d")
+    refused = call("eval", run, "--data", kit.parent / "data")
+    assert refused.err.endswith(
+        f"data holds drums, but {run} was trained on music: name another run or dataset\n"
+    )
 
 
 def test_samples_are_judged_as_drums(call: Call, kit: Path):
