@@ -69,7 +69,8 @@ MODELS: dict[str, ModelEntry] = {
         {
             "echo": True,
             "clock": True,
-            "metre": True,
+            "bars": True,
+            "ages": True,
             "hidden": 64,
             "dropout": 0.2,
             "schedule": "cosine",
@@ -78,7 +79,7 @@ MODELS: dict[str, ModelEntry] = {
             "truncate": 160,
             "epochs": 14,
         },
-        ("echo", "clock", "metre"),
+        ("echo", "bars", "clock", "metre", "ages", "motifs"),
     ),
     "sample-wise": ModelEntry(
         "seqmodel.model.sound.encoder:SoundEncoder",
@@ -172,10 +173,29 @@ class Config:
         MODEL,
         neutral=False,
     )
+    bars: bool = setting(
+        False,
+        "tied: also tell each note the place in the beat and the bar, by the piece's time "
+        "signatures.",
+        MODEL,
+        neutral=False,
+    )
     metre: bool = setting(
         False,
-        "tied: also tell each note the last six binary digits of the number of frames so far: with "
-        "4 frames a beat, the place in bars of 2/4 or 4/4 from the first frame on.",
+        "As runs before --bars have it: the last six binary digits of the number of frames.",
+        neutral=False,
+    )
+    ages: bool = setting(
+        False,
+        "tied: also tell each note how many frames it has sounded or been silent, and for how many "
+        "nothing has changed.",
+        MODEL,
+        neutral=False,
+    )
+    motifs: bool = setting(
+        False,
+        "tied: also tell each note what came next where the notes around it were as now, at any "
+        "pitch.",
         MODEL,
         neutral=False,
     )

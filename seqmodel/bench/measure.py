@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from seqmodel import units
 from seqmodel.bench import peers
-from seqmodel.config import Config, resolve
+from seqmodel.config import MODELS, Config, resolve
 from seqmodel.data.batches import Batch
 from seqmodel.data.bundled import FRAMES, sample_dataset
 from seqmodel.data.dataset import open_dataset
@@ -185,7 +185,7 @@ def _training_step(model: SequenceModel, frames: Tensor) -> None:
     window_loss(model, frames, np.full(B, T), model.start(B)).total.backward()  # type: ignore[no-untyped-call]
 
 
-# ---- models of music: the paper's over whole frames, and the tied one without its echo ----
+# ---- models of music: the paper's over whole frames, and the tied one without its memory ----
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))
 NOTES_ON = 4
@@ -244,7 +244,7 @@ def config_of(model: str, unit: str) -> Config:
     """The model of this name, at the paper's size or, for other units, at the paper's budget."""
     given: dict[str, Any] = {"model": model, "unit": unit, "preset": "paper"}
     if model == "tied":
-        given |= TIED | {"output": "note-unit"} | dict.fromkeys(("echo", "clock", "metre"), False)
+        given |= TIED | {"output": "note-unit"} | dict.fromkeys(MODELS[model].settings, False)
     return with_sizes(resolve(given), ROLLS)
 
 

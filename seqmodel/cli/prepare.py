@@ -99,7 +99,11 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     frame = definition_from_json(manifest["media"], manifest["frame"])
     splits = manifest["splits"]
     durations = {name: frame.duration(counts["frames"]) or "" for name, counts in splits.items()}
-    return [f"{out}: {frame}", *split_lines(splits, durations if any(durations.values()) else None)]
+    return [
+        f"{out}: {frame}",
+        *split_lines(splits, durations if any(durations.values()) else None),
+        *MEDIA[manifest["media"]].summary_lines(manifest),
+    ]
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:

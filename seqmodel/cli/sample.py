@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
@@ -198,7 +198,7 @@ def sample(
         longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
     sampling = medium.sampling(loaded.frame, request)
-    for remark in sampling.remarks:
+    for remark in (*sampling.remarks, *_unheard(loaded, options)):
         message(remark, quiet=quiet)
     # A step of one piece is too small for a GPU to be faster.
     loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
@@ -225,6 +225,16 @@ def sample(
         print_json({"run": str(loaded.folder), "seed": seed, "pieces": pieces})
 
 
+def _unheard(run: "Run", options: Mapping[str, Any]) -> list[str]:
+    """Remarks on options that the run's model knows nothing of."""
+    if not options.get("metre") or run.config.bars:
+        return []
+    return [
+        f"{run.folder} was trained without --bars: the metre is written, but what is drawn does "
+        "not follow it"
+    ]
+
+
 def _drawing(
     run: "Run",
     sampling: Sampling,
@@ -241,7 +251,8 @@ def _drawing(
 
     from seqmodel.sampling.sampler import Sampler
 
-    sampler, primer = Sampler(run.model, temperature=temperature), sampling.primer
+    sampler = Sampler(run.model, temperature=temperature, given=sampling.given)
+    primer = sampling.primer
     usual = _training_nats(run) if best_of > 1 else 0.0
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
@@ -257,7 +268,8 @@ def _drawing(
             drawn, nats = [], []
             for done, draft in enumerate(drafts, 1):
                 drawn.append(np.concatenate(list(draft)))
-                scored = run.nll(np.concatenate([primer, drawn[-1]]))[len(primer) :]
+                whole = np.concatenate([primer, drawn[-1]])
+                scored = run.nll(whole, sampling.given)[len(primer) :]
                 nats.append(float(scored.mean()))
                 progress(done, best_of)
             best = int(np.argmin(np.abs(np.array(nats) - usual)))
@@ -298,7 +310,9 @@ def _filling(
 
     from seqmodel.sampling.filling import Filler
 
-    filler = Filler(run.model, particles=filling.particles, temperature=temperature)
+    filler = Filler(
+        run.model, particles=filling.particles, temperature=temperature, given=sampling.given
+    )
     drawn = np.asarray(filling.free.any(axis=1))
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
@@ -307,7 +321,7 @@ def _filling(
             progress=progress,
         )  # fmt: skip
         written = sampling.write(file, [filled.frames], _silent)
-        nats = run.nll(filled.frames)
+        nats = run.nll(filled.frames, sampling.given)
         there = float(nats[drawn].mean())
         around = float(nats[~drawn].mean()) if not drawn.all() else None
         least, median = int(np.argmin(filled.effective)), float(np.median(filled.effective))

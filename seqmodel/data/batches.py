@@ -22,6 +22,8 @@ class Batch:
     frames: NDArray[Any]
     lengths: NDArray[np.int64]
     """(B,) frames each piece has from the start of `frames` on; <= 0 once the piece has ended."""
+    given: NDArray[np.int64] | None = None
+    """(B, G) what a model is given of pieces besides frames, where they begin here."""
 
 
 def shuffled(
@@ -111,4 +113,4 @@ def load(
     if variants is not None:
         for k, variant in enumerate(variants.tolist()):
             frames[:, k] = frame.vary(frames[:, k], variant)
-    return Batch(frames, lengths)
+    return Batch(frames, lengths, None if begin else split.given(indices))

@@ -276,12 +276,35 @@ class Split:
             )
         self._checked.add(index)
 
+    def given(self, indices: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """(B, G) what is given of pieces besides frames; None if nothing is in this medium.
+
+        LostError if the index has facts that cannot be.
+        """
+        given = list[NDArray[np.int64]]()
+        for piece in map(self.pieces.__getitem__, indices.tolist()):
+            try:
+                of_piece = self.frame.given(piece.facts)
+            except ValueError as error:
+                assert isinstance(self._rows, Shard)
+                index = self._rows.path.with_suffix(".jsonl")
+                raise LostError(
+                    f"{index} is damaged: {piece.source}: {error}; run `seqmodel prepare` again"
+                ) from error
+            if of_piece is None:
+                return None
+            given.append(of_piece)
+        return np.stack(given)
+
     def beginnings(self, pieces: int, frames: int) -> "Split":
         """In memory: at most so many pieces, at even steps, the first of about `frames` frames."""
         count = min(len(self), pieces)
         longest = -(-frames // count)
         chosen = [k * len(self) // count for k in range(count)]
-        parts = [Piece(self.sources[k], "", min(self.pieces[k].frames, longest)) for k in chosen]
+        parts = [
+            replace(self.pieces[k], sha256="", frames=min(self.pieces[k].frames, longest))
+            for k in chosen
+        ]
         end = longest * self.frame.rows_per_frame
         rows = np.concatenate([self.stored(k, end=end) for k in chosen])
         return Split.of(self.name, self.frame, parts, rows)

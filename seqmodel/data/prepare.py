@@ -243,7 +243,8 @@ def _add(
                     continue
                 excerpt = "" if whole else f"#frames/{begin - start}-{end - start}"
                 rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
-                piece = writer.add(part.split, name + excerpt, rows, work.facts)
+                facts = frame.facts_from(work.facts, begin - start)
+                piece = writer.add(part.split, name + excerpt, rows, facts)
                 tally.count(
                     piece, part.split, "folder" if folder else "content_hash" if whole else "time"
                 )

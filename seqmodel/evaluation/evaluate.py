@@ -19,7 +19,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
-from seqmodel.media.definitions import Picture, Progress
+from seqmodel.media.definitions import Progress
+from seqmodel.media.picture import Picture
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 

@@ -125,7 +125,7 @@ def _score(
     """
     length, carry, figures = (
         model.window(len(indices)),
-        model.start(len(indices)),
+        model.start(len(indices), split.given(indices)),
         model.output.figures(),
     )
     nats, first, sums = (

@@ -14,62 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
+from seqmodel.media.picture import Picture
 from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-# ---- pictures ------------------------------------------------------------------------------------
-
-
-class Box(NamedTuple):
-    """A rectangle: a note of a piano-roll."""
-
-    x: float
-    """Its left edge."""
-    y: float
-    """Its lower edge; y points upwards."""
-    width: float
-    height: float
-
-
-class Level(NamedTuple):
-    """A marked height in the picture."""
-
-    y: float
-    name: str
-
-
-class Shades(NamedTuple):
-    """A grid that fills the picture, such as a spectrogram."""
-
-    columns: int
-    rows: int
-    values: bytes
-    """One per cell, row by row from the top, each from left to right: 0 is nothing, 255 most."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A piece over time, as plain values; the renderer chooses size and colours."""
-
-    seconds: float
-    """The duration of the full `width`."""
-    width: float
-    bottom: float
-    top: float
-    boxes: tuple[Box, ...]
-    """What was drawn, or all there is."""
-    levels: tuple[Level, ...]
-    apart: bool
-    """Whether touching boxes are separate, as restruck notes are."""
-    summary: str
-    """A text alternative for those who cannot see the picture."""
-    shades: Shades | None = None
-    given: tuple[Box, ...] = ()
-    """What was there before."""
 
 
 # ---- definitions ---------------------------------------------------------------------------------
@@ -278,6 +228,18 @@ class FrameDefinition(Protocol):
         """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
         return frames
 
+    def given(self, facts: Mapping[str, Any]) -> "NDArray[np.int64] | None":
+        """(G,), what a model may be given of a piece besides its frames; by default nothing.
+
+        It follows from `Piece.facts`, and is what is usual in train without any. ValueError, in one
+        line, for facts that `prepare` never writes.
+        """
+        return None
+
+    def facts_from(self, facts: Mapping[str, Any], begin: int) -> Mapping[str, Any]:
+        """A piece's facts as they are of an excerpt that begins at frame `begin` of it."""
+        return facts
+
     def duration(self, frames: int) -> str | None:
         """How long `frames` frames last, such as "61.1 s"; None if unknown."""
         return None
@@ -410,6 +372,8 @@ class Sampling(Protocol):
     """What is to be drawn instead of a piece of this length after the primer, if anything."""
     remarks: Sequence[str]
     """Remarks on the primer, one line each."""
+    given: "NDArray[np.int64] | None" = None
+    """(G,) `FrameDefinition.given` of the pieces; None: what is usual, or there is nothing."""
     manner: Mapping[str, Any] = MappingProxyType({})
     """The `Medium.sample_options` with which a piece of the data is played as these are."""
 
@@ -565,6 +529,10 @@ class Medium(Protocol):
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """Additional lines about a dataset."""
+
+    def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
+        """What `prepare` and `inspect` show below the splits, specific to this medium."""
+        return []
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """What `prepare` reports about a new dataset, specific to this medium; so does `eval`."""

@@ -96,8 +96,10 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         activation=config.activation,
         bias=config.bias,
     )
-    h_size = config.hidden + encoder.skip_size
-    return SequenceModel(encoder, unit, output.build(config, frame, h_size), config.dropout)
+    built = output.build(config, frame, config.hidden + encoder.skip_size)
+    if encoder.end_skip_size is not None:
+        built.limit_ends(config.hidden + encoder.end_skip_size)
+    return SequenceModel(encoder, unit, built, config.dropout)
 
 
 def outline(config: Config, frame: FrameDefinition) -> SequenceModel:

@@ -1,4 +1,4 @@
-"""The clock: how soon a piece that has lasted this long may end, and where in the metre it is.
+"""The clock: how soon a piece that has lasted this long may end.
 
 A recurrent state forgets when the piece began, so that every cadence looks like the last one, or
 none does. How long the piece has lasted depends on the past alone: likelihoods stay exact.
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 HORIZONS = (4, 8, 16, 32, 64)
 """Numbers of frames within which the piece may end."""
 DIGITS = 6
-"""Binary digits of the number of frames so far that tell the place in the metre."""
+"""Binary digits of the number of frames so far that runs before `model.bars` read."""
 ODDS_SCALE = 8.0
 """The log odds are given as a share of this, so that they are about as large as other inputs."""
 MOST_LENGTHS = 256

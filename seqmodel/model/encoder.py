@@ -51,10 +51,12 @@ class Encoder(ABC):
     Attributes:
         input_size: I, the size of a unit row's input.
         skip_size: E, the number of values that the output reads alongside each row of h.
+        end_skip_size: of these, how many, the first, an output may read for the end of a piece;
+            None: all.
+        end_odds: what the last of these is to be multiplied by to give log odds that the
+            piece ends; 0 if it is something else.
         rows: R, the number of unit rows for each piece.
         steps: S, the number of unit steps for each frame, each of which predicts F / S numbers.
-        end_odds: what the last of the E numbers is to be multiplied by to give log odds that the
-            piece ends; 0 if it is something else.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
         free_frames: how many frames, drawn freely, to `correct` by after each epoch; None if there
             is nothing to correct.
@@ -62,6 +64,7 @@ class Encoder(ABC):
 
     input_size: int
     skip_size: int = 0
+    end_skip_size: int | None = None
     end_odds: float = 0.0
     rows: int = 1
     steps: int = 1
@@ -88,6 +91,13 @@ class Encoder(ABC):
     @abstractmethod
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
+
+    def told(self, past: Past, given: NDArray[np.int64]) -> Past:
+        """The past before the first frame of pieces of which so much (B, G) is given besides.
+
+        See `FrameDefinition.given`. By default an encoder has no use for it.
+        """
+        return past
 
     @abstractmethod
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:

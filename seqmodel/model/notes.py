@@ -3,7 +3,9 @@
 from functools import cache
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.config import Config
@@ -15,9 +17,19 @@ from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.model.ages import AGES, ages_size, count_ages, write_ages
+from seqmodel.model.bars import BARS, SIGNATURE, write_place
 from seqmodel.model.clock import ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, in_line
+from seqmodel.model.motifs import (
+    MOST_COUNTED,
+    MOTIFS,
+    count_scales,
+    learn_motifs,
+    motifs_size,
+    write_motifs,
+)
 from seqmodel.outputs.notes import OCTAVE, note_count
 
 WINDOW = 2 * OCTAVE + 1
@@ -39,31 +51,60 @@ class NoteEncoder(nn.Module, Encoder):
     also which of the notes n - 12 to n + 12 were struck. Apart from absolute pitch, transposed
     music thus gives the same inputs in shifted rows.
 
-    With `echo` the unit and the output also read what followed the last time the piece was as it is
-    now, see `model.echo`: `memory` holds all frames but the last, which is in `numbers`. With
-    `clock` they read how soon a piece of as many frames may end, and where in the metre it is, see
-    `model.clock`: `memory` then begins with that number, and holds nothing else without `echo`.
+    The unit and the output also read: with `echo` what followed the last time the piece was as it
+    is now, see `model.echo`; with `bars`, what is given of pieces by default, the place in the bar,
+    see `model.bars`; with `clock` how soon a piece of as many frames may end, see `model.clock`;
+    with `ages` for how long each note has sounded or been silent, see `model.ages`; with `motifs`
+    what came next where the notes around it were the same, see `model.motifs`. `memory` holds what
+    these know of all frames but the last, which is in `numbers`: the number of frames, which the
+    first three share, what echo, ages and motifs remember, and what is given of the piece.
     """
 
     def __init__(
-        self, notes: int, *, onsets: bool = False, echo: bool = False, clock: Clock | None = None
+        self,
+        notes: int,
+        *,
+        onsets: bool = False,
+        ages: bool = False,
+        motifs: bool = False,
+        echo: bool = False,
+        bars: NDArray[np.int64] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__()
-        self.rows, self.onsets, self.echo = notes, onsets, echo
+        self.rows, self.onsets = notes, onsets
+        self.ages, self.motifs, self.echo = ages, motifs, echo
         self.clock = clock
+        self.bars = np.zeros(0, np.int64) if bars is None else bars
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
-        self.skip_size = (echo_size(onsets=onsets) if echo else 0) + (clock.size if clock else 0)
+        barred = bars is not None
+        timed = (BARS if barred else 0) + (clock.size if clock else 0)
+        echoed = echo_size(onsets=onsets) if echo else 0
+        # What an end may rest on: ages and motifs tell pieces apart, and few pieces end.
+        self.end_skip_size = echoed + timed if ages or motifs else None
+        self.skip_size = echoed + timed + AGES * ages + MOTIFS * motifs
         own = OF_FRAME + PITCH + (WINDOW if onsets else 0)
         self.input_size = own + self.skip_size
         self._frame_size = 2 * notes if onsets else notes
-        self._memory_size = memory_size(self._frame_size) if echo else int(clock is not None)
+        counts = clock is not None or barred
+        self._counted = memory_size(self._frame_size) if echo else int(counts)
+        aged, moved = ages_size(notes) * ages, motifs_size(notes) * motifs
+        self._memory_size = self._counted + aged + moved + len(self.bars)
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
         """See `Encoder`."""
         timed = config.clock or config.metre
         clock = Clock(end=config.clock, metre=config.metre) if timed else None
-        return cls(note_count(frame), onsets=frame.onsets, echo=config.echo, clock=clock)
+        return cls(
+            note_count(frame),
+            onsets=frame.onsets,
+            ages=config.ages,
+            motifs=config.motifs,
+            echo=config.echo,
+            bars=frame.given({}) if config.bars else None,
+            clock=clock,
+        )
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`."""
@@ -75,7 +116,16 @@ class NoteEncoder(nn.Module, Encoder):
         numbers = like.new_zeros(batch_size, self._frame_size)
         if not self._memory_size:
             return Past(numbers)
-        return Past(numbers, numbers.new_zeros(batch_size, self._memory_size, dtype=torch.int64))
+        memory = numbers.new_zeros(batch_size, self._memory_size, dtype=torch.int64)
+        return self.told(Past(numbers, memory), np.tile(self.bars, (batch_size, 1)))
+
+    def told(self, past: Past, given: NDArray[np.int64]) -> Past:
+        """See `Encoder`: the time signatures of each piece."""
+        if past.memory is None or not len(self.bars):
+            return past
+        memory = past.memory.clone()
+        memory[:, -len(self.bars) :] = torch.from_numpy(given)
+        return past._replace(memory=memory)
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`; computed on the CPU."""
@@ -113,18 +163,22 @@ class NoteEncoder(nn.Module, Encoder):
             "T": T, "B": B, "D": self.rows, "K": self._memory_size, "rows": len(table),
             "memory": memory, "table": table.to(dtype),
             "pitch": absolute_pitch(self.rows).to(dtype),
+            "scales": count_scales().to(dtype) if self.motifs else None,
         }  # fmt: skip
 
     def _kernel(self, itemsize: int) -> Kernel:
+        echoed = echo_size(onsets=self.onsets) if self.echo else 0
+        parts = self.onsets, echoed, len(self.bars) // SIGNATURE, self.ages, self.motifs
         clock = (self.clock.size, self.clock.period) if self.clock else (0, 1)
-        sizes = self.input_size, words_of(self._frame_size)
-        return _compiled(itemsize, self.onsets, self.echo, *clock, *sizes)
+        sizes = self.input_size, words_of(self._frame_size), self._counted
+        return _compiled(itemsize, *parts, *clock, *sizes)
 
 
 @compiled_once
 def _compiled(
-    itemsize: int, onsets: bool, echo: bool, clock: int, period: int, inputs: int, words: int
-) -> Kernel:
+    itemsize: int, onsets: bool, echo: int, bars: int, ages: bool, motifs: bool, clock: int,
+    period: int, inputs: int, words: int, counted: int,
+) -> Kernel:  # fmt: skip
     """The kernel for numbers of `itemsize` bytes; the rest are constants of `read_pieces`."""
     signature = Signature(
         "note_inputs",
@@ -134,12 +188,14 @@ def _compiled(
             Array("memory", ("B", "K"), torch.int64, optional=True),
             Array("table", ("rows", f"{clock}")),
             Array("pitch", ("D", f"{PITCH}")),
+            Array("scales", ("2", f"{MOST_COUNTED}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
             Array("work", ("B", f"2 * D + {6 * OCTAVE}")),
         ),
     )
-    constants = {"onsets": onsets, "echo": echo, "clock": clock, "period": period}
-    constants |= {"inputs": inputs, "words": words}
+    constants = {"onsets": onsets, "echo": echo, "bars": bars, "ages": ages, "motifs": motifs}
+    constants |= {"clock": clock, "period": period, "inputs": inputs, "words": words}
+    constants |= {"counted": counted}
     return compile_text(signature, itemsize, read_pieces, over="B", **constants)
 
 
@@ -156,34 +212,62 @@ def absolute_pitch(notes: int) -> Tensor:
 
 
 def read_pieces(
-    frames: Any, memory: Any, table: Any, pitch: Any, x: Any, work: Any, first: Any, last: Any,
-    T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool, echo: bool, clock: int, period: int,
-    inputs: int, words: int,
+    frames: Any, memory: Any, table: Any, pitch: Any, scales: Any, x: Any, work: Any, first: Any,
+    last: Any, T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool, echo: int, bars: int,
+    ages: bool, motifs: bool, clock: int, period: int, inputs: int, words: int, counted: int,
 ) -> None:  # fmt: skip
     """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
 
-    `clock` and `period` are a `Clock`'s size and period, `table` (rows, clock) its table; `inputs`
-    is I, and `words` how many of the echo's hold a frame.
+    `echo` is how many inputs each note has of it; `bars` how many time signatures a piece may have,
+    which are the last integers of its memory; `clock` and `period` are a `Clock`'s size and
+    period, `table` (rows, clock) its table; `inputs` is I, `words` how many of the echo's hold a
+    frame, and `counted` how many integers of memory are the echo's and the clock's. `scales` are
+    those of the motifs.
     """
     halves = 2 if onsets else 1
-    own_inputs = OF_FRAME + PITCH + (WINDOW if onsets else 0)
+    of_echo = OF_FRAME + PITCH + (WINDOW if onsets else 0)
+    of_time = of_echo + echo
+    timed = clock + (BARS if bars else 0)
+    of_ages = of_time + timed
+    of_motifs = of_ages + (AGES if ages else 0)
     for piece in range(first, last):
         own = memory[piece * K :]
+        aged = own[counted:]
+        moved = aged[ages_size(D) :] if ages else aged
         for t in range(T):
             frame = frames[(t * B + piece) * halves * D :]
             to = x[(t * B + piece) * D * inputs :]
             read_frame(frame, pitch, to, work[piece * (6 * OCTAVE + 2 * D) :], D, inputs, onsets)
-            if clock:
-                until = rows - period + own[0] % period
-                row = table[min(own[0], until) * clock :]
+            if ages:
+                count_ages(frame, aged, D, onsets)
                 for n in range(D):
-                    copy(row, to[(n + 1) * inputs - clock :], clock)
+                    write_ages(to[n * inputs + of_ages :], aged, n, D)
+            if motifs:
+                learn_motifs(frame, moved, D)
+                for n in range(D):
+                    write_motifs(to[n * inputs + of_motifs :], moved, scales, n, D)
+            if timed:
+                write_time(to[of_time:], own, table, K, rows, bars, clock, period)
+                for n in range(1, D):
+                    copy(to[of_time:], to[n * inputs + of_time :], timed)
             if echo:
                 end = remember(frame, own, halves * D, words)
                 for n in range(D):
-                    write_echo(to[n * inputs + own_inputs :], own, end, n, D, halves, words)
-            elif clock:
+                    write_echo(to[n * inputs + of_echo :], own, end, n, D, halves, words)
+            elif timed:
                 own[0] += 1
+
+
+def write_time(
+    to: Any, memory: Any, table: Any, K: Any, rows: Any, bars: int, clock: int, period: int
+) -> None:
+    """What all notes are told: the place in the bar, and the row of the clock's table."""
+    frames = memory[0]
+    if bars:
+        write_place(to, memory[K - SIGNATURE * bars :], frames, bars)
+    if clock:
+        row = min(frames, rows - period + frames % period)
+        copy(table[row * clock :], to[(BARS if bars else 0) :], clock)
 
 
 def read_frame(

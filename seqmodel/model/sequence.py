@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
@@ -111,10 +113,14 @@ class SequenceModel(nn.Module):
         frames = min(FRAMES_AT_ONCE // self.encoder.steps, ROWS_AT_ONCE // self.encoder.rows)
         return max(1, frames // batch_size)
 
-    def start(self, batch_size: int) -> Carry:
-        """The carry before the first frame: zero state, zeros as the past."""
+    def start(self, batch_size: int, given: NDArray[np.int64] | None = None) -> Carry:
+        """The carry before the first frame: zero state, zeros as the past.
+
+        The encoder may read what is `given` of each piece, (B, G); without, what is usual in train.
+        """
         state = self.unit.zero_state(batch_size * self.encoder.rows)
-        return Carry(state, self.encoder.start(self.layers()[0].W, batch_size))
+        past = self.encoder.start(self.layers()[0].W, batch_size)
+        return Carry(state, past if given is None else self.encoder.told(past, given))
 
     def joined(self, carry: Carry) -> Carry:
         """The carry before the first frame of pieces that are joined to those read."""

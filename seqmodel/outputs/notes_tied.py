@@ -31,7 +31,7 @@ _ARRAYS = (
     Array("bias", ("D // notes",)),
     Array("scores", ("D",)),  # the logits, if they are not asked for
     Array("first", ("D",)),  # the first of a frame's candidates
-    Array("end_weight", ("H",), optional=True),
+    Array("end_weight", ("E",), optional=True),
     Array("end_bias", ("1",), optional=True),
 )
 
@@ -44,7 +44,8 @@ class TiedOutput(NotesOutput):
     Attributes:
         linear: the layer of a note, which reads `read_size` numbers: the logit that it sounds, and
             with `onsets` that it is struck.
-        ending: with `end`, the layer that gives a note's odds that the piece ends.
+        ending: with `end`, the layer that gives a note's odds that the piece ends, by the first
+            numbers of its h, by default all.
     """
 
     def __init__(
@@ -72,6 +73,11 @@ class TiedOutput(NotesOutput):
             with torch.no_grad():
                 self.ending.weight[0, -1] = scale
                 self.ending.bias.zero_()
+
+    def limit_ends(self, h_size: int) -> None:
+        """See `Output.limit_ends`."""
+        if self.ending is not None:
+            self.ending = nn.Linear(h_size, 1)
 
     def logits(self, read: Tensor) -> Tensor:
         """The logits (..., F) of frames, from what is read of their notes (..., D, read_size)."""
@@ -108,8 +114,8 @@ class TiedOutput(NotesOutput):
         Any one note can thus signal the end, however many are silent.
         """
         assert self.ending is not None
-        of_notes = torch.mv(h.reshape(-1, h.shape[-1]), self.ending.weight[0])
-        of_notes = of_notes.view(*h.shape[:-2], -1, self.notes)
+        read = h[..., : self.ending.in_features].reshape(-1, self.ending.in_features)
+        of_notes = torch.mv(read, self.ending.weight[0]).view(*h.shape[:-2], -1, self.notes)
         return of_notes.logsumexp(-1) - math.log(self.notes) + self.ending.bias
 
 
@@ -185,11 +191,13 @@ class TiedDraw(NotesDraw):
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
         fields: dict[str, DrawField] = {
-            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
+            "H": H, "E": 0, "notes": notes, "R": weight.shape[1],
+            "h": h, "weight": weight, "bias": bias,
             "scores": arena.take(output.frame_size), "first": arena.take(output.frame_size),
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (p.double() for p in output.ending.parameters())
+            fields |= {"E": output.ending.in_features}
             fields |= {"end_weight": end_weight[0], "end_bias": end_bias}
         inner: Sequence[Call] = ()
         states = [] if steps is None else [slot.shape[0] for slot in steps.states]
@@ -224,7 +232,7 @@ def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
         *(Array(f"trail{k}", ("notes", str(size)), optional=True) for k, size in enumerate(states)),
     ]
     arrays = *_ARRAYS, *(of_unit if states else ())
-    sizes = "H", "notes", "R"
+    sizes = "H", "E", "notes", "R"
     return NotesWriter.signature("tied_draw", sizes, arrays, optional_sizes=("N",))
 
 
@@ -335,7 +343,7 @@ def _ends(frame: NotesWriter) -> Any:
     total = [e.zero()]
     with e.carrying(0, f["notes"], 1, total) as (note, inside):
         row = e.offset(f["h"], e.mul(note, f["H"]))
-        of_note = e.splat(e.dot(row, f["end_weight"], f["H"]), e.vector)
+        of_note = e.splat(e.dot(row, f["end_weight"], f["E"]), e.vector)
         inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
     notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
     logit = (Vector(e, total[0]).log() - notes.log()) + frame.broadcast("end_bias", 0)

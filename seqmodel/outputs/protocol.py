@@ -185,6 +185,12 @@ class Output(nn.Module, ABC):
         By default ends, if there are any, start as `start_at` has left them.
         """
 
+    def limit_ends(self, h_size: int) -> None:
+        """Let ends, if there are any, depend on the first `h_size` numbers of a row of h alone.
+
+        By default they depend on what frames do.
+        """
+
     @abstractmethod
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log p(x_t | x_<t) in nats, exact: (T, B), differentiable.

@@ -323,8 +323,8 @@ def _samples(
     subject: Subject, sampling: Sampling, options: Mapping[str, Any], number: int, seed: int
 ) -> Iterator[parts.Sample]:
     model, around = subject.run.model, sampling.filling
-    sampler = Sampler(model)
-    filler = Filler(model, particles=around.particles) if around else None
+    sampler, given = Sampler(model, given=sampling.given), sampling.given
+    filler = Filler(model, particles=around.particles, given=given) if around else None
     for k in range(number):
         if around is None or filler is None:
             chunks = [*sampler.piece(sampling.length, seed=seed, number=k)]

@@ -60,7 +60,8 @@ class Filler:
     """Fills pieces by a model, whose weights must not change in the meantime.
 
     The distribution is that of `sampler`'s frames at a temperature above 0, given the rest of the
-    piece and, where the model predicts ends, that it ends with its last frame.
+    piece and, where the model predicts ends, that it ends with its last frame. What is `given`
+    besides is as in `Sampler`.
     """
 
     def __init__(
@@ -70,11 +71,12 @@ class Filler:
         particles: int,
         candidates: int = CANDIDATES,
         temperature: float = 1.0,
+        given: NDArray[np.int64] | None = None,
         compiled: bool = True,
     ) -> None:
         assert isinstance(model.output, NotesOutput)
         self.output, self.candidates, self.number = model.output, candidates, particles
-        self._sampler = Sampler(model, temperature=temperature)
+        self._sampler = Sampler(model, temperature=temperature, given=given)
         self.particles = self._particles(model, temperature, compiled=compiled)
 
     def fill(

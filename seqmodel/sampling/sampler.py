@@ -27,14 +27,21 @@ CHUNK = 256
 class Sampler:
     """Draws pieces from a model, independently of each other; several may be in progress at once.
 
-    The weights are copied once, for all pieces: the model must not change in the meantime.
+    The weights are copied once, for all pieces: the model must not change in the meantime. What is
+    `given` of them (G,), see `FrameDefinition.given`, is what is usual in train unless stated.
     """
 
-    def __init__(self, model: SequenceModel, *, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        model: SequenceModel,
+        *,
+        temperature: float = 1.0,
+        given: NDArray[np.int64] | None = None,
+    ) -> None:
         self._model, self._temperature = model, temperature
         self._steps = model.encoder.steps
         self._chunk = self._steps * max(1, CHUNK // self._steps)
-        start = model.start(1)
+        start = model.start(1, None if given is None else given[np.newaxis])
         tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
         self.start = start.like(tensors)
 

@@ -44,10 +44,8 @@ def kit(loops: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_dataset_of_drums_has_47_rows_and_says_so(call: Call, loops: Path, kit: Path):
     manifest = json.loads((kit.parent / "data/manifest.json").read_text())
-    assert manifest["frame"] == {
-        "notes": 47, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": True,
-        "transpose_to_c": False, "short_notes": True, "kit": True,
-    }  # fmt: skip
+    assert manifest["frame"].items() >= {"notes": 47, "kit": True, "drums": True}.items()
+    assert "onsets" not in manifest["frame"]
     shown = call_ok("inspect", kit.parent / "data").out
     assert "dataset of 47 drum sounds, 4 steps per beat" in shown
     assert "hits per frame" in shown

@@ -17,7 +17,7 @@ from seqmodel.cli import bench, compare, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.cli.train import command as train
-from seqmodel.config import SEARCHES, Config, resolve
+from seqmodel.config import Config, resolve
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.music.medium import MUSIC
 
@@ -126,8 +126,9 @@ def test_defaults_in_the_help_are_those_of_the_config(call: Call):
     """Guards against a help text that was not updated when a default changed."""
     found = entries(call("train", "--help").out)
     audio = asdict(resolve({}, presets=AUDIO.presets))
+    without = {field.name for field in fields(Config) if field.metadata["group"] is None}
     for name, value in asdict(resolve({}, presets=MUSIC.presets)).items():
-        if name in ("data", *SEARCHES.values()) or value is None:
+        if name in without or value is None:
             continue
         option = "--" + name.replace("_", "-")
         text = next(text for entry, text in found.items() if option in re.split(r"[ ,]+", entry))

@@ -40,6 +40,7 @@ def test_prepare_prints_a_summary_in_columns(call: Call, music: Path):
         "  train  10 pieces  320 frames  longest 32\n"
         "  valid   3 pieces   96 frames  longest 32\n"
         "  test    2 pieces   64 frames  longest 32\n"
+        "  metre: 4/4 assumed for 15 pieces\n"
     )
     told = call("prepare", music, "-o", "e", "--json").out
     assert json.loads(told) == json.loads(Path("e/manifest.json").read_text())

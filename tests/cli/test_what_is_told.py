@@ -42,7 +42,7 @@ def test_prepare_and_inspect_tell_what_is_lost(call: Call):
         Path("m", split).mkdir(parents=True)
         write_band(Path("m", split, "band.mid"))
     lost = [
-        "velocities (30 to 64)", "2 tempo changes (120 to 150 bpm)", "time signatures (3/4)",
+        "velocities (30 to 64)", "2 tempo changes (120 to 150 bpm)",
         "key signatures (Bb)", "parts (up to 2 in a piece)", "instruments (1 program)",
         "pedal (pressed 2 times)", "drums (16 notes; --drums keep)",
     ]  # fmt: skip

@@ -13,13 +13,20 @@ from seqmodel.sampling.sampler import Sampler
 MODELS = {
     "bernoulli": {"end": True},
     "nade": {"output": "nade", "nade_hidden": 9, "end": True},
-    "tied bernoulli": {"model": "tied", "output": "bernoulli", "echo": True},
-    "tied": {"model": "tied", "echo": True, "clock": True, "end": True},
+    "tied bernoulli": {"model": "tied", "output": "bernoulli", "ages": True},
+    "tied": {
+        "model": "tied",
+        "ages": True,
+        "motifs": True,
+        "echo": True,
+        "clock": True,
+        "end": True,
+    },
     "tied without memory": {"model": "tied", "unit": "gru"},
     "tied by clock": {
         "model": "tied",
         "clock": True,
-        "metre": True,
+        "bars": True,
         "end": True,
         "note_unit": "mgu",
     },

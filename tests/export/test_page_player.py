@@ -13,6 +13,7 @@ from chrome import Chrome
 from seqmodel.export.page.render import export_page
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.writing import velocities
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
@@ -164,6 +165,38 @@ def test_what_was_played_can_be_saved_as_midi(chrome: Chrome, tmp_path: Path, pa
     assert notes_in(file, "drawn") == sorted(notes)
 
 
+def test_metre_and_tempo_are_those_of_train(chrome: Chrome, tmp_path: Path, run: Run, write_page):
+    """Accents of 6/8, and a file that states it where each piece begins, at 90 bpm."""
+    jig = replace(run, frame=replace(run.frame, metre=(6, 8), tempo=90.0))
+    chrome.open(write_page(jig))
+    assert chrome.run("page.player.grid.secondsPerFrame") == pytest.approx(60 / 90 / 4)
+    chrome.run("page.player.restart(1n)")
+    heard = play_until(chrome, 70)
+    notes = chrome.run(NOTES)
+    assert len(notes) > 30
+    metre = [Signature(0, 6, 8)]
+    begin, number, begins = 0, 0, []
+    while begin < heard:
+        piece = np.concatenate([*Sampler(run.model).piece(64, seed=1, number=number)])
+        length, found = len(piece) + 2 * 4, notes_of(piece)
+        loud = velocities(found, piece, run.frame.grid, metre=metre)
+        ours = [(n[0] - begin, n[2], n[3]) for n in notes if begin <= n[0] < begin + length]
+        assert ours == [
+            (first, pitch, velocity)
+            for (first, _, pitch), velocity in zip(found.tolist(), loud.tolist(), strict=True)
+            if begin + first < heard
+        ]
+        begins.append(begin)
+        begin, number = begin + length, number + 1
+    file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
+    now, stated = 0, []
+    for message in file.tracks[0]:
+        now += message.time
+        if message.type == "time_signature":
+            stated.append((now / 120, message.numerator, message.denominator))
+    assert stated == [(begin, 6, 8) for begin in begins]
+
+
 def test_frames_of_real_time_keep_their_length(chrome: Chrome, tmp_path: Path, make_run,
                                                write_page):  # fmt: skip
     """Frames of 0.13 s, at 100 % and at 200 %."""
@@ -300,7 +333,7 @@ def test_a_page_loads_nothing_else_and_is_small(chrome: Chrome, page: Path, run:
     chrome.click("#play")
     chrome.wait("page.player.position > 2")
     assert chrome.run("performance.getEntriesByType('resource').map((e) => e.name)") == []
-    assert page.stat().st_size < 110_000
+    assert page.stat().st_size < 115_000
     policy = "document.querySelector('meta[http-equiv]').content"
     assert chrome.run(policy).startswith("default-src 'none'; style-src 'sha256-")
     assert chrome.run(policy).count("unsafe") == chrome.run(policy).count("'wasm-unsafe-eval'") == 1

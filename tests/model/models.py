@@ -27,9 +27,9 @@ def random_model(options, frame=FRAMES, *, std=0.3, seed=0):
     return model
 
 
-def compiled_and_plain(model, prime):
+def compiled_and_plain(model, prime, given=None):
     """A piece of each that goes on from `prime` (T, D), by the same uniforms; whether it ended."""
-    sampler = Sampler(model)
+    sampler = Sampler(model, given=given)
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
         draws = plain_sampler(sampler.double, CHUNK, 1.0)

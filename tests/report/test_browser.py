@@ -14,7 +14,7 @@ from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.experiment.worker import Worker
-from seqmodel.media.definitions import Box, Level, Picture, Shades
+from seqmodel.media.picture import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (

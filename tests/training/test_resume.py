@@ -39,7 +39,7 @@ TIED = {
     "model": "tied",
     "echo": True,
     "clock": True,
-    "metre": True,
+    "bars": True,
     "unit": "gru",
     "hidden": 3,
     "note_unit": "lstm",

@@ -12,8 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
+from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
+from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_place
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
+from seqmodel.model.motifs import (
+    CELLS,
+    CONTEXTS,
+    FACTOR,
+    FARTHEST,
+    FRAMES,
+    HASHES,
+    MOST,
+    MOTIFS,
+    TRIES,
+    count_scales,
+)
 from seqmodel.model.notes import PITCH, WINDOW, NoteEncoder, absolute_pitch
 from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
@@ -67,20 +81,29 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     ]
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
-    skip = list[Symbol]()
-    if encoder.clock or encoder.echo:
+    skip = []
+    if encoder.clock or encoder.echo or len(encoder.bars):
         count = g.state(COUNTER, [], INT64)
         after = count + g.squeeze(g.count(frames), 0)
         g.keep(COUNTER, after, [], INT64)
         if encoder.echo:
             with g.within("echo"):
                 skip.append(_echo(g, frames, frame_size, count, D))
+        elapsed = g("Range", count, after, 1)
+        if len(encoder.bars):
+            table = _places(encoder.bars)
+            row = g("Gather", g.constant(table, "bars"), elapsed % len(table))
+            skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, BARS))
         if encoder.clock:
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
-            elapsed = g("Range", count, after, 1)
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
             row = g("Gather", g.constant(table, "clock"), place)
             skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
+    if encoder.ages:
+        skip.append(_ages(g, encoder, frames))
+    if encoder.motifs:
+        with g.within("motifs"):
+            skip.append(_motifs(g, frames[:, :D], D))
     x = g.concat([*parts, *skip], 2)
     return Encoded(x, g.concat(skip, 2) if skip else None, frames)
 
@@ -89,6 +112,154 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     """The notes around each of `line` (rows, D): (rows, D, WINDOW)."""
     padded = g("Pad", line, np.array([0, OCTAVE, 0, OCTAVE]))
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
+
+
+def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The place of each frame, (rows, BARS), by the metre usual in train; rows then repeat."""
+    _, frame, _, bar = given[:SIGNATURE].tolist()
+    bars = bar << DIGITS
+    table = np.zeros((bars // math.gcd(bars, frame), BARS), np.float32)
+    for frames, row in enumerate(table):
+        write_place(row, given, frames, 1)
+    return table
+
+
+def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> Symbol:
+    """How long each note has sounded or been silent, (rows, D, AGES), as `model.ages`."""
+    D = encoder.rows
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (age, unchanged), on = old, g("Greater", rows[0][:D], 0.0)
+        begins = g("LessOrEqual", age, 0.0)
+        if encoder.onsets:
+            begins = g("Or", begins, g("Greater", rows[0][D:], 0.0))
+        ends = g("Where", g("Greater", age, 0.0), -1.0, age - g.cast(g("Less", age, 0.0), FLOAT))
+        now = g("Where", on, g("Where", begins, 1.0, age + 1.0), ends)
+        changed = g(
+            "Or", g("Equal", now, 1.0), g("And", g("Equal", now, -1.0), g("Greater", age, 0.0))
+        )
+        still = g("Equal", g.sum(g.cast(changed, FLOAT), 0), 0.0)
+        unchanged = g("Where", still, unchanged, 0.0) + 1.0
+        return [now, unchanged], [now, unchanged]
+
+    shapes = {"ages": [D], "unchanged": [1]}
+    after, counts = g.scan(body, [g.state(name, shape) for name, shape in shapes.items()], [frames])
+    for (name, shape), value in zip(shapes.items(), after, strict=True):
+        g.keep(name, value, shape)
+    age, unchanged = (g.unsqueeze(count, 2) for count in counts)
+    thresholds = (np.array(each, float) for each in (SOUNDING, SILENT, UNCHANGED))
+    sounding, silent, still = thresholds
+    found = [
+        g("GreaterOrEqual", age, sounding),
+        g("And", g("Less", age, 0.0), g("GreaterOrEqual", age, -silent)),
+        g("Expand", g("GreaterOrEqual", unchanged, still), np.array([1, D, 1])),
+    ]
+    return g.concat([g.cast(one, FLOAT) for one in found], 2)
+
+
+def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
+    """What came next where the notes around each were the same, (rows, D, MOTIFS).
+
+    As `model.motifs`; the table of each context begins with a cell of no meaning, so that 0 chooses
+    that one.
+    """
+    K, notes = len(CONTEXTS), np.arange(D)
+    bits = 2 ** np.arange(2 * FARTHEST + 1)
+    around_each = notes[:, np.newaxis] + np.arange(len(bits))
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (count, around, chosen, cells), sounds = old, rows[0]
+        cells = _counted(g, cells, chosen, g("Greater", sounds, 0))
+        wide = g("Pad", sounds, np.array([FARTHEST, FARTHEST]))
+        now = g.sum(g("Gather", wide, around_each) * bits, 1, keep=False)
+        here = g("Equal", np.arange(FRAMES)[:, np.newaxis], count % FRAMES)
+        around, count = g("Where", here, now, around), count + 1
+        keys, surroundings = list[Symbol](), list[Symbol]()
+        for k, (back, width, same_pitch) in enumerate(CONTEXTS):
+            key, seen = sounds * 0 + (k + 1), sounds * 0
+            for frame in range(1, back + 1):
+                row = g("Gather", around, (count - frame) % FRAMES)
+                near = row / 2 ** (FARTHEST - width) % 2 ** (2 * width + 1)
+                key, seen = _hashed(key + near), g("Max", seen, near)
+            keys.append(g.unsqueeze(_hashed(key + (notes + 1)) if same_pitch else key, 0))
+            surroundings.append(g.unsqueeze(seen, 0))
+        found = g("Greater", g.concat(surroundings, 0), 0)
+        cells, chosen = _chosen(g, cells, g.concat(keys, 0), found)
+        cell = g("GatherElements", cells, chosen, axis=1)
+        return [count, around, chosen, cells], [g("Where", g("Greater", chosen, 0), cell, 0)]
+
+    shapes = {"count": [], "around": [FRAMES, D], "chosen": [K, D], "cells": [K, 1 + CELLS]}
+    states = [g.state(f"motifs.{name}", shape, INT64) for name, shape in shapes.items()]
+    after, (cell,) = g.scan(body, states, [g.cast(frames, INT64)])
+    for (name, shape), value in zip(shapes.items(), after, strict=True):
+        g.keep(f"motifs.{name}", value, shape, INT64)
+    silences, sounded = cell / 256 % 256, cell % 256
+    logs, sizes = (g.constant(scale.float().numpy(), "scale") for scale in count_scales())
+    known = g.cast(g("Greater", silences + sounded, 0), FLOAT)
+    odds = (g("Gather", logs, sounded) - g("Gather", logs, silences)) * known
+    found = [g.unsqueeze(each, 3) for each in (odds, known, g("Gather", sizes, silences + sounded))]
+    of_notes = g("Transpose", g.concat(found, 3), perm=[0, 2, 1, 3])
+    return g.reshape(of_notes, 0, D, MOTIFS)
+
+
+def _hashed(key: Symbol) -> Symbol:
+    key = key * FACTOR % HASHES
+    return (key + key / 2**31) % HASHES
+
+
+def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
+    """The cells after one more outcome (D,) of those chosen (K, D).
+
+    Note by note, since several may have chosen the same.
+    """
+
+    def halved(count: Symbol) -> Symbol:
+        return g("Where", g("Greater", count, 2), count / 2 + 1, count)
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (values,), (note, own, sounding) = old, rows
+        cell = g("Gather", values, note, axis=1)
+        silences, sounded = cell / 256 % 256, cell % 256
+        silences, sounded = (
+            g("Where", sounding, halved(silences), g("Min", silences + 1, MOST)),
+            g("Where", sounding, g("Min", sounded + 1, MOST), halved(sounded)),
+        )
+        cell = cell - cell % 65536 + silences * 256 + sounded
+        shared = g("Equal", chosen, g.unsqueeze(own, 1))
+        return [g("Where", shared, g.unsqueeze(cell, 1), values)], []
+
+    values = g("GatherElements", cells, chosen, axis=1)
+    notes = g("Range", 0, g.squeeze(g.count(sounds), 0), 1)
+    (values,), _ = g.scan(body, [values], [notes, chosen, sounds], row_axes=[0, 1, 0])
+    return g("ScatterElements", cells, chosen, values, axis=1)
+
+
+def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbol, Symbol]:
+    """The cells with those that newcomers claim, and which (K, D) are chosen for keys (K, D).
+
+    Note by note, since one may claim what another would.
+    """
+    tried = (g.unsqueeze(keys % CELLS, 2) + np.arange(TRIES)) % CELLS + 1
+    tried = g("Where", g.unsqueeze(found, 2), tried, 0)
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        (values,), (note, tag, own) = old, rows
+        tag, held = g.unsqueeze(tag, 1), g("Gather", values, note, axis=1)
+        fits = g("Or", g("Equal", held / 65536, tag), g("Equal", held / 65536, 0))
+        fits = g("Or", fits, np.arange(TRIES) == TRIES - 1)
+        first = g("ArgMax", g.cast(fits, INT64), axis=1, keepdims=1)
+        choice, cell = (g("GatherElements", each, first, axis=1) for each in (own, held))
+        cell = g("Where", g("Equal", cell / 65536, tag), cell, tag * 65536)
+        shared = g("Equal", tried, g.unsqueeze(choice, 2))
+        return [g("Where", shared, g.unsqueeze(cell, 2), values)], [g.squeeze(choice, 1)]
+
+    flat = g.reshape(tried, 0, -1)
+    values = g("GatherElements", cells, flat, axis=1)
+    values = g.reshape(values, 0, -1, TRIES)
+    notes = g("Range", 0, g.squeeze(g("Shape", keys, start=1, end=2), 0), 1)
+    turns = [notes, keys / 2**30 + 1, tried]
+    (values,), (chosen,) = g.scan(body, [values], turns, row_axes=[0, 1, 1], output_axis=1)
+    return g("ScatterElements", cells, flat, g.reshape(values, 0, -1), axis=1), chosen
 
 
 def _echo(g: Graph, frames: Symbol, F: int, count: Symbol, D: int) -> Symbol:

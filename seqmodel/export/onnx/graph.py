@@ -155,13 +155,11 @@ class Graph:
         graph = helper.make_graph(nodes, f"{name}.body", goes_in, comes_out)
         results = [Symbol(self, f"{name}.{k}", double=s.double) for k, s in enumerate(ends)]
         given, taken = ([symbol.name for symbol in each] for each in ((*states, *rows), results))
-        self._nodes.append(
-            helper.make_node(
-                "Scan", given, taken, name, body=graph, num_scan_inputs=len(rows),
-                scan_input_axes=list(row_axes or [0] * len(rows)),
-                scan_output_axes=[output_axis] * len(given_out),
-            )
-        )  # fmt: skip
+        axes = {"scan_input_axes": list(row_axes or [0] * len(rows))}
+        if given_out:  # onnx has no type for an empty list
+            axes["scan_output_axes"] = [output_axis] * len(given_out)
+        sizes = {"num_scan_inputs": len(rows), **axes}
+        self._nodes.append(helper.make_node("Scan", given, taken, name, body=graph, **sizes))
         return results[: len(states)], results[len(states) :]
 
     # ---- shapes and types ----

@@ -208,7 +208,8 @@ def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> Results:
     """From the log of the notes' mean odds."""
     if output.ending is None:
         return {}
-    odds = g("ReduceLogSumExp", linear(g, output.ending, reading.h), axes=[1], keepdims=0)
+    read = reading.h[:, :, : output.ending.in_features]
+    odds = g("ReduceLogSumExp", linear(g, output.ending, read), axes=[1], keepdims=0)
     return ending(g, odds - math.log(output.notes), reading)
 
 

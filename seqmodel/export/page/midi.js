@@ -2,9 +2,10 @@
 
 const TICKS_PER_BEAT = 480;
 
-/* The bytes of a file of notes {key, first, last, velocity, given}, in frames. */
-function midiFile(notes, paces, grid) {
-  const { framesPerBeat, plainSeconds } = grid;
+/* The bytes of a file of notes {key, first, last, velocity, given}, in frames. Bars begin anew with
+   each of the pieces. */
+function midiFile(notes, paces, pieces, grid) {
+  const { framesPerBeat, plainSeconds, metre } = grid;
   const whole = framesPerBeat && Math.max(1, Math.floor(TICKS_PER_BEAT / framesPerBeat));
   const ticksPerFrame = whole ?? 2 * TICKS_PER_BEAT * plainSeconds;
   const division = whole ? whole * framesPerBeat : TICKS_PER_BEAT;
@@ -13,7 +14,10 @@ function midiFile(notes, paces, grid) {
     const microseconds = Math.min(0xffffff, Math.round((1e6 * seconds * division) / ticksPerFrame));
     return [tick(first), 0, [0xff, 0x51, 3, ...bytes(microseconds, 3)]];
   });
-  const tracks = [[tempo, "tempo"]];
+  const [beats, of] = [metre.beats, Math.log2(metre.frame)];
+  const bars = pieces.filter(() => framesPerBeat).map(({ first }) =>
+    [tick(Math.max(0, first)), 1, [0xff, 0x58, 4, beats, of, 24, 8]]);
+  const tracks = [[[...tempo, ...bars], "tempo"]];
   for (const [part, name] of ["given", "drawn"].entries()) {
     const channel = CHANNELS[part];
     const own = notes.filter((note) => note.given === (name === "given"));

@@ -2,11 +2,13 @@
 
 const MOST_NOTES = 200000; /* remembered, for the file that is saved */
 
-/* The grid: how long a frame is, now; `framesPerBeat` is null where frames are of real time. */
+/* The grid: how long a frame is, now; `framesPerBeat` is null where frames are of real time.
+   `metre` says how many units are in a frame, a beat and a bar, and parts in a beat. */
 class Grid {
-  constructor({ framesPerBeat, secondsPerFrame }) {
+  constructor({ framesPerBeat, secondsPerFrame, metre }) {
     this.framesPerBeat = framesPerBeat;
-    this.plainSeconds = secondsPerFrame; /* at 120 beats per minute, or as they are */
+    this.metre = metre;
+    this.plainSeconds = secondsPerFrame; /* at the tempo of train, or as they are */
     this.beat = framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame));
     this.pace = 1;
   }
@@ -122,7 +124,8 @@ class NotePlayer extends Player {
     const notes = this.notes
       .filter((note) => note.first < now)
       .map((note) => ({ ...note, last: Math.min(note.last ?? now, now) }));
-    return new Blob([midiFile(notes, this.paces, this.grid)], { type: "audio/midi" });
+    const bytes = midiFile(notes, this.paces, this.pieces, this.grid);
+    return new Blob([bytes], { type: "audio/midi" });
   }
 
   /* ---- an opening, played by hand ---- */
@@ -174,20 +177,21 @@ class NotePlayer extends Player {
   }
 }
 
-/* How loud a note is: the rules of seqmodel/media/music/writing.py, in bars of four beats. */
+/* How loud a note is: the rules of seqmodel/media/music/writing.py. */
 function velocity(key, frame, { notes, kit }, place, grid) {
   const sounding = frame.subarray(0, notes);
   let voice = key === sounding.lastIndexOf(1) ? 10 : key === sounding.indexOf(1) ? 4 : 0;
   if (kit) voice = 0;
-  const beat = grid.framesPerBeat;
-  const phrase = beat ? 16 * beat : 8 / grid.secondsPerFrame;
-  const arch = Math.round(8 * Math.sin((Math.PI * (place % phrase)) / phrase));
-  return 68 + voice + arch + (beat ? accent(place % (4 * beat), beat) : 0);
+  const { framesPerBeat, metre, secondsPerFrame } = grid;
+  const elapsed = place * metre.frame;
+  const phrase = framesPerBeat ? elapsed / (4 * metre.bar) : (place * secondsPerFrame) / 8;
+  const arch = Math.round(8 * Math.sin(Math.PI * (phrase % 1)));
+  return 68 + voice + arch + (framesPerBeat ? accent(elapsed % metre.bar, metre) : 0);
 }
 
-function accent(place, beat) {
+function accent(place, { beat, bar, parts }) {
   if (place === 0) return 14;
-  if (place === 2 * beat) return 9;
+  if (bar === 4 * beat && 2 * place === bar) return 9;
   if (place % beat === 0) return 6;
-  return 2 * (place % beat) === beat ? 2 : 0;
+  return (parts * place) % beat === 0 ? 2 : 0;
 }

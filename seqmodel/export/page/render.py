@@ -11,6 +11,7 @@ from seqmodel.export.page.program import program
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import BEATS_PER_MINUTE
 from seqmodel.media.music.kit import SOUNDS
+from seqmodel.media.music.metre import COMMON_TIME, Units
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.report.page.markup import (
@@ -107,17 +108,25 @@ def _data(content: dict[str, Any]) -> Markup:
     return Markup(json.dumps(content).replace("<", "\\u003c"))
 
 
-def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
+def _grid(frame: PianoRollFrames) -> dict[str, Any]:
+    metre = frame.metre or COMMON_TIME
     return {
         "framesPerBeat": frame.grid.steps_per_beat,
-        "secondsPerFrame": frame.grid.seconds_per_frame(BEATS_PER_MINUTE),
+        "secondsPerFrame": frame.grid.seconds_per_frame(_tempo(frame)),
+        "metre": {"beats": metre[0], **Units.of(metre, frame.grid)._asdict()},
     }
+
+
+def _tempo(frame: PianoRollFrames) -> int:
+    """Beats per minute to begin with."""
+    return round(frame.tempo or BEATS_PER_MINUTE)
 
 
 def _music(frame: PianoRollFrames) -> dict[str, str]:
     """A piano-roll above a keyboard, which scroll together, and what goes with them."""
     if frame.grid.steps_per_beat is not None:
-        scale, name, unit = (40, 240, 1, round(BEATS_PER_MINUTE)), "Tempo", "bpm"
+        plain = _tempo(frame)
+        scale, name, unit = (min(40, plain), max(240, plain), 1, plain), "Tempo", "bpm"
     else:
         scale, name, unit = (25, 400, 5, 100), "Speed", "%"
     tempo = dict(zip(("least", "most", "step", "plain"), scale, strict=True))

@@ -40,20 +40,21 @@ class Roll extends View {
     context.fill();
   }
 
-  /* The beats, counted from where each piece begins, with bars of four; octaves; pieces. */
+  /* The beats and bars, counted from where each piece begins; octaves; pieces. */
   lines(context, width, height, top, earliest) {
     const { player, tokens } = this;
     context.fillStyle = tokens.line;
     for (const { left, kind, label } of KEYS)
       if (kind === "white" && label) context.fillRect(left * width, 0, 1, height);
-    const { beat } = player.grid;
+    const { metre } = player.grid;
+    const beat = metre.beat / metre.frame;
     const pieces = player.pieces.slice(-50);
-    pieces.forEach(({ first, number }, k) => {
+    pieces.forEach(({ first }, k) => {
       const end = Math.min(pieces[k + 1]?.first ?? Infinity, player.position);
-      let at = first + beat * Math.max(0, Math.floor((earliest - first) / beat));
-      for (; at < end; at += beat) {
-        context.globalAlpha = (at - first) % (4 * beat) ? 0.45 : 1;
-        context.fillRect(0, top(at), width, 1);
+      let number = Math.max(0, Math.floor((earliest - first) / beat));
+      for (; first + number * beat < end; number += 1) {
+        context.globalAlpha = (number * metre.beat) % metre.bar ? 0.45 : 1;
+        context.fillRect(0, top(first + number * beat), width, 1);
       }
       context.globalAlpha = 1;
     });

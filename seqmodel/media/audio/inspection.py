@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from seqmodel.files import write_file
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows, sample_blocks
 from seqmodel.media.audio.reader import Recording
-from seqmodel.media.definitions import FrameDefinition, Level, Picture, Pieces, Shades
+from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import named
+from seqmodel.media.picture import Level, Picture, Shades
 from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.frames import PianoRollFrames, Score, in_frames
+from seqmodel.media.music.frames import PianoRollFrames, in_frames
 from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
+from seqmodel.media.music.metre import some
+from seqmodel.media.music.score import Score
 from seqmodel.media.music.tally import Tally
-from seqmodel.media.words import listed, plural
+from seqmodel.media.words import plural
 
 # ---- tonic ---------------------------------------------------------------------------------------
 
@@ -238,9 +240,6 @@ def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
 
 # ---- contents ------------------------------------------------------------------------------------
 
-NAMED = 3
-"""How many time or key signatures are named."""
-
 
 class Contents:
     """Counts over any number of pieces, of a size that grows only with their variety."""
@@ -262,7 +261,7 @@ class Contents:
         parts = parts_of(score)
         self._parts = max(self._parts, len(parts))
         for kind, names in (
-            ("meters", [f"{beats}/{of}" for beats, of in score.meters]),
+            ("meters", [f"{beats}/{of}" for _, beats, of in score.meters]),
             ("keys", score.keys),
             ("programs", [str(program) for part in parts for program in part["programs"]]),
         ):
@@ -325,14 +324,14 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     slowest, fastest = contents.get("tempo_range_bpm", (0, 0))
     if frame.grid.steps_per_beat and slowest < fastest:
         changes = contents["tempo_changes"]
-        which = f"{plural(changes, 'tempo change')}" if changes else "tempos"
+        which = plural(changes, "tempo change") if changes else "tempos but their median"
         lost.append(f"{which} ({slowest:g} to {fastest:g} bpm)")
-    if contents["meters"] and list(contents["meters"]) != ["4/4"]:
-        lost.append(f"time signatures ({_some(contents['meters'])})")
+    if not frame.grid.steps_per_beat and list(contents["meters"]) not in ([], ["4/4"]):
+        lost.append(f"time signatures ({some(contents['meters'])})")
     if frame.kit:
         return [*lost, *["all notes but drums"] * bool(contents["programs"])]
     if contents["keys"]:
-        lost.append(f"key signatures ({_some(contents['keys'])})")
+        lost.append(f"key signatures ({some(contents['keys'])})")
     if contents["parts"] > 1:
         lost.append(f"parts (up to {contents['parts']} in a piece)")
     if list(contents["programs"]) not in ([], ["1"]):
@@ -342,12 +341,6 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     if contents["drum_notes"] and not frame.drums:
         lost.append(f"drums ({plural(contents['drum_notes'], 'note')}; --drums keep)")
     return lost
-
-
-def _some(pieces: Mapping[str, int]) -> str:
-    names = list(pieces)
-    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
-    return listed([*names[:NAMED], *more])
 
 
 def prepare_advice(manifest: Mapping[str, Any]) -> list[str]:

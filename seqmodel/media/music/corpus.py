@@ -2,7 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from operator import add
@@ -19,24 +21,29 @@ from seqmodel.media.music.contents import Contents, Timing, left_out, semitones_
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     PlacedNotes,
-    Score,
     SourcesGrid,
+    frames_in_beats,
     has_onsets,
     is_kit,
     pack,
     place,
     sounding,
+    struck,
 )
 from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
+    FASTEST,
     KIT,
     MIDI_SUFFIXES,
     NOTES,
     ROLL_SUFFIXES,
+    SLOWEST,
     Grid,
 )
+from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature
 from seqmodel.media.music.midi import begins_like_midi, read_score
 from seqmodel.media.music.published import STATED, RollFile, read_published
+from seqmodel.media.music.score import Score
 from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 
@@ -64,7 +71,7 @@ class MusicCorpus:
     def __init__(self, settings: PianoRollFrames | SourcesGrid, *_: object) -> None:
         self._given = isinstance(settings, PianoRollFrames)
         self._midi = settings if isinstance(settings, PianoRollFrames) else settings.frame
-        self.frame = self._midi
+        self._frame = self._midi
         self._first: Path | None = None
         """The source whose grid is taken."""
         self._assumed: list[Path] = []
@@ -72,6 +79,22 @@ class MusicCorpus:
         self._tally = Tally()
         self._timing = Timing(self._midi.grid, drums=self._midi.drums, kit=self._midi.kit)
         self._contents = Contents()
+        self._metres = Metres()
+        self._train_metres = Counter[Metre]()
+        """Frames of train, by time signature."""
+        self._train_tempos = list[float]()
+        """Of its pieces, in order."""
+
+    @property
+    def frame(self) -> PianoRollFrames:
+        """See `Corpus`: what is usual in train is its commonest metre and the median tempo."""
+        metres, tempos = self._train_metres.most_common(1), self._train_tempos
+        frame = self._frame
+        return replace(
+            frame,
+            metre=metres[0][0] if metres else frame.metre,
+            tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
+        )
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -90,6 +113,8 @@ class MusicCorpus:
                 f"{which if many else f'{self._assumed[0]} does'} not state the grid: "
                 f"{self.frame.grid} assumed; --steps-per-beat says otherwise"
             )
+        if self._frame.grid.steps_per_beat:
+            facts["metre"] = self._metres.to_json()
         return {**facts, "grid_remarks": remarks} if remarks else facts
 
     def works(self, path: Path) -> Iterator[Work]:
@@ -101,7 +126,7 @@ class MusicCorpus:
             self._timing.add(piece.score)
             self._contents.add(piece.score)
             frames, content, transposed, score, _ = piece
-            yield _work(str(path), frames, content, transposed=transposed, repairs=score.remarks)
+            yield self._work(str(path), frames, content, score, transposed=transposed)
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
@@ -119,7 +144,43 @@ class MusicCorpus:
                 # A roll has no finer grid behind it: it is its own content.
                 content = _sha256(pack(roll))
                 frames = roll if self.frame.onsets else sounding(roll)
-                yield _work(f"{path}#{split or 'piece'}/{k}", frames, content, split=split or None)
+                source = f"{path}#{split or 'piece'}/{k}"
+                yield self._work(source, frames, content, split=split or None)
+
+    def _work(
+        self, source: str, frames: NDArray[np.uint8], content: str, score: Score | None = None, *,
+        transposed: int = 0, split: str | None = None,
+    ) -> Work:  # fmt: skip
+        grid, packed, heard = self._frame.grid, pack(frames), 0
+        repairs = [*score.remarks] if score else []
+        facts: dict[str, Any] = {"transposed": transposed}
+        metre: tuple[Signature, ...] = ()
+        if grid.steps_per_beat:
+            stated = stated_metre(score, grid) if score else []
+            found = self._metres.of(source, stated, struck(frames).sum(axis=1), grid)
+            metre = found[:MOST_SIGNATURES]
+            facts["metre"] = [list(each) for each in metre]
+            if len(found) > len(metre):
+                what = f"{len(found):,} time signatures, of which the first {len(metre)} are kept"
+                repairs.append(what)
+        if grid.steps_per_beat and score:
+            facts["tempo"] = round(min(max(score.median_tempo, SLOWEST), FASTEST), 2)
+
+        def in_train(rows: NDArray[np.uint8]) -> None:
+            """`Work.in_train`; the rows of its beginning, or all."""
+            nonlocal heard
+            if "tempo" in facts and not heard:
+                insort(self._train_tempos, facts["tempo"])
+            begin, heard = heard, heard + len(rows)
+            ends = [*(each.frame for each in metre[1:]), heard]
+            for each, end in zip(metre, ends, strict=False):
+                inside = min(end, heard) - max(each.frame, begin)
+                self._train_metres[each.metre] += max(0, inside)
+
+        return Work(
+            source, content, _sha256(packed), split, [(source, len(packed))],
+            lambda begin, end: [packed[begin:end]], facts, repairs, in_train,
+        )  # fmt: skip
 
     def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
         """Take the grid of the first source, and only that."""
@@ -132,7 +193,7 @@ class MusicCorpus:
             # The published rolls lack notes shorter than a frame, so MIDI is read likewise.
             known = rolls is not None and rolls.origin not in ("", STATED)
             self._midi = replace(self._midi, short_notes=self._midi.short_notes and not known)
-            self._first, self.frame = path, replace(self._midi, grid=grid)
+            self._first, self._frame = path, replace(self._midi, grid=grid)
         if grid != self.frame.grid:
             raise SeqmodelError(
                 f"{self._first} has {self.frame.grid} and {path} has {grid}: choose a grid for all "
@@ -140,18 +201,6 @@ class MusicCorpus:
             )
         if rolls and not rolls.origin:
             self._assumed.append(path)
-
-
-def _work(
-    source: str, frames: NDArray[np.uint8], content: str, *, transposed: int = 0,
-    repairs: Sequence[str] = (), split: str | None = None,
-) -> Work:  # fmt: skip
-    packed = pack(frames)
-    pieces, facts = [(source, len(packed))], {"transposed": transposed}
-    return Work(
-        source, content, _sha256(packed), split, pieces,
-        lambda begin, end: [packed[begin:end]], facts, repairs,
-    )  # fmt: skip
 
 
 def load_midi(
@@ -180,6 +229,16 @@ def load_midi(
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return MidiPiece(frames, content_of(content), transposed, score, placed)
+
+
+def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
+    """(Frame, time signature) of each that a score states.
+
+    None on a grid of real time, or if all are of one beat, which states no bars.
+    """
+    if grid.steps_per_beat is None or all(beats == 1 for _, beats, _ in score.meters):
+        return []
+    return [(frames_in_beats(score, grid, tick), (beats, of)) for tick, beats, of in score.meters]
 
 
 def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:

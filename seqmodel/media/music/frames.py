@@ -33,73 +33,20 @@ from seqmodel.media.music.grid import (
     Rows,
 )
 from seqmodel.media.music.kit import ROWS
+from seqmodel.media.music.metre import (
+    COMMON_TIME,
+    Metre,
+    given_of,
+    metre_from_json,
+    metre_name,
+    shifted,
+    usual_from_json,
+)
+from seqmodel.media.music.score import Score
 from seqmodel.media.music.tally import Tally
 from seqmodel.plain import Fields
 
 Restrike = Literal["close", "discard"]
-
-
-@dataclass(frozen=True)
-class Score:
-    """The notes of a MIDI file and what is needed to place them in time.
-
-    The six arrays of notes have one entry per note (N,), in no particular order.
-
-    Attributes:
-        on_tick: int64 (N,), where each note begins, in ticks from the start.
-        off_tick: int64 (N,), where it ends; at or after `on_tick`.
-        pitch: uint8 (N,), 0 to 127.
-        channel: uint8 (N,), 0 to 15; 9 is the drums.
-        track: int64 (N,), the track's position in the file, from 0.
-        velocity: uint8 (N,), how hard it is struck, 1 to 127.
-        ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
-        smpte: whether ticks are real time, so that the file has no beats.
-        tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
-        tempo: int64 (M,), microseconds per `ticks_per_unit`.
-        meters: the time signatures, if any; each differs from the one before.
-        keys: the key signatures in the same way, such as "Eb" and "C#m".
-        programs: (track, channel, program) of each program change, in order within a track.
-        pedal: how often the sustain pedal is pressed.
-        format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
-        tracks: number of tracks found.
-        track_names: their names, "" for one that has none.
-        last_tick: where the longest track ends.
-        end_tick: where the piece ends by a marker, as one that ends in silence has if it was
-            sampled; 0 without.
-        remarks: what was repaired, each a short phrase.
-    """
-
-    on_tick: NDArray[np.int64]
-    off_tick: NDArray[np.int64]
-    pitch: NDArray[np.uint8]
-    channel: NDArray[np.uint8]
-    track: NDArray[np.int64]
-    velocity: NDArray[np.uint8]
-    ticks_per_unit: int
-    smpte: bool
-    tempo_tick: NDArray[np.int64]
-    tempo: NDArray[np.int64]
-    meters: tuple[tuple[int, int], ...]
-    keys: tuple[str, ...]
-    programs: tuple[tuple[int, int, int], ...]
-    pedal: int
-    format: int
-    tracks: int
-    track_names: tuple[str, ...]
-    last_tick: int
-    end_tick: int
-    remarks: tuple[str, ...]
-
-    def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
-        """When each of the ticks (N,), which may be fractional, occurs at the score's tempos.
-
-        Subject to floating-point rounding, unlike the placing of frames by `place`.
-        """
-        lengths = self.tempo / (1e6 * self.ticks_per_unit)
-        begins = np.append(0.0, np.cumsum(np.diff(self.tempo_tick) * lengths[:-1]))
-        at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
-        seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
-        return seconds
 
 
 # ---- rows and onsets -----------------------------------------------------------------------------
@@ -342,7 +289,7 @@ def place(
     off_tick = on_tick if kit else score.off_tick[chosen]
     short_notes |= kit
 
-    frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
+    frames_of = frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     # As Python integers: no file can make them overflow.
     lasts = [score.end_tick, int(off_tick.max(initial=0)), int(on_tick.max(initial=0))]
     ends, off, on = frames_of(score, grid, np.array(lasts, object))
@@ -400,8 +347,8 @@ def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
 
 
-def _frames_in_beats(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
-    """The frames of ticks (N,), integers of NumPy or, as objects, of Python."""
+def frames_in_beats(score: Score, grid: Grid, tick: Any) -> Any:
+    """The frames of a tick or of ticks (N,), integers of Python or of NumPy, or as objects."""
     assert grid.steps_per_beat is not None
     beat = score.ticks_per_unit
     return (2 * grid.steps_per_beat * tick + beat) // (2 * beat)
@@ -459,6 +406,10 @@ class PianoRollFrames(FrameDefinition):
     `differences`: runs and datasets older than the rule, read without, would differ from all."""
     kit: bool = False
     """Whether the rows are a drum kit's, struck by channel 10 alone; there are then no onsets."""
+    metre: Metre | None = None
+    """The time signature that most frames of train have; None if none is known."""
+    tempo: float | None = None
+    """The median of its pieces' tempos, in beats per minute; None if none is known."""
 
     @property
     def kind(self) -> str:
@@ -521,8 +472,17 @@ class PianoRollFrames(FrameDefinition):
         """Frames transposed by `variant` semitones, any number, their onsets with them."""
         return transposed(frames, variant)
 
+    def facts_from(self, facts: Mapping[str, Any], begin: int) -> Mapping[str, Any]:
+        """A piece's facts as they are of it from frame `begin` on: its signatures begin before."""
+        return {**facts, "metre": shifted(facts["metre"], begin)} if "metre" in facts else facts
+
+    def given(self, facts: Mapping[str, Any]) -> NDArray[np.int64]:
+        """The time signatures, see `metre.given_of`: the piece's "metre", or the usual one."""
+        stated = facts.get("metre") or [[0, *(self.metre or COMMON_TIME)]]
+        return given_of(metre_from_json(stated), self.grid)
+
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest; "onsets", "short_notes" and "kit" only if true."""
+        """Plain values for the manifest; of what was added later only what is true or known."""
         return {
             "notes": self.rows.size,
             "grid": self.grid.to_json(),
@@ -532,6 +492,8 @@ class PianoRollFrames(FrameDefinition):
             **({"onsets": True} if self.onsets else {}),
             **({"short_notes": True} if self.short_notes else {}),
             **({"kit": True} if self.kit else {}),
+            **({"metre": metre_name(self.metre)} if self.metre else {}),
+            **({"tempo": self.tempo} if self.tempo else {}),
         }
 
     @classmethod
@@ -551,6 +513,7 @@ class PianoRollFrames(FrameDefinition):
             "onsets" in fields and fields.flag("onsets"),
             "short_notes" in fields and fields.flag("short_notes"),
             "kit" in fields and fields.flag("kit"),
+            *usual_from_json(fields),
         )
 
     def __str__(self) -> str:

@@ -56,7 +56,10 @@ PARTICLES, SWEEPS = 64, 2
 """See `sampling.filling`; chosen by the figures in its README."""
 
 BEATS_PER_MINUTE = 120.0
-"""Beats per minute."""
+"""Where nothing states a tempo."""
+
+SLOWEST, FASTEST = 4.0, 1000.0
+"""Tempos that can be played, in beats per minute."""
 
 
 # ---- grid ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.media.definitions import Box, FrameDefinition, Level, Picture, Pieces
+from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import named
 from seqmodel.media.music.contents import (
     NEARLY_ALL,
@@ -46,6 +46,7 @@ from seqmodel.media.music.kit import sound_name
 from seqmodel.media.music.names import NOTE_NAMES, note_name
 from seqmodel.media.music.published import read_published
 from seqmodel.media.music.tally import Tally
+from seqmodel.media.picture import Box, Level, Picture
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
 

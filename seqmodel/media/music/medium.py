@@ -7,11 +7,13 @@ from typing import Any
 from seqmodel.media.definitions import Medium, Option, lazily
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
+    FASTEST,
     MIDI_SUFFIXES,
     PARTICLES,
     PUBLISHED_STEPS_PER_BEAT,
     ROLL_SUFFIXES,
     SAMPLE_LENGTH,
+    SLOWEST,
     SOUND_FORMATS,
     STEPS_PER_BEAT,
     SWEEPS,
@@ -19,7 +21,7 @@ from seqmodel.media.music.grid import (
 
 
 def _tempo(help: str) -> Option:
-    return Option("tempo", float, help, least=4.0, most=1000.0)
+    return Option("tempo", float, help, least=SLOWEST, most=FASTEST)
 
 
 STEP_SECONDS = Option(
@@ -138,7 +140,14 @@ class Music(Medium):
     )
     sample_options = (
         _tempo(
-            f"Beats per minute, in the file and for --seconds.  [default: {BEATS_PER_MINUTE:g}]"
+            "Beats per minute, in the file and for --seconds.  [default: that of --prime or "
+            f"--fill, or train's median; {BEATS_PER_MINUTE:g} if there is none]"
+        ),
+        Option(
+            "metre",
+            str,
+            "Time signature.  [default: that of --prime or --fill, or the commonest of train]",
+            metavar="BEATS/OF",
         ),
         Option(
             "transpose",
@@ -190,7 +199,15 @@ class Music(Medium):
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt; what became of notes."""
         remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
-        return [f"  {remark}" for remark in remarks]
+        return self.summary_lines(manifest) + [f"  {remark}" for remark in remarks]
+
+    def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
+        """The time signatures, and where they are from."""
+        if "metre" not in manifest:  # a grid of real time, or an older version
+            return []
+        from seqmodel.media.music.metre import metre_line
+
+        return [f"  {metre_line(manifest['metre'])}"]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
-from seqmodel.media.music.frames import Restrike, Score
+from seqmodel.media.music.frames import Restrike
 from seqmodel.media.music.grid import (
     DEFAULT_TEMPO,
     DRUM_CHANNEL,
@@ -32,6 +32,8 @@ from seqmodel.media.music.grid import (
     MAX_TICK,
     SMPTE_TEMPO,
 )
+from seqmodel.media.music.metre import is_possible
+from seqmodel.media.music.score import Score
 
 PAUSE = 16
 """Beats of silence, or at 120 beats per minute their 8 s, after which a key owes no more offs.
@@ -39,9 +41,6 @@ PAUSE = 16
 In 2,000 real files notes of one key overlap for at most 9 beats; where a hanging note was followed
 by one off too many, there were pauses of 60.
 """
-
-SHORTEST_BEAT = 6
-"""A time signature may count notes of one over two to this power, or longer ones."""
 
 MOST_SHARPS = 7
 FIFTHS = (
@@ -83,7 +82,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     elif file_format > 2:
         repairs[f"unknown format {file_format} read as format 1"] += 1
     events = _Events(data, tracks, in_turn=file_format == 2)
-    metas = _read_metas(events)
+    metas = _read_metas(events, repairs)
     if smpte_tempo is None:
         if stopped := sum(tempo == 0 for _, tempo in metas.tempos):
             repairs["tempo of 0 ignored"] += stopped
@@ -108,8 +107,8 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         smpte=smpte_tempo is not None,
         tempo_tick=np.array(sorted(tempos), np.int64),
         tempo=np.array([tempos[tick] for tick in sorted(tempos)], np.int64),
-        meters=_in_time(metas.meters),
-        keys=_in_time(metas.keys),
+        meters=tuple((tick, *metre) for tick, metre in _in_time(metas.meters)),
+        keys=tuple(key for _, key in _in_time(metas.keys)),
         programs=events.programs(),
         pedal=events.presses(),
         format=file_format,
@@ -431,7 +430,7 @@ class _Metas(NamedTuple):
     """Where the piece ends."""
 
 
-def _read_metas(events: _Events) -> _Metas:
+def _read_metas(events: _Events, repairs: Counter[str]) -> _Metas:
     metas = _Metas([], [], [], {}, [])
     chosen = np.flatnonzero(events.event == 0xFF)
     chosen = chosen[READ[events.data[events.at[chosen]]]]
@@ -442,8 +441,11 @@ def _read_metas(events: _Events) -> _Metas:
         if kind == SET_TEMPO and len(body) >= 3:
             metas.tempos.append((tick, int.from_bytes(body[:3])))
         elif kind == TIME_SIGNATURE and len(body) >= 2:
-            if body[0] and body[1] <= SHORTEST_BEAT:
-                metas.meters.append((tick, (body[0], 2 ** body[1])))
+            metre = body[0], 1 << body[1]
+            if is_possible(metre):
+                metas.meters.append((tick, metre))
+            else:
+                repairs["impossible time signature ignored"] += 1
         elif kind == KEY_SIGNATURE and len(body) >= 2:
             sharps, minor = struct.unpack_from("bB", body)
             if abs(sharps) <= MOST_SHARPS and minor in (0, 1):
@@ -456,10 +458,10 @@ def _read_metas(events: _Events) -> _Metas:
     return metas
 
 
-def _in_time(signatures: list[tuple[int, Any]]) -> tuple[Any, ...]:
+def _in_time(signatures: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
     """The signatures in order of time, each once while it lasts."""
     in_order = sorted(signatures, key=itemgetter(0))
-    return tuple(signature for signature, _ in groupby(signature for _, signature in in_order))
+    return [next(same) for _, same in groupby(in_order, itemgetter(1))]
 
 
 def _paired(

@@ -11,20 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import (
-    Filling,
-    FrameDefinition,
-    Picture,
-    SampleRequest,
-    Sampling,
-    Written,
-)
+from seqmodel.media.definitions import Filling, FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.input import named
 from seqmodel.media.music.contents import semitones_to_key
-from seqmodel.media.music.corpus import load_midi, load_roll
+from seqmodel.media.music.corpus import load_midi, load_roll, stated_metre
 from seqmodel.media.music.frames import (
     PianoRollFrames,
-    Score,
     after_silence,
     has_onsets,
     in_frames,
@@ -49,15 +41,25 @@ from seqmodel.media.music.grid import (
     SWEEPS,
 )
 from seqmodel.media.music.inspection import piano_roll_picture, piano_roll_png
-from seqmodel.media.music.names import note_name, pitch_of, semitones_above_c
-from seqmodel.media.music.writing import (
+from seqmodel.media.music.metre import (
     COMMON_TIME,
+    Metre,
+    bar_lines,
+    metre_from_json,
+    parse_metre,
+    shifted,
+    signatures,
+)
+from seqmodel.media.music.names import note_name, pitch_of, semitones_above_c
+from seqmodel.media.music.score import Score
+from seqmodel.media.music.writing import (
     check_sound,
     frame_times,
     midi_bytes,
     write_music,
 )
 from seqmodel.media.npy import with_comment
+from seqmodel.media.picture import Picture
 from seqmodel.media.words import plural
 
 
@@ -74,16 +76,17 @@ class MusicSampling(Sampling):
                     raise UsageError(f"--{name} is for pitches, and the run's frames are drums")
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
         self._around = around = _filled_piece(frame, options)
-        self._meter = around.meter if around else None
-        self._tempo = options.get("tempo") or (around.tempo if around else BEATS_PER_MINUTE)
+        self.remarks: list[str] = []
+        self._prime: Score | None = None
+        primer = self._read_primer()
+        self._tempo = float(options.get("tempo") or self._own_tempo())
         self.manner = {"tempo": self._tempo}
         seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
         per_second = 1 / seconds_per_frame
         default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece may have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
-        self.remarks: list[str] = []
-        self.primer = self._read_primer()[: request.frames_of_prime(MAX_FRAMES, per_second)]
+        self.primer = primer[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._included = len(self.primer) if request.include_prime else 0
         if around is not None:
             self.remarks += around.remarks
@@ -94,8 +97,40 @@ class MusicSampling(Sampling):
                 sweeps = SWEEPS if needed else 0
             self.filling = Filling(around.frames, around.free, particles, sweeps)
             self.length = len(around.frames)
+        whole = self._signatures()
+        self.given = frame.given({"metre": whole})
+        heard = shifted(whole, len(self.primer) - self._included)
+        self._metre = metre_from_json(heard) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
             check_sound(request.kind, (self._included + self.length) * seconds_per_frame)
+
+    def _own_tempo(self) -> float:
+        """That of the file that is filled or continued, or else what is usual in train."""
+        if self._around is not None:
+            return self._around.tempo
+        own = None if self._prime is None else tempo_of(self._prime)
+        return own or self._frame.tempo or BEATS_PER_MINUTE
+
+    def _signatures(self) -> list[list[int]]:
+        """The time signatures from the primer's first frame on, as `Piece.facts` has them.
+
+        They are those of the file that is filled or continued unless one is asked for.
+        """
+        grid, option = self._frame.grid, self._request.options.get("metre")
+        found: list[tuple[int, Metre]] = [(0, self._frame.metre or COMMON_TIME)]
+        if option is not None:
+            if grid.steps_per_beat is None:
+                raise UsageError(f"--metre needs a run on a grid of beats, not {grid}")
+            try:
+                found = [(0, parse_metre(option))]
+            except ValueError as error:
+                raise UsageError(f"--metre must be {error}") from None
+        elif self._around is not None:
+            found = self._around.stated or found
+        elif self._prime is not None:
+            found = stated_metre(self._prime, grid) or found
+        known = len(self._around.frames) if self._around is not None else max(1, len(self.primer))
+        return [list(each) for each in signatures(found, known)]
 
     def write(
         self,
@@ -120,7 +155,7 @@ class MusicSampling(Sampling):
             times = frame_times(len(frames), self._frame.grid, self._tempo)
             seconds = write_music(
                 self._request.kind, file, frames, times, self._frame.grid,
-                meter=self._meter, flat=self._flat, given=given,
+                metre=self._metre, flat=self._flat, given=given,
             )  # fmt: skip
             size += f", {seconds:,.1f} s"
         else:
@@ -171,6 +206,7 @@ class MusicSampling(Sampling):
                     frames = with_onsets(frames)
                 return frames
             piece = load_midi(path, self._frame)
+        self._prime = piece.score
         if piece.transposed:
             self.remarks.append(
                 f"{path} was transposed by {piece.transposed:+d} semitones, its tonic to C as in "
@@ -182,7 +218,7 @@ class MusicSampling(Sampling):
         grid, onsets = self._frame.grid, self._frame.onsets
         if self._request.kind == "mid":
             return midi_bytes(
-                frames, grid, tempo_bpm=self._tempo, meter=self._meter, flat=self._flat,
+                frames, grid, tempo_bpm=self._tempo, metre=self._metre, flat=self._flat,
                 given=given,
             )  # fmt: skip
         if self._request.kind == "png":
@@ -206,6 +242,11 @@ def _tonic(options: Mapping[str, Any]) -> int | None:
         return semitones_above_c(key) % 12
     except ValueError:
         raise UsageError(f"--key must be a note such as C, F# or Eb, not {key!r}") from None
+
+
+def tempo_of(score: Score) -> float | None:
+    """A file's first tempo, in beats per minute; None in SMPTE time."""
+    return None if score.smpte else 60e6 / int(score.tempo[0])
 
 
 # ---- filling -------------------------------------------------------------------------------------
@@ -233,7 +274,7 @@ class FilledPiece:
         free: (T, 88), the notes to be drawn.
         transposed: semitones by which it was moved, its tonic to C.
         tempo: beats per minute.
-        meter: its first time signature, if it states one.
+        stated: (frame, metre) of each time signature that it states.
         remarks: what is not kept of the file, one line each.
     """
 
@@ -247,8 +288,8 @@ class FilledPiece:
             raise UsageError(f"--fill {path}: say which part to draw, by {flags}")
         self._path, self._frame = path, frame
         self.transposed, self.remarks = 0, list[str]()
-        self.tempo = BEATS_PER_MINUTE
-        self.meter: tuple[int, int] | None = None
+        self.tempo = frame.tempo or BEATS_PER_MINUTE
+        self.stated = list[tuple[int, Metre]]()
         self._score: Score | None = None
         with named(f"--fill {path}", for_run=True):
             if path.suffix.lower() == ".npy":
@@ -278,9 +319,8 @@ class FilledPiece:
         frame = self._frame
         self._played, _, self.transposed, score, _ = load_midi(path, frame, onsets=True)
         self._score = score
-        if not score.smpte:
-            self.tempo = 60e6 / int(score.tempo[0])
-        self.meter = next(iter(score.meters), None)
+        self.tempo = tempo_of(score) or self.tempo
+        self.stated = stated_metre(score, frame.grid)
         moved = score.pitch.astype(int) + self.transposed
         kept, steps = in_frames(score, drums=frame.drums, kit=frame.kit), frame.grid.steps_per_beat
         dropped = set(score.channel[~kept].tolist())
@@ -334,17 +374,14 @@ class FilledPiece:
         grid = self._frame.grid
         if grid.steps_per_beat is None:
             raise UsageError(f"--bars needs a run on a grid of beats, not {grid}: use --time")
-        beats, of = self.meter or COMMON_TIME
-        bar = 4 * beats / of * grid.steps_per_beat
-        bars = math.ceil(len(self.frames) / bar)
-        begin, end = _span("bars", text, int, (1, bars))
-        if not 1 <= begin <= bars:
-            raise UsageError(f"--bars {text} must begin in {self._path}'s bars, 1 to {bars:,}")
-        if self._score is not None and len(self._score.meters) > 1:
-            self.remarks.append(
-                f"{self._path} changes its metre: bars are counted in its first one, {beats}/{of}"
+        usual, T = self._frame.metre or COMMON_TIME, len(self.frames)
+        lines = bar_lines(signatures(self.stated or [(0, usual)], T), grid, T)
+        begin, end = _span("bars", text, int, (1, len(lines)))
+        if not 1 <= begin <= len(lines):
+            raise UsageError(
+                f"--bars {text} must begin in {self._path}'s bars, 1 to {len(lines):,}"
             )
-        return round((begin - 1) * bar), round(min(end, bars) * bar)
+        return lines[begin - 1], lines[end] if end < len(lines) else T
 
     def _frames(self, text: str) -> tuple[int, int]:
         T = len(self.frames)

@@ -3,8 +3,9 @@
 How loud notes are follows rules: nobody plays every note alike.
 
 A note's MIDI velocity is 68, plus
-- its metre: 14 on the first beat, 9 in the middle of a bar of four quarter notes, 6 on
-  the other beats, and 2 halfway between two; none of it where frames are of real time;
+- its metre: 14 on the first beat of a bar, 9 in the middle of one of four beats, 6 on the other
+  beats, and 2 halfway between two, or on the thirds of dotted ones, as in 6/8; none of it where
+  frames are of real time;
 - its voice: 10 if nothing sounds above it where it begins, else 4 if nothing sounds below it;
   hits of a drum kit have none;
 - its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
@@ -30,7 +31,7 @@ including those fading out, never exceed, is unchanged; beyond 0.8 it is soft-cl
 """
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,9 +43,8 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
 from seqmodel.media.input import named
-from seqmodel.media.music.corpus import load_roll, load_shown
+from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
-    Score,
     given_notes,
     is_kit,
     notes_of,
@@ -65,6 +65,8 @@ from seqmodel.media.music.grid import (
     Grid,
 )
 from seqmodel.media.music.kit import hit
+from seqmodel.media.music.metre import Metre, Signature, Units, signatures, written
+from seqmodel.media.music.score import Score
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
 
@@ -79,7 +81,6 @@ LOUDEST = QUIETEST + DOWNBEAT + MELODY + ARCH
 FLAT = 80
 """The velocity of all notes that are played alike."""
 
-COMMON_TIME = 4, 4
 PHRASE_BARS = 4
 PHRASE_SECONDS = 8.0
 """Of a phrase in real time."""
@@ -90,10 +91,10 @@ def velocities(
     frames: NDArray[np.uint8],
     grid: Grid,
     *,
-    meter: tuple[int, int] | None = None,
+    metre: Sequence[Signature] = (),
     flat: bool = False,
 ) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of `notes_of(frames)`, in bars of `meter`, else 4 over 4."""
+    """The MIDI velocity (N,) of each of `notes_of(frames)`, in the bars of `metre`, else of 4/4."""
     if flat:
         return np.full(len(notes), FLAT)
     begin, key = notes[:, 0], notes[:, 2] - rows_of(frames).lowest
@@ -102,22 +103,28 @@ def velocities(
     if is_kit(frames):
         voice[:] = 0
     if grid.steps_per_beat is None:
-        metre, per_phrase = np.zeros_like(begin), PHRASE_SECONDS / grid.seconds_per_frame(1.0)
+        accent = np.zeros_like(begin)
+        phrase = begin * grid.seconds_per_frame(1.0) / PHRASE_SECONDS
     else:
-        beats, of = meter or COMMON_TIME
-        bar = 4 * beats / of * grid.steps_per_beat
-        metre, per_phrase = _metre(begin, grid.steps_per_beat, bar), PHRASE_BARS * bar
-    arch = np.rint(ARCH * np.sin(np.pi * (begin % per_phrase) / per_phrase))
-    louder: NDArray[np.int64] = QUIETEST + metre + voice + arch.astype(np.int64)
+        accent, phrase = _accents(begin, metre or signatures([], len(frames)), grid)
+    arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
+    louder: NDArray[np.int64] = QUIETEST + accent + voice + arch.astype(np.int64)
     return louder
 
 
-def _metre(begin: NDArray[np.int64], steps: int, bar: float) -> NDArray[np.int64]:
-    """What the position in a bar of so many frames adds, for notes that begin at these."""
-    position = begin % bar
-    middle = (2 * position == bar) & (bar == 4 * steps)
-    places = [position == 0, middle, position % steps == 0, 2 * (position % steps) == steps]
-    return np.select(places, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)
+def _accents(
+    begin: NDArray[np.int64], metre: Sequence[Signature], grid: Grid
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """What the metre adds to notes that begin at such frames (N,), and their place in phrases."""
+    table = np.array([[each.frame, *Units.of(each.metre, grid)] for each in metre])
+    at = np.searchsorted(table[:, 0], begin, side="right") - 1
+    first, frame, beat, bar, parts = table[at].T
+    elapsed = (begin - first) * frame
+    in_bar, in_beat = elapsed % bar, elapsed % bar % beat
+    middle = (bar == 4 * beat) & (2 * in_bar == bar)
+    places = [in_bar == 0, middle, in_beat == 0, parts * in_beat % beat == 0]
+    accents = np.select(places, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)
+    return accents, elapsed / (PHRASE_BARS * bar)
 
 
 # ---- midi writer ---------------------------------------------------------------------------------
@@ -129,6 +136,8 @@ SMOOTH_TICKS = 16
 """Ticks in a step of real time above which rounding to ticks is inaudible."""
 
 PIANO = 0
+HEAD = -1
+"""In place of a channel: the first of several tracks, which has no notes."""
 
 
 def midi_bytes(
@@ -136,7 +145,7 @@ def midi_bytes(
     grid: Grid,
     *,
     tempo_bpm: float = 120.0,
-    meter: tuple[int, int] | None = None,
+    metre: Sequence[Signature] = (),
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> bytes:
@@ -156,7 +165,7 @@ def midi_bytes(
         grid: the length of a frame.
         tempo_bpm: beats per minute, at least 3.6, the format's slowest. Frames of a grid in
             seconds keep their length in seconds.
-        meter: the time signature; without, none is written, and accents are those of 4 over 4.
+        metre: the time signatures; without, none is written, and accents are those of 4/4.
         flat: whether all notes are equally loud.
         given: (T, 88), what was not drawn by a model.
 
@@ -170,16 +179,14 @@ def midi_bytes(
         raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")
 
     head = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=tempo)])
-    if meter is not None:
-        beats, of = meter
-        head.append(mido.MetaMessage("time_signature", numerator=beats, denominator=of))
-    tracks, events = [head], _events(frames, grid, meter, given, flat=flat)
+    tracks, events = [head], _events(frames, grid, metre, given, flat=flat)
     if given is not None:
         names = (GIVEN, DRAWN)
         tracks += [mido.MidiTrack([mido.MetaMessage("track_name", name=name)]) for name in names]
-    for part, track in enumerate(tracks[-2:]):
+    for part, track in enumerate(tracks, 0 if given is None else HEAD):
         channel = DRUM_CHANNEL if is_kit(frames) else part
-        track.append(mido.Message("program_change", channel=channel, program=PIANO))
+        if part != HEAD:
+            track.append(mido.Message("program_change", channel=channel, program=PIANO))
         now = 0
         for frame, kind, note, velocity, of_part in events:
             if of_part != part:
@@ -192,6 +199,9 @@ def midi_bytes(
             if kind == "marker":
                 text = END_OF_PIECE.decode()
                 track.append(mido.MetaMessage(kind, text=text, time=tick - now))
+            elif kind == "time_signature":
+                counted = {"numerator": note, "denominator": velocity, "time": tick - now}
+                track.append(mido.MetaMessage(kind, **counted))
             else:
                 struck = {"note": note, "velocity": velocity, "time": tick - now}
                 track.append(mido.Message(kind, channel=channel, **struck))
@@ -220,22 +230,25 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
 
 
 def _events(
-    frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int] | None,
+    frames: NDArray[np.uint8], grid: Grid, metre: Sequence[Signature],
     given: NDArray[np.bool_] | None, *, flat: bool,
 ) -> list[tuple[int, str, int, int, int]]:  # fmt: skip
-    """(Frame, "note_off", "note_on" or "marker", pitch, velocity, part), in this order.
+    """(Frame, kind, pitch, velocity, part) of "note_off", "note_on" and "marker", in order.
 
-    The part is 0, or 1 for what is drawn where something is given.
+    The part is 0, or 1 for what is drawn where something is given. A "time_signature" has its
+    numbers in place of pitch and velocity, and is in the first track.
     """
-    events, notes = [], notes_of(frames)
-    loudness = velocities(notes, frames, grid, meter=meter, flat=flat)
+    notes, first = notes_of(frames), 0 if given is None else HEAD
+    events = [(each.frame, "time_signature", *each.metre, first) for each in written(metre, grid)]
+    loudness = velocities(notes, frames, grid, metre=metre, flat=flat)
     parts = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
     for (begin, end, pitch), velocity, part in zip(
         notes.tolist(), loudness.tolist(), parts.astype(int).tolist(), strict=True
     ):
         events.append((begin, "note_on", pitch, velocity, part))
         events.append((end, "note_off", pitch, velocity, part))
-    events.sort()
+    # A signature is stated before what begins there.
+    events.sort(key=lambda event: (event[0], event[1] != "time_signature", event))
     if not frames[-1].any():
         events.append((len(frames), "marker", 0, 0, 0))
     return events
@@ -393,7 +406,7 @@ def check_sound(kind: str, seconds: float) -> None:
 
 def write_music(
     kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid,
-    *, meter: tuple[int, int] | None = None, flat: bool = False,
+    *, metre: Sequence[Signature] = (), flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> float:  # fmt: skip
     """Write frames (T, 88), (T, 176) with onsets, or (T, 47) of a kit, as sound.
@@ -406,7 +419,7 @@ def write_music(
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
-    loudness = velocities(notes, frames, grid, meter=meter, flat=flat) / LOUDEST
+    loudness = velocities(notes, frames, grid, metre=metre, flat=flat) / LOUDEST
     hollow = None if given is None else given_notes(notes, given)
     sound = render(notes, times, loudness, hollow, kit=is_kit(frames))
     write_sound(kind, file, sound, RATE, samples)
@@ -432,24 +445,31 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     """
     kind = target.suffix.lower().lstrip(".")
     with named(path):
-        frames, times, grid, given = _read(path, options)
+        frames, times, grid, given, metre = _read(path, options)
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
-        write_music(kind, file, frames, times, grid, given=given)
+        write_music(kind, file, frames, times, grid, metre=metre, given=given)
 
 
 def _read(
     path: Path, options: Mapping[str, Any]
-) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
-    """The frames, with onsets where the file states them, their times, grid and given part."""
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.float64],
+    Grid,
+    NDArray[np.bool_] | None,
+    tuple[Signature, ...],
+]:
+    """The frames, with onsets where the file states them, their times, grid, given part, metre."""
     grid, tempo = Grid.of_options(options), options.get("tempo")
     score = given = None
+    stated = list[tuple[int, Metre]]()
     if path.suffix.lower() == ".npy":
-        frames, stated = load_roll(path)
-        grid = grid or stated or Grid.of_beats(STEPS_PER_BEAT)
+        frames, own = load_roll(path)
+        grid = grid or own or Grid.of_beats(STEPS_PER_BEAT)
     else:
         grid = grid or Grid.of_beats(STEPS_PER_BEAT)
         frames, _, _, score, placed = load_shown(path, grid, options.get("drums"))
-        given = placed.given(score)
+        given, stated = placed.given(score), stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
-    return frames, times, grid, given
+    return frames, times, grid, given, signatures(stated, len(frames))

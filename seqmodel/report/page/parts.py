@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from seqmodel.media.definitions import Picture
+from seqmodel.media.picture import Picture
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from seqmodel.media.definitions import Picture
+from seqmodel.media.picture import Picture
 from seqmodel.report.page.charts import (
     Marks,
     curves_image,

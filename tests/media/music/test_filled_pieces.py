@@ -86,7 +86,7 @@ def test_the_files_own_notes_are_struck_as_they_were(melody: Path):
     """Frames of a run without onsets do not tell that C5 is struck again on the second beat."""
     piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
     assert (piece.frames.shape, piece.tempo) == ((24, 88), pytest.approx(90))
-    assert piece.meter == (3, 4)
+    assert piece.stated == [(0, (3, 4))]
     drawn = piece.frames.copy()
     drawn[12:] = 0
     drawn[14:20, 30] = 1
@@ -172,13 +172,15 @@ def test_notes_are_those_of_the_file_and_seconds_too(melody: Path):
     assert int(timed.free.any(1).argmax()) == 8
 
 
-def test_bars_are_counted_in_the_first_metre(melody: Path):
+def test_bars_follow_changes_of_metre(melody: Path):
+    """Also one within a bar, which begins a new one there: 3/4 of two beats, then bars of 2/4."""
     file = mido.MidiFile(melody)
-    file.tracks[0].insert(5, mido.MetaMessage("time_signature", numerator=4, time=0))
-    file.save(melody)
-    piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
-    assert int(piece.free.any(1).argmax()) == 12
-    assert piece.remarks == [f"{melody} changes its metre: bars are counted in its first one, 3/4"]
+    change = mido.MetaMessage("time_signature", numerator=2, time=96)
+    mido.MidiFile(type=1, ticks_per_beat=48, tracks=[file.tracks[0], [change]]).save(melody)
+    for bars, frames in {"1:1": (0, 8), "2:2": (8, 16), "3:": (16, 24)}.items():
+        piece = FilledPiece(melody, BEATS, {"bars": bars})
+        assert np.flatnonzero(piece.free.any(1)).tolist() == list(range(*frames))
+        assert piece.remarks == []
 
 
 def test_bars_need_beats(melody: Path):

@@ -15,6 +15,7 @@ from onsets import as_frames, random_states
 from seqmodel.errors import UsageError
 from seqmodel.media.music.frames import place
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.writing import midi_bytes
 
@@ -219,6 +220,20 @@ def test_impossible_rolls_and_tempos_are_refused(roll, tempo_bpm, reason):
             False,
             [92, 68 + 4 + 2, 68 + 10 + 2, 74 + 10 + 2, 88, 74 + 10 + 7],
         ),
+        # Frame 3 is the second eighth of 6/8, 4 the third, 8 the second of beat 2, 32 of bar 3.
+        (
+            Grid.of_beats(4),
+            (6, 8),
+            False,
+            [92, 68 + 4 + 2, 68 + 10 + 2, 70 + 10 + 2, 80 + 4, 70 + 10 + 7],
+        ),
+        # Beats of an eighth, bars of five.
+        (
+            Grid.of_beats(4),
+            (5, 8),
+            False,
+            [92, 70 + 4 + 2, 70 + 10 + 2, 74 + 10 + 2, 74 + 10 + 5, 74 + 10 + 5],
+        ),
         (Grid.of_beats(4), None, True, [80] * 6),
     ],
 )
@@ -228,10 +243,11 @@ def test_notes_are_as_loud_as_the_rule_says(grid, meter, flat, expected):
     notes = [(0, 1), (3, 4), (3, 4), (4, 6), (8, 9), (32, 40)]
     for pitch, (begin, end) in enumerate(notes):
         roll[begin:end, 40 + pitch] = 1
+    signatures = [Signature(0, *meter)] if meter else []
     messages = mido.MidiFile(
-        file=io.BytesIO(midi_bytes(roll, grid, meter=meter, flat=flat))
+        file=io.BytesIO(midi_bytes(roll, grid, metre=signatures, flat=flat))
     ).tracks[0]
     found = {m.note: m.velocity for m in messages if m.type == "note_on"}
-    signatures = [(m.numerator, m.denominator) for m in messages if m.type == "time_signature"]
-    assert signatures == ([meter] if meter else [])
+    stated = [(m.numerator, m.denominator) for m in messages if m.type == "time_signature"]
+    assert stated == ([meter] if meter else [])
     assert [found[61 + pitch] for pitch in range(6)] == expected

@@ -1,0 +1,153 @@
+"""Motifs: what came next where the last frames looked the same around some note, at any pitch.
+
+The echo finds whole frames again, at their own pitch. But a motif returns transposed, or under
+another accompaniment. So every note looks at its surroundings alone: when the last n frames within
+w semitones of some note of the piece looked like those around this one, how often did that note
+sound next? The counts adapt, and are kept per piece, in a hash table for each context (n, w), which
+all notes share. This is the context mixing of lossless coders of images and text, with the network
+as the mixer. It depends on the past alone: likelihoods stay exact.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodel.kernels.code.language import unrolled
+
+CONTEXTS = (
+    (1, 12, False), (1, 24, False), (2, 5, False), (2, 12, False), (3, 3, False), (4, 7, False),
+    (4, 20, False), (6, 12, False), (8, 2, False), (8, 12, False), (16, 5, False), (2, 12, True),
+    (8, 0, True),
+)  # fmt: skip
+"""How many frames, up to how many semitones away, and whether at the same pitch alone."""
+FARTHEST = 24
+"""Semitones up to which surroundings are kept."""
+FRAMES = 16
+"""Frames for which they are, a power of two."""
+CELLS = 1 << 14
+"""Cells of each context's table, a power of two."""
+TRIES = 8
+"""Cells that are tried one after another; the last is given to a newcomer."""
+MOST = 250
+"""A count ends here."""
+MOST_COUNTED = 2 * MOST + 1
+"""The numbers that two counts may come to."""
+MOTIFS = 3 * len(CONTEXTS)
+"""The number of such inputs per note."""
+
+HASHES = 1 << 62
+FACTOR = 0x2545F4914F6CDD1D
+"""Of hashes, a large odd number."""
+_BYTE = 255
+
+
+def motifs_size(notes: int) -> int:
+    """How many integers remember a piece; all are 0 before its first frame.
+
+    They hold the number of frames so far; the surroundings of each note in the last FRAMES of them,
+    a bit for each note up to FARTHEST away, the lowest first; for each context and note 1 + the
+    cell that counts what comes next, or 0; and the cells: 2^16 times a tag, 2^8 times the count of
+    silences, and that of sounds.
+    """
+    return 1 + (FRAMES + len(CONTEXTS)) * notes + len(CONTEXTS) * CELLS
+
+
+def count_scales() -> Tensor:
+    """(2, MOST_COUNTED), float64: for a count n, log(n + 0.4) / 4 and log2(1 + n) / 4."""
+    counts = torch.arange(MOST_COUNTED, dtype=torch.float64)
+    return torch.stack([torch.log(counts + 0.4), torch.log2(1 + counts)]) / 4
+
+
+def learn_motifs(frame: Any, memory: Any, D: Any) -> None:
+    """Add a frame of zeros and ones to a piece's memory. A text of `kernels.code.language`."""
+    around = memory[1 + memory[0] % FRAMES * D :]
+    chosen = memory[1 + FRAMES * D :]
+    cells = memory[1 + (FRAMES + len(CONTEXTS)) * D :]
+    for k in range(len(CONTEXTS)):
+        for n in range(D):
+            if chosen[k * D + n] > 0:
+                cell = chosen[k * D + n] - 1
+                cells[k * CELLS + cell] = counted(cells[k * CELLS + cell], frame[n] != 0)
+    seen = 0
+    for n in range(min(FARTHEST, D)):
+        seen |= (frame[n] != 0) << (n + FARTHEST + 1)
+    for n in range(D):
+        seen = seen >> 1
+        if n + FARTHEST < D:
+            seen |= (frame[n + FARTHEST] != 0) << (2 * FARTHEST)
+        around[n] = seen
+    memory[0] += 1
+    for k in unrolled(len(CONTEXTS)):
+        for n in range(D):
+            chosen[k * D + n] = key_of(memory, n, D, k)
+    for k in range(len(CONTEXTS)):
+        for n in range(D):
+            if chosen[k * D + n] > 0:
+                chosen[k * D + n] = 1 + find(cells[k * CELLS :], chosen[k * D + n] - 1)
+
+
+def counted(cell: Any, sounds: Any) -> Any:
+    """A cell after one more outcome; the count of the other one is halved beyond 2."""
+    silences = cell >> 8 & _BYTE
+    sounded = cell & _BYTE
+    if sounds:
+        sounded = min(sounded + 1, MOST)
+        silences = silences if silences <= 2 else silences // 2 + 1
+    else:
+        silences = min(silences + 1, MOST)
+        sounded = sounded if sounded <= 2 else sounded // 2 + 1
+    return cell >> 16 << 16 | silences << 8 | sounded
+
+
+def key_of(memory: Any, n: Any, D: Any, k: int) -> Any:
+    """1 + the key of what surrounds note n in context k; 0 if nothing does."""
+    surroundings = memory[1:]
+    width = CONTEXTS[k][1]
+    key = k + 1
+    something = 0
+    for back in range(1, CONTEXTS[k][0] + 1):
+        place = (memory[0] - back) % FRAMES * D + n
+        near = surroundings[place] >> (FARTHEST - width) & (2 << 2 * width) - 1
+        something |= near
+        key = hashed(key + near)
+    if CONTEXTS[k][2]:
+        key = hashed(key + n + 1)
+    return key + 1 if something != 0 else 0
+
+
+def find(cells: Any, key: Any) -> Any:
+    """The cell of a key, which it claims if it is free, or the last that is tried."""
+    tag = (key >> 30) + 1
+    found = -1
+    for tried in range(TRIES):
+        if found < 0:
+            cell = (key + tried) % CELLS
+            held = cells[cell] >> 16
+            if held == tag:
+                found = cell
+            elif held == 0 or tried == TRIES - 1:
+                found = cell
+                cells[cell] = tag << 16
+    return found
+
+
+def hashed(key: Any) -> Any:
+    """A key mixed, from 0 to HASHES - 1."""
+    key = key * FACTOR & HASHES - 1
+    return key + (key >> 31) & HASHES - 1
+
+
+def write_motifs(to: Any, memory: Any, scales: Any, n: Any, D: Any) -> None:
+    """The inputs (MOTIFS,) of note n: per context the log odds that it sounds, whether any are
+    known, and how many outcomes were counted; `scales` is `count_scales`."""
+    chosen = memory[1 + FRAMES * D :]
+    cells = memory[1 + (FRAMES + len(CONTEXTS)) * D :]
+    for k in unrolled(len(CONTEXTS)):
+        cell = cells[k * CELLS + chosen[k * D + n] - 1] if chosen[k * D + n] > 0 else 0
+        silences = cell >> 8 & _BYTE
+        sounded = cell & _BYTE
+        known = silences + sounded > 0
+        to[3 * k] = scales[sounded] - scales[silences] if known else 0.0
+        to[3 * k + 1] = float(known)
+        to[3 * k + 2] = scales[MOST_COUNTED + silences + sounded]

@@ -1,0 +1,154 @@
+"""Metre and tempo from the file to the sample, by the commands."""
+
+import io
+import json
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+from calling import Call, call_ok
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.runs.folder import load_run
+
+TINY = ("--unit", "gru", "--hidden", 4, "--epochs", 1, "--no-end", "--no-motifs", "-q")
+
+
+def write_tune(path: Path, beats: int, of: int, tempo: int, bars: int = 12) -> None:
+    """Chords on each beat, low notes on each downbeat, as a file of one track."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    track = mido.MidiTrack(
+        [
+            mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(tempo)),
+            mido.MetaMessage("time_signature", numerator=beats, denominator=of),
+        ]
+    )
+    for beat in range(beats * bars):
+        pitch = 48 if beat % beats == 0 else 60 + beat % 5
+        track.append(mido.Message("note_on", note=pitch, velocity=64))
+        track.append(mido.Message("note_off", note=pitch, time=480 * 4 // of))
+    mido.MidiFile(type=0, ticks_per_beat=480, tracks=[track]).save(path)
+
+
+@pytest.fixture(scope="module")
+def tunes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three waltzes at 90, a jig at 180 and a march, and a run on them."""
+    folder = tmp_path_factory.mktemp("tunes")
+    for k in range(3):
+        write_tune(folder / f"midi/train/waltz{k}.mid", 3, 4, 90, bars=12 + k)
+        write_tune(folder / f"midi/valid/waltz{k}.mid", 3, 4, 100, bars=9 + k)
+    write_tune(folder / "midi/train/jig.mid", 6, 8, 180)
+    call_ok("prepare", folder / "midi", "-o", folder / "data")
+    call_ok("train", folder / "data", *TINY, "--run", folder / "run")
+    return folder
+
+
+def stated(data: bytes) -> tuple[list[tuple[int, int, int]], float]:
+    """(Tick, beats, of) of each signature of a file, and its tempo."""
+    found, now, tempo = [], 0, 0.0
+    for message in mido.MidiFile(file=io.BytesIO(data)).tracks[0]:
+        now += message.time
+        if message.type == "time_signature":
+            found.append((now, message.numerator, message.denominator))
+        elif message.type == "set_tempo":
+            tempo = mido.tempo2bpm(message.tempo)
+    return found, tempo
+
+
+def sampled(call: Call, run: Path, *options: object) -> tuple[list[tuple[int, int, int]], float]:
+    result = call("sample", "-", "--format", "mid", "--run", run, "--length", 40, *options)
+    assert (result.status, result.err) == (0, "")
+    return stated(result.raw)
+
+
+def test_prepare_and_inspect_show_metres(call: Call, tunes: Path):
+    shown = call("inspect", tunes / "data")
+    assert "  metre: 3/4 and 6/8 stated by 7 pieces\n" in shown.out
+    dataset = open_dataset(tunes / "data")
+    assert (dataset.frame.metre, dataset.frame.tempo) == ((3, 4), 90)
+    facts = {Path(p.source).name: p.facts for p in dataset["train"].pieces}
+    assert facts["jig.mid"] == {"transposed": 0, "metre": [[0, 6, 8]], "tempo": 180}
+
+
+def test_parts_in_time_go_on_within_their_bar(call: Call):
+    """A piece of its own is cut in three, where it happens to be in a bar."""
+    write_tune(Path("in/long.mid"), 3, 4, 90, bars=150)
+    call_ok("prepare", "in", "-o", "d")
+    dataset = open_dataset("d")
+    for split in ("train", "valid", "test"):
+        (piece,) = dataset[split].pieces
+        begin, _ = map(int, piece.source.rsplit("/", 1)[1].split("-"))
+        assert piece.facts["metre"] == [[-begin, 3, 4]]
+        given = dataset[split].given(np.array([0]))
+        assert given is not None
+        assert given[0, 0] == -begin
+
+
+def test_samples_state_metre_and_tempo(call: Call, tunes: Path):
+    """Of train, or what is asked for; what is drawn then differs."""
+    assert sampled(call, tunes / "run") == ([(0, 3, 4)], pytest.approx(90, abs=0.01))
+    options = ("--metre", "6/8", "--tempo", 171)
+    assert sampled(call, tunes / "run", *options) == ([(0, 6, 8)], pytest.approx(171, abs=0.01))
+    drawn = []
+    for metre in ("3/4", "6/8"):
+        call_ok("sample", "a.npy", "--force", "--run", tunes / "run", "--metre", metre)
+        drawn.append(np.load("a.npy"))
+    assert (drawn[0] != drawn[1]).any()
+
+
+@pytest.mark.parametrize("metre", ["0/4", "5/0", "255/32", "6", "waltz"])
+def test_impossible_metres_are_refused(call: Call, tunes: Path, metre: str):
+    result = call("sample", "a.mid", "--run", tunes / "run", "--metre", metre)
+    assert (result.status, result.out) == (2, "")
+    assert result.err == (
+        "seqmodel: --metre must be a time signature such as 3/4 or 6/8, of at most 32 beats and "
+        f"16 quarter notes, not '{metre}'\n"
+    )
+
+
+def test_a_metre_that_is_not_followed_is_named(call: Call, run: Path, seconds_run: Path):
+    told = call("sample", "a.mid", "--run", run, "--length", 8, "--metre", "6/8")
+    assert told.status == 0
+    assert told.err.startswith(f"{run} was trained without --bars: the metre is written")
+    told = call("sample", "b.mid", "--run", seconds_run, "--metre", "6/8")
+    assert told.err == ("seqmodel: --metre needs a run on a grid of beats, not 0.1 s per step\n")
+
+
+def test_a_primer_keeps_its_metre_and_tempo(call: Call, tunes: Path):
+    """The new piece begins where the primer stands in its bar: with what is left of the bar."""
+    write_tune(Path("five.mid"), 5, 4, 77, bars=4)
+    prime = ("--prime", "five.mid", "--prime-frames", 28)  # two beats of the second bar
+    found, tempo = sampled(call, tunes / "run", *prime)
+    assert (found, tempo) == ([(0, 3, 4), (360 * 4, 5, 4)], pytest.approx(77, abs=0.01))
+    found, tempo = sampled(call, tunes / "run", *prime, "--include-prime")
+    assert (found, tempo) == ([(0, 5, 4)], pytest.approx(77, abs=0.01))
+    found, tempo = sampled(call, tunes / "run", *prime, "--metre", "2/4", "--tempo", 60)
+    assert (found, tempo) == ([(0, 1, 4), (480, 2, 4)], pytest.approx(60, abs=0.01))
+
+
+def test_a_filled_file_keeps_its_metre_in_the_model_too(call: Call, tunes: Path):
+    """Guards the nats of a filled piece, which are those of its own metre, and what is drawn."""
+    write_tune(Path("jig.mid"), 6, 8, 160, bars=3)
+    fill = ("--fill", "jig.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0)
+    call_ok("sample", "a.mid", "--run", tunes / "run", *fill)
+    assert stated(Path("a.mid").read_bytes()) == ([(0, 6, 8)], pytest.approx(160, abs=0.01))
+    told = call("sample", "b.npy", "--run", tunes / "run", *fill, "--json")
+    piece = np.load("b.npy")
+    loaded = load_run(tunes / "run")
+    said = json.loads(told.out)["pieces"][0]["nats_per_drawn_frame"]
+    for metre, equal in (([0, 6, 8], True), ([0, 3, 4], False)):
+        nats = loaded.nll(piece, loaded.frame.given({"metre": [metre]}))[12:24].mean()
+        assert (said == pytest.approx(nats, abs=1e-4)) == equal
+    call_ok("sample", "c.npy", "--run", tunes / "run", *fill, "--metre", "3/4")
+    assert (np.load("c.npy") != piece).any()
+
+
+def test_damaged_metres_in_a_dataset_are_named(call: Call, tunes: Path, tmp_path: Path):
+    call_ok("prepare", tunes / "midi", "-o", "d")
+    index = Path("d/train.jsonl")
+    index.write_text(index.read_text().replace('"metre": [[0, 6, 8]]', '"metre": [[0, 6, 7]]'))
+    result = call("train", "d", *TINY, "--run", "r")
+    assert result.status == 1
+    assert result.err.startswith("seqmodel: d/train.jsonl is damaged: ")
+    assert "metre has the impossible signature 6/7; run `seqmodel prepare` again" in result.err

@@ -1,0 +1,260 @@
+"""Time signatures: read, kept with the piece, inferred, told to a model, written again."""
+
+import io
+import math
+from fractions import Fraction
+
+import mido
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from midi_files import midi_file, note
+
+from seqmodel.media.music.corpus import MusicCorpus, stated_metre
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import settings as settings_of
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.metre import (
+    MOST_SIGNATURES,
+    Metres,
+    Signature,
+    bar_lines,
+    given_of,
+    metre_from_json,
+    metre_line,
+    parse_metre,
+    shifted,
+    signatures,
+    suggested,
+    written,
+)
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.writing import midi_bytes, velocities
+
+SIXTEENTHS = Grid.of_beats(4)
+METRES = [(4, 4), (3, 4), (6, 8), (9, 8), (12, 8), (5, 4), (7, 8), (3, 8), (2, 2), (3, 16), (11, 4)]
+
+
+def signature(delta, beats, power):
+    """A time signature, as a file holds it."""
+    return bytes([delta]) + bytes([0xFF, 0x58, 4, beats, power, 24, 8])
+
+
+def mido_file(path, *changes, notes=12, tempo=500_000, end=None):
+    """Quarter notes from 0 on, and signatures (tick, beats, of), 480 ticks a quarter."""
+    head, now = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=tempo)]), 0
+    for tick, beats, of in changes:
+        head.append(
+            mido.MetaMessage("time_signature", numerator=beats, denominator=of, time=tick - now)
+        )
+        now = tick
+    track = mido.MidiTrack()
+    for _ in range(notes):
+        track.append(mido.Message("note_on", note=60, velocity=64))
+        track.append(mido.Message("note_off", note=60, time=480))
+    mido.MidiFile(ticks_per_beat=480, tracks=[head, track]).save(path)
+    return path
+
+
+@pytest.mark.parametrize("odd", [(0, 2), (5, 0), (255, 5), (4, 7), (33, 4), (1, 200)])
+def test_impossible_signatures_are_dropped_and_the_file_is_kept(odd):
+    """0/4, 5/1 of five whole notes, 255/32, 4/128: nothing that music has."""
+    score = read_score(midi_file(signature(0, 6, 3) + signature(0, *odd) + note(0, 480)))
+    assert score.meters == ((0, 6, 8),)
+    assert score.remarks == ("impossible time signature ignored",)
+    assert len(score.pitch) == 1
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/0", "255/32", "6/7", "6", "6/8/4", "/4", "-3/4", "²/4"])
+def test_impossible_signatures_are_refused(text):
+    with pytest.raises(ValueError, match=r"^a time signature such as 3/4 or 6/8"):
+        parse_metre(text)
+
+
+def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
+    """A change within a bar; two at one frame; one repeated; one after the end. The tempo is the
+    median by duration."""
+    changes = [(0, 6, 8), (1440, 6, 8), (1680, 5, 4), (4400, 2, 4), (4330, 3, 4), (9000, 3, 8)]
+    file = mido.MidiFile(mido_file(tmp_path / "a.mid", *sorted(changes), tempo=400_000))
+    file.tracks[0].insert(1, mido.MetaMessage("set_tempo", tempo=400_000))
+    file.tracks[0].append(mido.MetaMessage("set_tempo", tempo=1_000_000))  # after the end
+    file.save(tmp_path / "a.mid")
+    corpus = MusicCorpus(settings_of({}))
+    (work,) = corpus.works(tmp_path / "a.mid")
+    assert work.facts["metre"] == [[0, 6, 8], [14, 5, 4], [36, 3, 4], [37, 2, 4]]
+    assert work.facts["tempo"] == 150
+    assert corpus.frame.metre is None  # nothing is in train yet
+    work.in_train(np.zeros((40, 11)))
+    assert (corpus.frame.metre, corpus.frame.tempo) == ((5, 4), 150)
+    assert PianoRollFrames.from_json(corpus.frame.to_json()) == corpus.frame
+
+
+def test_the_median_tempo_is_by_duration(tmp_path):
+    """Half of the time is faster, half slower; equal numbers of tempos are not."""
+    mido_file(tmp_path / "a.mid")
+    file = mido.MidiFile(tmp_path / "a.mid")
+    for delta, bpm in ((480, 60), (480, 200), (480, 90)):
+        file.tracks[0].append(mido.MetaMessage("set_tempo", tempo=round(6e7 / bpm), time=delta))
+    file.save(tmp_path / "a.mid")
+    assert read_score((tmp_path / "a.mid").read_bytes()).median_tempo == pytest.approx(90, rel=1e-5)
+
+
+def test_of_many_changes_the_first_are_kept(tmp_path):
+    changes = [(480 * k, 2 + k % 2, 4) for k in range(MOST_SIGNATURES + 9)]
+    mido_file(tmp_path / "a.mid", *changes, notes=100)
+    (work,) = MusicCorpus(settings_of({})).works(tmp_path / "a.mid")
+    assert len(work.facts["metre"]) == MOST_SIGNATURES
+    assert list(work.repairs) == [f"{len(changes)} time signatures, of which the first 64 are kept"]
+
+
+def test_bars_of_one_beat_are_none(tmp_path):
+    """Some programs write 1/4 throughout: it says where beats are, not bars."""
+    score = read_score(mido_file(tmp_path / "a.mid", (0, 1, 4)).read_bytes())
+    assert stated_metre(score, SIXTEENTHS) == []
+
+
+def test_an_excerpt_goes_on_within_its_bar():
+    metre = [[0, 3, 4], [24, 6, 8], [60, 4, 4]]
+    assert shifted(metre, 30) == [[-6, 6, 8], [30, 4, 4]]
+    assert shifted(metre, 24) == [[0, 6, 8], [36, 4, 4]]
+    assert shifted(metre, 0) == metre
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(None, [], [[0, 4]], [[0, 4, 4.0]], [[0, True, 4]], [[0, 5, 0]], [[1, 4, 4]]),
+        *([[-(10**30), 4, 4]], [[0, 4, 4]] * 2),
+    ],
+)
+def test_damaged_facts_are_refused(wrong):
+    with pytest.raises(ValueError, match="metre"):
+        metre_from_json(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("metre", "6/7"), ("metre", 6), ("tempo", 0), ("tempo", "fast")]
+)
+def test_damaged_statistics_are_refused(name, wrong):
+    values = {**PianoRollFrames(SIXTEENTHS).to_json(), name: wrong}
+    with pytest.raises(ValueError, match=rf"^frame\.{name} must be "):
+        PianoRollFrames.from_json(values)
+
+
+# ---- inferred
+
+
+def pattern(metre, bars):
+    """Onsets of a bar in sixteenths: a bass on one, chords on the other beats, some melody."""
+    beats, of = metre
+    beat = 6 if of == 8 else 4
+    bar = 16 * beats // of
+    onsets = np.zeros(bar * bars)
+    onsets[::bar] += 3
+    onsets[::beat] += 2
+    random = np.random.default_rng(3)
+    onsets += random.random(len(onsets)) < 0.1
+    return onsets
+
+
+@pytest.mark.parametrize("metre", [(4, 4), (3, 4), (6, 8)])
+def test_clear_metres_are_inferred(metre):
+    assert suggested(pattern(metre, 24), SIXTEENTHS) == metre
+    assert suggested(pattern(metre, 3), SIXTEENTHS) is None  # too short to tell
+    assert suggested(pattern(metre, 24), Grid.of_seconds("0.1")) is None
+
+
+def test_nothing_is_inferred_of_noise():
+    random = np.random.default_rng(1)
+    for onsets in (np.zeros(400), np.ones(400), random.random(2000) < 0.3):
+        assert suggested(np.asarray(onsets, float), SIXTEENTHS) is None
+
+
+# ---- places
+
+
+signature_lists = st.lists(st.tuples(st.integers(1, 90), st.sampled_from(METRES)), max_size=5)
+grids = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]).map(Grid.of_beats)
+
+
+def places_by_hand(found, grid, frame):
+    """(Place in the beat, beat, bar, bar's length in beats) of a frame, in exact fractions."""
+    first, beats, of = max(each for each in found if each[0] <= frame)
+    quarters = Fraction(frame - first, grid.steps_per_beat)
+    dotted = of >= 8 and beats in (6, 9, 12)
+    beat = Fraction(4 * (3 if dotted else 1), of)
+    count = beats // 3 if dotted else beats
+    number = math.floor(quarters / beat)
+    return quarters / beat - number, number % count, number // count, count
+
+
+@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
+def test_places_follow_from_what_is_given(changes, first, grid, cut):
+    """Guards bars that are no whole number of frames, dotted beats, changes, excerpts."""
+    found = signatures(sorted([(0, first), *changes]), 100)
+    assert found[0].frame == 0
+    rows = given_of(metre_from_json(shifted([list(each) for each in found], cut)), grid)
+    table = rows.reshape(-1, 4)
+    for frame in range(100 - cut):
+        begin, units, beat, bar = max(row for row in table.tolist() if row[0] <= frame)
+        elapsed = (frame - begin) * units
+        place, number, bars, count = places_by_hand(found, grid, frame + cut)
+        assert Fraction(elapsed % beat, beat) == place
+        assert (elapsed % bar // beat, elapsed // bar, bar // beat) == (number, bars, count)
+    lines = bar_lines(found, grid, 100)
+    starts = {each.frame for each in found}
+    assert starts <= set(lines)
+    exact = [t for t in range(100) if t in starts or places_by_hand(found, grid, t)[:2] == (0, 0)]
+    assert set(exact) <= set(lines)
+
+
+@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
+def test_what_is_written_reads_back(changes, first, grid, cut):
+    """By mido and by our reader: from where a piece goes on its accents are the same bar for bar,
+    after a pickup where the bar had begun before."""
+    found = signatures(sorted([(0, first), *changes]), 100)
+    heard = metre_from_json(shifted([list(each) for each in found], cut))
+    frames = np.ones((100 - cut, 88), np.uint8)
+    data = midi_bytes(frames, grid, metre=heard)
+    messages = mido.MidiFile(file=io.BytesIO(data)).tracks[0]
+    stated = [(m.numerator, m.denominator) for m in messages if m.type == "time_signature"]
+    assert stated == [each.metre for each in written(heard, grid)]
+    again = signatures(stated_metre(read_score(data), grid), 100 - cut)
+    if heard[0].frame == 0:
+        assert again == heard
+    rest = [line for line in bar_lines(heard, grid, 100 - cut) if line]
+    if len(stated) > len(heard):  # with a pickup
+        assert rest == [line for line in bar_lines(again, grid, 100 - cut) if line]
+
+
+def test_accents_follow_changes():
+    """Three beats of 3/4, then 6/8 from frame 12 on: downbeats, beats, and eighths."""
+    roll = np.zeros((24, 88), np.uint8)
+    roll[:, 30] = 1
+    frames = np.concatenate([roll, roll], axis=1)  # struck in every frame
+    notes = np.array([[t, t + 1, 51] for t in range(24)])
+    loud = velocities(notes, frames, SIXTEENTHS, metre=[Signature(0, 3, 4), Signature(12, 6, 8)])
+    phrase = np.array([*np.arange(12) / 48, *np.arange(12) / 48])
+    accents = loud - 68 - 10 - np.rint(8 * np.sin(np.pi * phrase))
+    expected = [14, 0, 2, 0, 6, 0, 2, 0, 6, 0, 2, 0, 14, 0, 2, 0, 2, 0, 6, 0, 2, 0, 2, 0]
+    assert accents.tolist() == expected
+
+
+def test_prepare_says_where_metres_are_from(tmp_path):
+    """Also of a waltz that is said to be in 4/4, if there are others such."""
+    mido_file(tmp_path / "stated.mid", (0, 6, 8), (1440, 5, 4))
+    mido_file(tmp_path / "assumed.mid")
+    corpus, rolls = MusicCorpus(settings_of({})), Metres()
+    for name in ("stated", "assumed"):
+        next(corpus.works(tmp_path / f"{name}.mid"))
+    line = "metre: 6/8 and 5/4 stated by 1 piece, 4/4 assumed for 1 piece"
+    assert metre_line(corpus.facts["metre"]) == line
+    waltz = pattern((3, 4), 24)
+    rolls.of("a", [], waltz, SIXTEENTHS), rolls.of("b.mid", [(0, (4, 4))], waltz, SIXTEENTHS)
+    assert metre_line(rolls.to_json()) == (
+        "metre: 4/4 stated by 1 piece, 1 of which sound otherwise, such as b.mid (4/4, heard 3/4), "
+        "3/4 inferred from the onsets of 1 piece"
+    )
