@@ -21,7 +21,6 @@ from seqmodel.media.music.contents import Contents, Timing, left_out, semitones_
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     PlacedNotes,
-    Score,
     SourcesGrid,
     frames_in_beats,
     has_onsets,
@@ -44,6 +43,7 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature
 from seqmodel.media.music.midi import begins_like_midi, read_score
 from seqmodel.media.music.published import STATED, RollFile, read_published
+from seqmodel.media.music.score import Score
 from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 

@@ -42,83 +42,11 @@ from seqmodel.media.music.metre import (
     shifted,
     usual_from_json,
 )
+from seqmodel.media.music.score import Score
 from seqmodel.media.music.tally import Tally
 from seqmodel.plain import Fields
 
 Restrike = Literal["close", "discard"]
-
-
-@dataclass(frozen=True)
-class Score:
-    """The notes of a MIDI file and what is needed to place them in time.
-
-    The six arrays of notes have one entry per note (N,), in no particular order.
-
-    Attributes:
-        on_tick: int64 (N,), where each note begins, in ticks from the start.
-        off_tick: int64 (N,), where it ends; at or after `on_tick`.
-        pitch: uint8 (N,), 0 to 127.
-        channel: uint8 (N,), 0 to 15; 9 is the drums.
-        track: int64 (N,), the track's position in the file, from 0.
-        velocity: uint8 (N,), how hard it is struck, 1 to 127.
-        ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
-        smpte: whether ticks are real time, so that the file has no beats.
-        tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
-        tempo: int64 (M,), microseconds per `ticks_per_unit`.
-        meters: the time signatures, if any, each (tick, beats, of) and unlike the one before.
-        keys: the key signatures in the same way, such as "Eb" and "C#m".
-        programs: (track, channel, program) of each program change, in order within a track.
-        pedal: how often the sustain pedal is pressed.
-        format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
-        tracks: number of tracks found.
-        track_names: their names, "" for one that has none.
-        last_tick: where the longest track ends.
-        end_tick: where the piece ends by a marker, as one that ends in silence has if it was
-            sampled; 0 without.
-        remarks: what was repaired, each a short phrase.
-    """
-
-    on_tick: NDArray[np.int64]
-    off_tick: NDArray[np.int64]
-    pitch: NDArray[np.uint8]
-    channel: NDArray[np.uint8]
-    track: NDArray[np.int64]
-    velocity: NDArray[np.uint8]
-    ticks_per_unit: int
-    smpte: bool
-    tempo_tick: NDArray[np.int64]
-    tempo: NDArray[np.int64]
-    meters: tuple[tuple[int, int, int], ...]
-    keys: tuple[str, ...]
-    programs: tuple[tuple[int, int, int], ...]
-    pedal: int
-    format: int
-    tracks: int
-    track_names: tuple[str, ...]
-    last_tick: int
-    end_tick: int
-    remarks: tuple[str, ...]
-
-    def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
-        """When each of the ticks (N,), which may be fractional, occurs at the score's tempos.
-
-        Subject to floating-point rounding, unlike the placing of frames by `place`.
-        """
-        lengths = self.tempo / (1e6 * self.ticks_per_unit)
-        begins = np.append(0.0, np.cumsum(np.diff(self.tempo_tick) * lengths[:-1]))
-        at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
-        seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
-        return seconds
-
-    @property
-    def median_tempo(self) -> float:
-        """Beats per minute, half of its time faster, half slower."""
-        ends = np.append(self.tempo_tick[1:], max(self.last_tick, 1))
-        ticks = np.maximum(np.minimum(ends, ends[-1]) - self.tempo_tick, 0)
-        order = np.argsort(-self.tempo)
-        elapsed = np.cumsum((ticks * self.tempo.astype(np.float64))[order])
-        middle = np.searchsorted(elapsed, elapsed[-1] / 2)
-        return 60e6 / int(self.tempo[order][middle])
 
 
 # ---- rows and onsets -----------------------------------------------------------------------------
@@ -568,9 +496,9 @@ class PianoRollFrames(FrameDefinition):
             "transpose_to_c": self.transpose_to_c,
             **({"onsets": True} if self.onsets else {}),
             **({"short_notes": True} if self.short_notes else {}),
+            **({"kit": True} if self.kit else {}),
             **({"metre": metre_name(self.metre)} if self.metre else {}),
             **({"tempo": self.tempo} if self.tempo else {}),
-            **({"kit": True} if self.kit else {}),
         }
 
     @classmethod

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
-from seqmodel.media.music.frames import Restrike, Score
+from seqmodel.media.music.frames import Restrike
 from seqmodel.media.music.grid import (
     DEFAULT_TEMPO,
     DRUM_CHANNEL,
@@ -33,6 +33,7 @@ from seqmodel.media.music.grid import (
     SMPTE_TEMPO,
 )
 from seqmodel.media.music.metre import is_possible
+from seqmodel.media.music.score import Score
 
 PAUSE = 16
 """Beats of silence, or at 120 beats per minute their 8 s, after which a key owes no more offs.

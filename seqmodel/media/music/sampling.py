@@ -17,7 +17,6 @@ from seqmodel.media.music.contents import semitones_to_key
 from seqmodel.media.music.corpus import load_midi, load_roll, stated_metre
 from seqmodel.media.music.frames import (
     PianoRollFrames,
-    Score,
     after_silence,
     has_onsets,
     in_frames,
@@ -52,6 +51,7 @@ from seqmodel.media.music.metre import (
     signatures,
 )
 from seqmodel.media.music.names import note_name, pitch_of, semitones_above_c
+from seqmodel.media.music.score import Score
 from seqmodel.media.music.writing import (
     check_sound,
     frame_times,

@@ -45,7 +45,6 @@ from seqmodel.files import new_file
 from seqmodel.media.input import named
 from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
-    Score,
     given_notes,
     is_kit,
     notes_of,
@@ -67,6 +66,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.kit import hit
 from seqmodel.media.music.metre import Metre, Signature, Units, signatures, written
+from seqmodel.media.music.score import Score
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
 
