@@ -1,8 +1,8 @@
 """What of a split stands in train already: passages repeated there, in any key.
 
 A window is a number of consecutive frames of one piece, with all that the frames hold. Two are
-equal if they are so note by note, once each is moved down by its own lowest note. One in which
-nothing changes, silence or a chord held throughout, is no passage and never counts.
+equal if they are so note by note, once each is moved down by its own lowest note; hits of a drum
+kit, which is in no key, if they are so as they stand. One in which nothing changes, silence or a chord held throughout, is no passage and never counts.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Pieces
-from seqmodel.media.music.frames import sounding
+from seqmodel.media.music.frames import is_kit, sounding
 from seqmodel.media.music.grid import NOTES
 
 WINDOWS = (8, 16, 32)
@@ -81,10 +81,12 @@ def _numbers(
     frames, piece = part
     roll = sounding(frames)
     lowest = np.where(roll.any(axis=1), roll.argmax(axis=1), NOTES).astype(np.int64)
-    packed = np.empty((len(frames), frames.shape[1] // 8), np.uint8)
+    if is_kit(frames):
+        lowest[:] = NOTES
+    packed = np.empty((len(frames), -(-frames.shape[1] // 8)), np.uint8)
     for low in np.unique(lowest):
         rows = np.flatnonzero(lowest == low)
-        moved = np.roll(frames[rows].reshape(len(rows), -1, NOTES), -low, axis=2)
+        moved = np.roll(frames[rows].reshape(len(rows), -1, roll.shape[1]), -low, axis=2)
         packed[rows] = np.packbits(moved.reshape(len(rows), -1), axis=1)
     content: NDArray[Any] = packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]
     inside, learning, n = np.ones(len(content), bool), not known, 1

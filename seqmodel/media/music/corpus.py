@@ -22,6 +22,7 @@ from seqmodel.media.music.frames import (
     PianoRollFrames,
     PlacedNotes,
     SourcesGrid,
+    chord_lengths,
     frames_in_beats,
     has_onsets,
     is_kit,
@@ -84,16 +85,19 @@ class MusicCorpus:
         """Frames of train, by time signature."""
         self._train_tempos = list[float]()
         """Of its pieces, in order."""
+        self._longest_chord = 0
+        """In train."""
 
     @property
     def frame(self) -> PianoRollFrames:
-        """See `Corpus`: what is usual in train is its commonest metre and the median tempo."""
+        """See `Corpus`: of train its commonest metre, the median tempo and the longest chord."""
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
         frame = self._frame
         return replace(
             frame,
             metre=metres[0][0] if metres else frame.metre,
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
+            longest_chord=self._longest_chord or frame.longest_chord,
         )
 
     @property
@@ -171,6 +175,8 @@ class MusicCorpus:
         def in_train(rows: NDArray[np.uint8]) -> None:
             """`Work.in_train`; the rows of its beginning, or all."""
             nonlocal heard
+            chords = chord_lengths(self._frame.decode(rows))
+            self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
             if "tempo" in facts and not heard:
                 insort(self._train_tempos, facts["tempo"])
             begin, heard = heard, heard + len(rows)

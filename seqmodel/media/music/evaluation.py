@@ -21,6 +21,7 @@ from seqmodel.media.distributions import Row, comparison_lines, shares, total_va
 from seqmodel.media.music.contents import tonic_of
 from seqmodel.media.music.frames import (
     PianoRollFrames,
+    chord_lengths,
     note_lengths,
     outer_notes,
     sounded,
@@ -192,19 +193,6 @@ class Statistics:
         """The most common number of notes in a non-silent frame; 0 if all are silent."""
         sounding = {k: n for k, n in self.notes_per_frame.items() if k}
         return max(sounding, key=lambda k: sounding[k], default=0)
-
-
-def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The length in frames of every chord of a piece (T, 88) or (T, 176), (chords,).
-
-    A chord is everything that sounds in a frame, even a single note; it ends where any note begins
-    or ends.
-    """
-    roll = sounding(frames)
-    changed = (roll[1:] != roll[:-1]).any(axis=1) | struck(frames)[1:].any(axis=1)
-    begins = np.append(0, 1 + np.flatnonzero(changed))
-    held: NDArray[np.int64] = np.diff(begins, append=len(roll))
-    return held[np.flatnonzero(roll[begins].any(axis=1))]
 
 
 def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:

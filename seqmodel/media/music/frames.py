@@ -166,6 +166,22 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     return notes[np.lexsort((pitch, begin))]
 
 
+def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The length in frames of every chord of a piece (T, 88) or (T, 176), (chords,).
+
+    A chord is everything that sounds in a frame, even a single note; it ends where any note begins
+    or ends.
+    """
+    roll = sounding(frames)
+    packed = pack(roll)  # a million frames are 88 MB, and no copy is made of them
+    changed = (packed[1:] != packed[:-1]).any(axis=1)
+    if is_kit(frames) or has_onsets(frames):
+        changed |= frames[1:, -roll.shape[1] :].any(axis=1)
+    begins = np.append(0, 1 + np.flatnonzero(changed))
+    held: NDArray[np.int64] = np.diff(begins, append=len(roll))
+    return held[np.flatnonzero(roll[begins].any(axis=1))]
+
+
 # ---- pianoroll -----------------------------------------------------------------------------------
 
 
@@ -410,6 +426,8 @@ class PianoRollFrames(FrameDefinition):
     """The time signature that most frames of train have; None if none is known."""
     tempo: float | None = None
     """The median of its pieces' tempos, in beats per minute; None if none is known."""
+    longest_chord: int | None = None
+    """The frames of the longest chord in train, see `chord_lengths`; None if it is not known."""
 
     @property
     def kind(self) -> str:
@@ -499,6 +517,7 @@ class PianoRollFrames(FrameDefinition):
             **({"kit": True} if self.kit else {}),
             **({"metre": metre_name(self.metre)} if self.metre else {}),
             **({"tempo": self.tempo} if self.tempo else {}),
+            **({"longest_chord": self.longest_chord} if self.longest_chord else {}),
         }
 
     @classmethod

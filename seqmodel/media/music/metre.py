@@ -125,12 +125,14 @@ def metre_from_json(values: Any) -> tuple[Signature, ...]:
     return tuple(found)
 
 
-def usual_from_json(fields: Fields) -> tuple[Metre | None, float | None]:
-    """The metre and the tempo usual in train, as far as a frame definition states them.
+def usual_from_json(fields: Fields) -> tuple[Metre | None, float | None, int | None]:
+    """Train's metre, tempo and longest chord, as far as a frame definition states them.
 
     ValueError if they cannot be.
     """
-    metre = tempo = None
+    metre = tempo = longest = None
+    if "longest_chord" in fields:
+        longest = fields.whole("longest_chord", 1)
     if "metre" in fields:
         text = fields.text("metre")
         try:
@@ -141,7 +143,7 @@ def usual_from_json(fields: Fields) -> tuple[Metre | None, float | None]:
         tempo = fields.number("tempo")
         if not SLOWEST <= tempo <= FASTEST:
             raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
-    return metre, tempo
+    return metre, tempo, longest
 
 
 def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:

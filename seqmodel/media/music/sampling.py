@@ -18,6 +18,7 @@ from seqmodel.media.music.corpus import load_midi, load_roll, stated_metre
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     after_silence,
+    chord_lengths,
     has_onsets,
     in_frames,
     outer_notes,
@@ -149,6 +150,7 @@ class MusicSampling(Sampling):
             progress(end - included, self.length)
         if self._frame.onsets and not included:
             frames[:1] = after_silence(frames[:1])
+        hint = self._hint(frames[included:end])
         frames, given = self._written(frames[:end])
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
@@ -160,7 +162,18 @@ class MusicSampling(Sampling):
             size += f", {seconds:,.1f} s"
         else:
             file.write(self._encode(frames, given))
-        return Written(size, "" if frames.any() else "silent: try a higher --temperature")
+        return Written(size, hint)
+
+    def _hint(self, drawn: NDArray[np.uint8]) -> str:
+        """What is odd about frames that were drawn."""
+        if not drawn.any():
+            return "silent: try a higher --temperature"
+        known = self._frame.longest_chord
+        if known is None or self._around is not None:
+            return ""
+        longest = int(chord_lengths(drawn).max())
+        held = f"a chord is held for {longest:,} frames, in train for {known:,} at most"
+        return f"{held}: try another --seed, or train for longer" if longest > known else ""
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
         """`Sampling.picture`."""

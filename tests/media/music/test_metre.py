@@ -85,7 +85,7 @@ def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
     assert work.facts["metre"] == [[0, 6, 8], [14, 5, 4], [36, 3, 4], [37, 2, 4]]
     assert work.facts["tempo"] == 150
     assert corpus.frame.metre is None  # nothing is in train yet
-    work.in_train(np.zeros((40, 11)))
+    work.in_train(np.zeros((40, 11), np.uint8))
     assert (corpus.frame.metre, corpus.frame.tempo) == ((5, 4), 150)
     assert PianoRollFrames.from_json(corpus.frame.to_json()) == corpus.frame
 

@@ -18,6 +18,19 @@ def write(file, kind, chunks, frames, definition=FRAMES, **options):
     return MusicSampling(definition, request).write(file, chunks, lambda done, total: None)
 
 
+def test_a_sample_that_freezes_is_told():
+    """Guards the count: strikes end a chord, silence is none, train's longest is no freezing."""
+    frame = replace(FRAMES, onsets=True, longest_chord=5)
+    roll = np.zeros((20, 88), np.uint8)
+    roll[1:13, [30, 34]] = 1
+    drawn = with_onsets(roll)
+    hint = write(io.BytesIO(), "npy", [drawn], 20, frame).hint
+    assert hint.startswith("a chord is held for 12 frames, in train for 5 at most")
+    drawn[[6, 11], 88 + 34] = 1
+    assert write(io.BytesIO(), "npy", [drawn], 20, frame).hint == ""
+    assert write(io.BytesIO(), "npy", [roll], 20).hint == ""  # train is not known
+
+
 def picture(frames):
     """Write a picture of a sample of so many frames, of one note each."""
     chunk = np.eye(1, 88, 40, dtype=np.uint8).repeat(100, axis=0)
