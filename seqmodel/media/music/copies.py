@@ -1,8 +1,9 @@
 """What of a split stands in train already: passages repeated there, in any key.
 
 A window is a number of consecutive frames of one piece, with all that the frames hold. Two are
-equal if they are so note by note, once each is moved down by its own lowest note; hits of a drum
-kit, which is in no key, if they are so as they stand. One in which nothing changes, silence or a chord held throughout, is no passage and never counts.
+equal if they are so note by note, once each is moved down by its own lowest note; those of a drum
+kit, which is in no key, if they are so as they stand. One in which nothing changes, silence or a
+chord held throughout, is no passage and never counts.
 """
 
 from collections.abc import Iterator
