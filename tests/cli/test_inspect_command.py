@@ -60,6 +60,7 @@ def test_inspect_dataset(call: Call, data: Path):
         "  train  10 pieces  320 frames  longest 32  2.00 notes per frame",
         "  valid   3 pieces   96 frames  longest 32  2.00 notes per frame",
         "  test    2 pieces   64 frames  longest 32  2.00 notes per frame",
+        "  metre: 4/4 assumed for 15 pieces",
     ]
     assert "% of valid lies in windows of 8 frames that are in train too" in valid
     assert "% of test lies in windows of 8 frames that are in train too" in test
