@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
-from seqmodel.media.music.contents import Contents, Timing, left_out, semitones_to_c
+from seqmodel.media.music.contents import (
+    HALF,
+    ON_GRID,
+    Contents,
+    Timing,
+    left_out,
+    semitones_to_c,
+)
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     PlacedNotes,
@@ -41,7 +48,7 @@ from seqmodel.media.music.grid import (
     SLOWEST,
     Grid,
 )
-from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature
+from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
 from seqmodel.media.music.midi import begins_like_midi, read_score
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.score import Score
@@ -163,7 +170,7 @@ class MusicCorpus:
         metre: tuple[Signature, ...] = ()
         if grid.steps_per_beat:
             stated = stated_metre(score, grid) if score else []
-            found = self._metres.of(source, stated, struck(frames).sum(axis=1), grid)
+            found = self._metres.of(source, stated, _onsets(frames, score, grid), grid)
             metre = found[:MOST_SIGNATURES]
             facts["metre"] = [list(each) for each in metre]
             if len(found) > len(metre):
@@ -237,6 +244,23 @@ def load_midi(
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return MidiPiece(frames, content_of(content), transposed, score, placed)
+
+
+def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, Metre]]:
+    """(Frame, time signature) as a piece states them, or else the one that its onsets suggest."""
+    heard = suggested(_onsets(frames, score, grid), grid)
+    stated = stated_metre(score, grid) if score else []
+    return stated or ([(0, heard)] if heard else [])
+
+
+def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArray[np.int64]:
+    """How many notes begin in each frame (T,); none where most lie off the grid of beats."""
+    onsets: NDArray[np.int64] = struck(frames).sum(axis=1)
+    if score is not None and grid.steps_per_beat:
+        place = score.on_tick * grid.steps_per_beat / score.ticks_per_unit
+        if np.mean(np.abs(place - np.rint(place)) <= ON_GRID) < HALF:
+            onsets[:] = 0
+    return onsets
 
 
 def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:

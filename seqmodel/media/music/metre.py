@@ -5,6 +5,7 @@ lower number, so that all of it is in whole numbers on any grid: where a bar of 
 half frames, it has twelve units, and a frame eight.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -156,22 +157,22 @@ def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:
 def written(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
     """The signatures as a file states them, which has none before frame 0.
 
-    What is left of a bar that began before has a signature of its own there, if there is such a
-    one, as a pickup does.
+    What is left of a bar that began before has a signature of its own there, as a pickup does. It
+    is as long as that or else longer, since the next signature cuts it off; there is none if the
+    bar ends between frames.
     """
     if not metre:
         return
     first, later = metre[0], metre[1:]
     unit = Units.of(first.metre, grid)
     left = first.frame * unit.frame % unit.bar  # in units
-    rest = Fraction(left, 4 * unit.frame * (grid.steps_per_beat or STEPS_OF_REAL_TIME))
-    of, end = max(first.of, rest.denominator), left // unit.frame
-    pickup = Signature(0, int(rest * of), of)
-    whole = (rest * of).denominator == 1 and left % unit.frame == 0
-    if left and whole and is_possible(pickup.metre):
-        yield pickup
-    else:
-        end = 0
+    end = 0 if left % unit.frame else left // unit.frame
+    if end:
+        rest = Fraction(end, 4 * (grid.steps_per_beat or STEPS_OF_REAL_TIME))
+        powers = (2**k for k in range(SHORTEST_NOTE.bit_length()))
+        found = [(math.ceil(rest * of), of) for of in (first.of, *powers)]
+        fits = [metre for metre in found if is_possible(metre) and metre != first.metre]
+        yield Signature(0, *min(fits, key=lambda metre: Fraction(*metre)))
     if not later or end < later[0].frame:
         yield first._replace(frame=end)
     yield from later

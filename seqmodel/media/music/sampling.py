@@ -14,7 +14,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Filling, FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.input import named
 from seqmodel.media.music.contents import semitones_to_key
-from seqmodel.media.music.corpus import load_midi, load_roll, stated_metre
+from seqmodel.media.music.corpus import load_midi, load_roll, metre_of
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     after_silence,
@@ -79,6 +79,7 @@ class MusicSampling(Sampling):
         self._around = around = _filled_piece(frame, options)
         self.remarks: list[str] = []
         self._prime: Score | None = None
+        self._metre_of_primer = list[tuple[int, Metre]]()
         primer = self._read_primer()
         self._tempo = float(options.get("tempo") or self._own_tempo())
         self.manner = {"tempo": self._tempo}
@@ -117,20 +118,9 @@ class MusicSampling(Sampling):
 
         They are those of the file that is filled or continued unless one is asked for.
         """
-        grid, option = self._frame.grid, self._request.options.get("metre")
-        found: list[tuple[int, Metre]] = [(0, self._frame.metre or COMMON_TIME)]
-        if option is not None:
-            if grid.steps_per_beat is None:
-                raise UsageError(f"--metre needs a run on a grid of beats, not {grid}")
-            try:
-                found = [(0, parse_metre(option))]
-            except ValueError as error:
-                raise UsageError(f"--metre must be {error}") from None
-        elif self._around is not None:
-            found = self._around.stated or found
-        elif self._prime is not None:
-            found = stated_metre(self._prime, grid) or found
-        known = len(self._around.frames) if self._around is not None else max(1, len(self.primer))
+        around, asked = self._around, self._request.options.get("metre")
+        found = around.metre if around else _metre(self._frame, asked, self._metre_of_primer)
+        known = len(around.frames) if around else max(1, len(self.primer))
         return [list(each) for each in signatures(found, known)]
 
     def write(
@@ -209,6 +199,7 @@ class MusicSampling(Sampling):
         with named(f"--prime {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 frames, _ = load_roll(path, self._frame)
+                self._metre_of_primer = metre_of(None, frames, self._frame.grid)
                 if not self._frame.onsets:
                     return sounding(frames)
                 if not has_onsets(frames):
@@ -220,6 +211,7 @@ class MusicSampling(Sampling):
                 return frames
             piece = load_midi(path, self._frame)
         self._prime = piece.score
+        self._metre_of_primer = metre_of(piece.score, piece.frames, self._frame.grid)
         if piece.transposed:
             self.remarks.append(
                 f"{path} was transposed by {piece.transposed:+d} semitones, its tonic to C as in "
@@ -269,6 +261,20 @@ PARTS = (*STRETCHES, "notes", "below", "above")
 """The options that say which part is drawn anew; what is drawn is in all of those given."""
 
 
+def _metre(
+    frame: PianoRollFrames, asked: str | None, own: list[tuple[int, Metre]]
+) -> list[tuple[int, Metre]]:
+    """(Frame, time signature): the one asked for, or else a file's own, or else what is usual."""
+    if asked is None:
+        return own or [(0, frame.metre or COMMON_TIME)]
+    if frame.grid.steps_per_beat is None:
+        raise UsageError(f"--metre needs a run on a grid of beats, not {frame.grid}")
+    try:
+        return [(0, parse_metre(asked))]
+    except ValueError as error:
+        raise UsageError(f"--metre must be {error}") from None
+
+
 def _filled_piece(frame: PianoRollFrames, options: Mapping[str, Any]) -> "FilledPiece | None":
     """What `sample --fill` is to draw anew, if it is given."""
     if options.get("fill"):
@@ -287,7 +293,7 @@ class FilledPiece:
         free: (T, 88), the notes to be drawn.
         transposed: semitones by which it was moved, its tonic to C.
         tempo: beats per minute.
-        stated: (frame, metre) of each time signature that it states.
+        metre: (frame, metre) of each time signature: of the one that is asked for, or its own.
         remarks: what is not kept of the file, one line each.
     """
 
@@ -302,7 +308,6 @@ class FilledPiece:
         self._path, self._frame = path, frame
         self.transposed, self.remarks = 0, list[str]()
         self.tempo = frame.tempo or BEATS_PER_MINUTE
-        self.stated = list[tuple[int, Metre]]()
         self._score: Score | None = None
         with named(f"--fill {path}", for_run=True):
             if path.suffix.lower() == ".npy":
@@ -310,6 +315,8 @@ class FilledPiece:
                 self._played = played if has_onsets(played) else with_onsets(played)
             else:
                 self._read(path)
+        own = metre_of(self._score, self._played, frame.grid)
+        self.metre = _metre(frame, options.get("metre"), own)
         self.frames = self._played if frame.onsets else sounding(self._played)
         self.free = self._part(options)
         if not self.free.any():
@@ -333,7 +340,6 @@ class FilledPiece:
         self._played, _, self.transposed, score, _ = load_midi(path, frame, onsets=True)
         self._score = score
         self.tempo = tempo_of(score) or self.tempo
-        self.stated = stated_metre(score, frame.grid)
         moved = score.pitch.astype(int) + self.transposed
         kept, steps = in_frames(score, drums=frame.drums, kit=frame.kit), frame.grid.steps_per_beat
         dropped = set(score.channel[~kept].tolist())
@@ -387,8 +393,8 @@ class FilledPiece:
         grid = self._frame.grid
         if grid.steps_per_beat is None:
             raise UsageError(f"--bars needs a run on a grid of beats, not {grid}: use --time")
-        usual, T = self._frame.metre or COMMON_TIME, len(self.frames)
-        lines = bar_lines(signatures(self.stated or [(0, usual)], T), grid, T)
+        T = len(self.frames)
+        lines = bar_lines(signatures(self.metre, T), grid, T)
         begin, end = _span("bars", text, int, (1, len(lines)))
         if not 1 <= begin <= len(lines):
             raise UsageError(

@@ -239,7 +239,8 @@ def _events(
     numbers in place of pitch and velocity, and is in the first track.
     """
     notes, first = notes_of(frames), 0 if given is None else HEAD
-    events = [(each.frame, "time_signature", *each.metre, first) for each in written(metre, grid)]
+    stated = (each for each in written(metre, grid) if each.frame < len(frames))
+    events = [(each.frame, "time_signature", *each.metre, first) for each in stated]
     loudness = velocities(notes, frames, grid, metre=metre, flat=flat)
     parts = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
     for (begin, end, pitch), velocity, part in zip(
