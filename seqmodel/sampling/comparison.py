@@ -40,8 +40,9 @@ def compare_samples(
 
     They are as long as pieces of the split, taken at even steps through it, so that both hold as
     much, or `seconds` long; a run with `end` ends its pieces itself, at the length of its longest
-    training piece, or after `seconds`, at the latest. Piece k is piece k of `seqmodel sample` with
-    the same seed.
+    training piece, or after `seconds`, at the latest. What is given of these pieces, such as their
+    metre, is given of the samples. Piece k is piece k of `seqmodel sample` with the same seed and
+    metre.
 
     Returns plain values: see evaluation/README.md. UsageError if the run's medium has no
     comparison, or no piece is that long; SeqmodelError if the run's training split cannot be
@@ -50,16 +51,21 @@ def compare_samples(
     comparison = comparison_of(run)
     pieces = dataset[split]
     train = _training_split(run, dataset)
-    lengths = pieces.lengths[np.arange(number) * len(pieces) // number].tolist()
+    chosen = np.arange(number) * len(pieces) // number
+    lengths, given = pieces.lengths[chosen].tolist(), pieces.given(chosen)
     told = f"as long as pieces of {split}"
     if run.config.end:
         lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
     if seconds is not None:
         lengths = [_frames(run, seconds)] * number
         told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
-    sampler, drawn, cut_off = Sampler(run.model, temperature=temperature), [], 0
+    samplers, drawn, cut_off = dict[bytes, Sampler](), [], 0
     for k, length in enumerate(lengths):
-        piece = sampler.piece(length, seed=seed, number=k)
+        own = None if given is None else given[k]
+        key = b"" if own is None else own.tobytes()
+        if key not in samplers:
+            samplers[key] = Sampler(run.model, temperature=temperature, given=own)
+        piece = samplers[key].piece(length, seed=seed, number=k)
         drawn.append(np.concatenate(list(piece)))
         cut_off += not piece.ended
         if progress is not None:
