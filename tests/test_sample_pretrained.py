@@ -28,7 +28,7 @@ def test_they_are_small() -> None:
     """Guards the wheel and every clone."""
     sizes = [path.stat().st_size for path in (ROOM / "pretrained").iterdir()]
     assert len(sizes) == len(PRETRAINED)
-    assert sum(sizes) < 500_000
+    assert sum(sizes) < 600_000
 
 
 @pytest.mark.parametrize("medium", PRETRAINED)
