@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import mido
@@ -69,6 +70,21 @@ def test_prepare_and_inspect_show_metres(call: Call, tunes: Path):
     assert (dataset.frame.metre, dataset.frame.tempo) == ((3, 4), 90)
     facts = {Path(p.source).name: p.facts for p in dataset["train"].pieces}
     assert facts["jig.mid"] == {"transposed": 0, "metre": [[0, 6, 8]], "tempo": 180}
+
+
+def test_train_tells_that_a_dataset_has_no_metres(call: Call, tunes: Path):
+    """One prepared before metres were kept used to be taken as 4/4 in silence."""
+    options = TINY[:-1]  # without -q
+    manifest = Path(shutil.copytree(tunes / "data", "old")) / "manifest.json"
+    values = json.loads(manifest.read_text())
+    del values["metre"]
+    manifest.write_text(json.dumps(values))
+    said = (
+        "old was prepared before metres were kept: every piece is taken as 4/4; prepare it again\n"
+    )
+    assert said in call("train", "old", *options).err
+    assert "before metres" not in call("train", "old", *options, "--no-bars").err
+    assert "before metres" not in call("train", tunes / "data", *options).err
 
 
 def test_parts_in_time_go_on_within_their_bar(call: Call):

@@ -117,8 +117,11 @@ class Job:
     def _train(self, folder: Path, device: torch.device) -> None:
         """Resume the run in `folder`, train it to completion and report the result."""
         settings, dataset, quiet = self.settings, self._dataset, self.quiet
-        for line in medium_of(dataset.frame).training_remarks(dataset.frame):
+        medium = medium_of(dataset.frame)
+        for line in medium.training_remarks(dataset.frame):
             message(line, quiet=quiet)
+        if settings.bars and (lacks := medium.outdated(dataset.manifest)):
+            message(f"{dataset.folder} {lacks}; prepare it again", quiet=quiet)
         _, train = self._ways()
         units = f"{unit_name(settings.unit)} of {settings.hidden} units"
         if settings.note_unit is not None:
