@@ -236,7 +236,7 @@ def model_tensors(model: SequenceModel) -> dict[str, Tensor]:
 
 def load_model(model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:
     """Copy a checkpoint's tensors into `model`; SeqmodelError if names or shapes differ."""
-    advice = "use the unit, size and options that it was trained with"
+    advice = "use the settings that it was trained with: --config RUN/config.yaml"
     model.load_state_dict(_compare(model, tensors, advice))
 
 

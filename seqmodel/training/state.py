@@ -26,6 +26,7 @@ from seqmodel.runs.checkpoint import (
     read_content,
     tensors_of,
 )
+from seqmodel.runs.files import CONFIG
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 
 # Prefixes of tensors in a checkpoint, alongside the model's own.
@@ -233,13 +234,13 @@ def check_resumable(
     the dataset by their keys in it; older versions stored none of what is given.
     """
     trained, folder = read_content(content, path).config, path.parent
-    fresh = f"start a new run with --init-from {folder}"
+    fresh = f"start a new run with --init-from {folder} --config {folder / CONFIG}"
     for name, value in asdict(config).items():
         before = getattr(trained, name)
         if name not in RESUMABLE and value != before:
             raise SeqmodelError(
                 f"{folder} was trained with {name} {before}, not {value}: restore it in "
-                f"{folder}/config.yaml, or {fresh}"
+                f"{folder / CONFIG}, or {fresh}"
             )
     if config.schedule != "constant" and config.epochs != trained.epochs:
         raise SeqmodelError(

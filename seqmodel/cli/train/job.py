@@ -60,7 +60,7 @@ class Job:
             if read_metrics(folder) == before:
                 message(
                     f"{folder} is already complete: to train further, start a new run with "
-                    f"--init-from {folder}",
+                    f"--init-from {folder} --config {folder / CONFIG}",
                     quiet=self.quiet,
                 )
 
@@ -226,7 +226,10 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
     if fixed:
         name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
         option = "--" + name.replace("_", "-")
-        raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
+        raise UsageError(
+            f"{option} cannot change on --resume; start a new run with --init-from {folder} "
+            f"--config {folder / CONFIG}"
+        )
     if "data" in given:
         given["data"] = str(Path(given["data"]).resolve())  # as stored
 
