@@ -87,6 +87,33 @@ def test_train_tells_that_a_dataset_has_no_metres(call: Call, tunes: Path):
     assert "before metres" not in call("train", tunes / "data", *options).err
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"metre": 5},
+        {"metre": {}},
+        {"copies": 5},
+        {"copies": {"valid": {"8": "x"}}},
+        {"timing": 5},
+        {"timing": {"suggestion": 5}},
+        {"notes": {"read": "x"}},
+    ],
+)
+def test_a_manifest_damaged_where_it_is_only_shown_is_named(
+    call: Call, tunes: Path, damage: dict[str, object]
+):
+    """`inspect` used to end in a traceback."""
+    manifest = Path(shutil.copytree(tunes / "data", "d")) / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | damage))
+    for options in ((), ("--json",)):
+        shown = call("inspect", "d", *options)
+        assert (shown.status, shown.out) == (1, "")
+        assert shown.err == (
+            "seqmodel: d/manifest.json is damaged: what it tells of the dataset cannot be read; "
+            "run `seqmodel prepare` again\n"
+        )
+
+
 def test_parts_in_time_go_on_within_their_bar(call: Call):
     """A piece of its own is cut in three, where it happens to be in a bar."""
     write_tune(Path("in/long.mid"), 3, 4, 90, bars=150)
