@@ -377,7 +377,7 @@ class Dataset:
         return digest.hexdigest()
 
     def check_content(self) -> None:
-        """Check every piece against its hash; SeqmodelError if one has changed.
+        """Check every piece against its hash, and its facts; SeqmodelError if one has changed.
 
         This reads all frames, a few seconds per gigabyte; opening a dataset only compares sizes,
         and reading a piece checks that piece.
@@ -386,6 +386,7 @@ class Dataset:
             split = self[name]
             for k in range(len(split)):
                 split.check(k)
+                split.given([k])
 
     def __getitem__(self, name: str) -> Split:
         """Open a split; SeqmodelError if there is none of that name or its files are damaged."""

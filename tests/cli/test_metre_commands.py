@@ -114,6 +114,19 @@ def test_a_manifest_damaged_where_it_is_only_shown_is_named(
         )
 
 
+@pytest.mark.parametrize("metre", [5, [[0, 3, 5]], [[1, 3, 4]]])
+def test_inspect_finds_damaged_metres(call: Call, tunes: Path, metre: object):
+    """It used to say that every piece is sound of a dataset that train refused."""
+    index = Path(shutil.copytree(tunes / "data", "d")) / "train.jsonl"
+    first, *more = index.read_text().splitlines(keepends=True)
+    index.write_text("".join([json.dumps(json.loads(first) | {"metre": metre}) + "\n", *more]))
+    shown = call("inspect", "d")
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err.startswith("seqmodel: d/train.jsonl is damaged: ")
+    assert shown.err.endswith("; run `seqmodel prepare` again\n")
+    assert shown.err.count("\n") == 1
+
+
 def test_parts_in_time_go_on_within_their_bar(call: Call):
     """A piece of its own is cut in three, where it happens to be in a bar."""
     write_tune(Path("in/long.mid"), 3, 4, 90, bars=150)
