@@ -6,8 +6,10 @@ the options of `seqmodel train`, YAML files, --set and all checks follow from it
 Compatibility between versions: a checkpoint holds its run's settings by name. A setting added
 after version 1 declares a neutral value, the one that matches the behaviour before it existed.
 While it has that value it is left out of checkpoints, so older versions can still read
-them; if it is missing, a reader takes the neutral value. A reader that meets an unknown setting
-rejects the file with a one-line error, since the setting's meaning cannot be guessed.
+them; if it is missing, a reader takes the neutral value. So it is in a YAML file that states every
+setting of version 1, as a run's config.yaml does; from any other, the defaults apply. A reader that
+meets an unknown setting rejects the file with a one-line error, since the setting's meaning cannot
+be guessed.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -363,7 +365,10 @@ LONGEST_FILE = 2**16
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The settings in a YAML file; SeqmodelError names the file and the invalid key."""
+    """The settings in a YAML file; SeqmodelError names the file and the invalid key.
+
+    One that holds a whole run's, of an older version, means the neutral values of those it lacks.
+    """
     try:
         values = plain.mapping(read_bytes(path, LONGEST_FILE))
     except ValueError as error:
@@ -371,7 +376,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
     settings = {key: _checked(key, value, path) for key, value in values.items()}
     if settings.get("hidden") is not None and settings.get("params") is not None:
         raise SeqmodelError(f"{path}: hidden and params exclude each other: leave one out")
-    return settings
+    neutral = Config.neutral()
+    whole = {f.name for f in fields(Config)} - neutral.keys() <= settings.keys()
+    return {**neutral, **settings} if whole else settings
 
 
 def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from seqmodel.config import Config, parse_setting, read_config_file, resolve, setting
 from seqmodel.errors import SeqmodelError, UsageError
@@ -30,6 +31,19 @@ def test_a_mediums_presets_override_general_ones_and_are_overridden_by_given_val
     assert config.optimizer == "rmsprop"  # the general preset's, where the medium has none
     assert resolve({}, None, presets).dropout == 0.1
     assert resolve({}, {"dropout": 0.2}, presets).dropout == 0.2
+
+
+def test_a_whole_runs_file_means_neutral_values_by_what_it_lacks(read):
+    """A run's config.yaml from before `bars` used to get bars and ages beside its `metre`."""
+    presets = {"default": {"model": "tied"}}
+    run = {**resolve({"hidden": 5, "metre": True}, None, presets).__dict__}
+    for name in ("bars", "ages", "motifs"):
+        del run[name]
+    config = resolve({}, read(yaml.safe_dump(run)), presets)
+    assert (config.metre, config.bars, config.ages, config.motifs) == (True, False, False, False)
+    assert (config.model, config.echo, config.hidden) == ("tied", True, 5)
+    assert resolve({"ages": True}, read(yaml.safe_dump(run)), presets).ages
+    assert resolve({}, read("hidden: 5\n"), presets).bars  # a file of a few settings
 
 
 def test_a_given_search_replaces_another():

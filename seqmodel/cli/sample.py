@@ -230,8 +230,7 @@ def _unheard(run: "Run", options: Mapping[str, Any]) -> list[str]:
     if not options.get("metre") or run.config.bars:
         return []
     return [
-        f"{run.folder} was trained without --bars: the metre is written, but what is drawn does "
-        "not follow it"
+        f"{run.folder} was trained without --bars: the notes that are drawn do not follow --metre"
     ]
 
 

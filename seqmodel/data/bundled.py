@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from seqmodel.data.dataset import MANIFEST
+from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.locks import locked
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.registry import medium_of
 
 FRAMES = PianoRollFrames(Grid.of_beats(4))
 """The frames of the music, which commands use if no dataset is given."""
@@ -46,11 +47,21 @@ def _bundled(path: str, instead: str) -> Path:
 
 
 def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
-    """A sample as a prepared dataset in the folder `runs`, made there on first use."""
+    """A sample as a prepared dataset in the folder `runs`, made there on first use.
+
+    One that an older version made is made again if it is outdated.
+    """
     path = runs / PREPARED[sample]
-    if not (path / MANIFEST).is_file():
+    if not _is_prepared(path):
         with locked(path, wait=True):
-            if not (path / MANIFEST).is_file():  # another process was faster
+            if not _is_prepared(path):  # another process was faster
                 files = find_sources([str(sample_sources(sample))])
-                prepare(files, path, files.medium.settings({}))
+                prepare(files, path, files.medium.settings({}), force=path.exists())
     return path
+
+
+def _is_prepared(path: Path) -> bool:
+    if not (path / MANIFEST).is_file():
+        return False
+    dataset = open_dataset(path)
+    return medium_of(dataset.frame).outdated(dataset.manifest) is None

@@ -564,6 +564,10 @@ class Medium(Protocol):
         """Remarks, before any training, on data from which nothing can be learned."""
         return []
 
+    def outdated(self, manifest: Mapping[str, Any]) -> str | None:
+        """What a dataset of an older version lacks of `FrameDefinition.given`; None if nothing."""
+        return None
+
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
         """What to do about an empty split if adding files would not help."""
         return None

@@ -33,13 +33,21 @@ def kind_of(path: Path) -> str:
 def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
     """The contents of a dataset: its manifest, and what its medium reports on its splits.
 
-    SeqmodelError if a piece has changed since it was prepared.
+    SeqmodelError if a piece has changed since it was prepared, or the manifest is damaged.
     """
     dataset = open_dataset(path)
     dataset.check_content()
     splits = {name: dataset[name] for name in dataset.splits}
-    more = medium_of(dataset.frame).inspect_splits(splits, plot, str(path))
-    return {"path": str(path), "kind": "dataset", **dataset.manifest, **more}
+    medium, manifest = medium_of(dataset.frame), dataset.manifest
+    try:
+        medium.dataset_lines(manifest)  # what is only shown is checked nowhere else
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise SeqmodelError(
+            f"{path / MANIFEST} is damaged: what it tells of the dataset cannot be read; "
+            "run `seqmodel prepare` again"
+        ) from error
+    more = medium.inspect_splits(splits, plot, str(path))
+    return {"path": str(path), "kind": "dataset", **manifest, **more}
 
 
 def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[str, Any]:

@@ -43,6 +43,8 @@ PROGRESS = "place"
 """The last checkpoint's key for how far the run has come, `training.state.Progress`."""
 DATA_HASH = "data_sha256"
 """The last checkpoint's key for the dataset's fingerprint, and in a zip also the best one's."""
+GIVEN_HASH = "given_sha256"
+"""The last checkpoint's key for `Dataset.given_hash`, where the model reads what is given."""
 BEGAN_FROM = "began_from"
 """The key for the run whose weights this one began with, and its epoch, if there is one."""
 
@@ -234,7 +236,7 @@ def model_tensors(model: SequenceModel) -> dict[str, Tensor]:
 
 def load_model(model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:
     """Copy a checkpoint's tensors into `model`; SeqmodelError if names or shapes differ."""
-    advice = "use the unit, size and options that it was trained with"
+    advice = "use the settings that it was trained with: --config RUN/config.yaml"
     model.load_state_dict(_compare(model, tensors, advice))
 
 

@@ -30,6 +30,7 @@ from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import (
     BEGAN_FROM,
     DATA_HASH,
+    GIVEN_HASH,
     PROGRESS,
     Content,
     check_fit,
@@ -182,7 +183,9 @@ class Trainer:
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
-        self._data_hash = dataset.fingerprint()
+        self._hashes = {DATA_HASH: dataset.fingerprint()}
+        if config.bars:
+            self._hashes[GIVEN_HASH] = dataset.given_hash()
         self._began: str | None = None
         self._pace, self._is_warm = Pace(), False
 
@@ -202,7 +205,7 @@ class Trainer:
         """Continue from the last checkpoint, by default the folder's."""
         path = path or (self.folder or Path()) / runs.LAST
         tensors, values = load_checkpoint(path)
-        check_resumable(self.config, self._data_hash, values, path)
+        check_resumable(self.config, self._hashes, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
         self._began = values.get(BEGAN_FROM)
@@ -400,7 +403,7 @@ class Trainer:
         """Write the last checkpoint, with all that `resume` needs."""
         content = {
             **self._content(),
-            DATA_HASH: self._data_hash,
+            **self._hashes,
             PROGRESS: self.state.progress.to_json(),
         }
         carried = self._group.gathered(self.state.carried())

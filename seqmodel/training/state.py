@@ -26,6 +26,7 @@ from seqmodel.runs.checkpoint import (
     read_content,
     tensors_of,
 )
+from seqmodel.runs.files import CONFIG
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 
 # Prefixes of tensors in a checkpoint, alongside the model's own.
@@ -224,26 +225,30 @@ def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def check_resumable(config: Config, data_hash: str, content: Mapping[str, Any], path: Path) -> None:
+def check_resumable(
+    config: Config, hashes: Mapping[str, str], content: Mapping[str, Any], path: Path
+) -> None:
     """SeqmodelError unless `config` and the dataset continue the run of the last checkpoint `path`.
 
-    The checkpoint, not config.yaml, records how the run was trained so far.
+    The checkpoint, not config.yaml, records how the run was trained so far. `hashes` are those of
+    the dataset by their keys in it; older versions stored none of what is given.
     """
     trained, folder = read_content(content, path).config, path.parent
-    fresh = f"start a new run with --init-from {folder}"
+    fresh = f"start a new run with --init-from {folder} --config {folder / CONFIG}"
     for name, value in asdict(config).items():
         before = getattr(trained, name)
         if name not in RESUMABLE and value != before:
             raise SeqmodelError(
                 f"{folder} was trained with {name} {before}, not {value}: restore it in "
-                f"{folder}/config.yaml, or {fresh}"
+                f"{folder / CONFIG}, or {fresh}"
             )
     if config.schedule != "constant" and config.epochs != trained.epochs:
         raise SeqmodelError(
             f"--epochs cannot change on --resume with --schedule {config.schedule}, which spreads "
             f"the learning rate over the {trained.epochs} epochs of {folder}; {fresh}"
         )
-    if content.get(DATA_HASH) != data_hash:
+    stored = {key: content.get(key) for key in hashes if key == DATA_HASH or key in content}
+    if stored != {key: hashes[key] for key in stored}:
         raise SeqmodelError(
             f"{config.data} is not the dataset that {folder} was trained on: prepare it again as "
             f"it was, or {fresh}"

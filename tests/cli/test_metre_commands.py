@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import mido
@@ -71,6 +72,61 @@ def test_prepare_and_inspect_show_metres(call: Call, tunes: Path):
     assert facts["jig.mid"] == {"transposed": 0, "metre": [[0, 6, 8]], "tempo": 180}
 
 
+def test_train_tells_that_a_dataset_has_no_metres(call: Call, tunes: Path):
+    """One prepared before metres were kept used to be taken as 4/4 in silence."""
+    options = TINY[:-1]  # without -q
+    manifest = Path(shutil.copytree(tunes / "data", "old")) / "manifest.json"
+    values = json.loads(manifest.read_text())
+    del values["metre"]
+    manifest.write_text(json.dumps(values))
+    said = (
+        "old was prepared before metres were kept: every piece is taken as 4/4; prepare it again\n"
+    )
+    assert said in call("train", "old", *options).err
+    assert "before metres" not in call("train", "old", *options, "--no-bars").err
+    assert "before metres" not in call("train", tunes / "data", *options).err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"metre": 5},
+        {"metre": {}},
+        {"copies": 5},
+        {"copies": {"valid": {"8": "x"}}},
+        {"timing": 5},
+        {"timing": {"suggestion": 5}},
+        {"notes": {"read": "x"}},
+    ],
+)
+def test_a_manifest_damaged_where_it_is_only_shown_is_named(
+    call: Call, tunes: Path, damage: dict[str, object]
+):
+    """`inspect` used to end in a traceback."""
+    manifest = Path(shutil.copytree(tunes / "data", "d")) / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | damage))
+    for options in ((), ("--json",)):
+        shown = call("inspect", "d", *options)
+        assert (shown.status, shown.out) == (1, "")
+        assert shown.err == (
+            "seqmodel: d/manifest.json is damaged: what it tells of the dataset cannot be read; "
+            "run `seqmodel prepare` again\n"
+        )
+
+
+@pytest.mark.parametrize("metre", [5, False, 0, "", [], None, [[0, 3, 5]], [[1, 3, 4]]])
+def test_inspect_finds_damaged_metres(call: Call, tunes: Path, metre: object):
+    """It used to say that every piece is sound of a dataset that train refused."""
+    index = Path(shutil.copytree(tunes / "data", "d")) / "train.jsonl"
+    first, *more = index.read_text().splitlines(keepends=True)
+    index.write_text("".join([json.dumps(json.loads(first) | {"metre": metre}) + "\n", *more]))
+    shown = call("inspect", "d")
+    assert (shown.status, shown.out) == (1, "")
+    assert shown.err.startswith("seqmodel: d/train.jsonl is damaged: ")
+    assert shown.err.endswith("; run `seqmodel prepare` again\n")
+    assert shown.err.count("\n") == 1
+
+
 def test_parts_in_time_go_on_within_their_bar(call: Call):
     """A piece of its own is cut in three, where it happens to be in a bar."""
     write_tune(Path("in/long.mid"), 3, 4, 90, bars=150)
@@ -108,9 +164,12 @@ def test_impossible_metres_are_refused(call: Call, tunes: Path, metre: str):
 
 
 def test_a_metre_that_is_not_followed_is_named(call: Call, run: Path, seconds_run: Path):
-    told = call("sample", "a.mid", "--run", run, "--length", 8, "--metre", "6/8")
-    assert told.status == 0
-    assert told.err.startswith(f"{run} was trained without --bars: the metre is written")
+    for name in ("a.mid", "a.npy"):  # a roll has no metre that could be written
+        told = call("sample", name, "--run", run, "--length", 8, "--metre", "6/8")
+        assert told.status == 0
+        assert told.err.startswith(
+            f"{run} was trained without --bars: the notes that are drawn do not follow --metre\n"
+        )
     told = call("sample", "b.mid", "--run", seconds_run, "--metre", "6/8")
     assert told.err == ("seqmodel: --metre needs a run on a grid of beats, not 0.1 s per step\n")
 

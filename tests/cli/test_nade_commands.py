@@ -52,7 +52,8 @@ def test_a_run_trained_further_equals_the_longer_run(call: Call, bundled_run: Pa
     changed = call("train", "--resume", "--run", "short", "--nade-hidden", 8)
     assert (changed.status, changed.err) == (
         2,
-        "seqmodel: --nade-hidden cannot change on --resume; start a new run with --init-from\n",
+        "seqmodel: --nade-hidden cannot change on --resume; start a new run with --init-from "
+        "short --config short/config.yaml\n",
     )
 
 

@@ -1,5 +1,6 @@
 """The bundled samples: prepared in the runs folder on first use, and only then."""
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +8,7 @@ import pytest
 
 from seqmodel.data import bundled
 from seqmodel.data.bundled import sample_dataset, sample_sources
-from seqmodel.data.dataset import open_dataset
+from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.errors import SeqmodelError
 
 
@@ -20,19 +21,28 @@ def test_the_sample_is_prepared_once(tmp_path, monkeypatch, sample):
         assert len(dataset[split]) == len(list((sample_sources(sample) / split).iterdir()))
     assert dataset.manifest["skipped"] == []
     assert dataset.manifest["also_in_another_split"] == []
-    monkeypatch.setattr(bundled, "prepare", lambda *args: pytest.fail("prepared again"))
+    monkeypatch.setattr(bundled, "prepare", lambda *args, **_: pytest.fail("prepared again"))
     assert sample_dataset(tmp_path / "runs", sample) == path
     assert sample_sources() == sample_sources("music")
+
+
+def test_a_sample_of_an_older_version_is_prepared_again(tmp_path):
+    """Without metres all of its pieces would silently be taken as 4/4."""
+    manifest = sample_dataset(tmp_path) / MANIFEST
+    now = manifest.read_bytes()
+    manifest.write_text(json.dumps({k: v for k, v in json.loads(now).items() if k != "metre"}))
+    sample_dataset(tmp_path)
+    assert manifest.read_bytes() == now
 
 
 def test_concurrent_first_uses_prepare_the_sample_once(tmp_path, monkeypatch):
     """The slower callers wait and find it prepared."""
     prepare, times = bundled.prepare, []
 
-    def slow(*args):
+    def slow(*args, **options):
         times.append(args)
         time.sleep(0.1)
-        prepare(*args)
+        prepare(*args, **options)
 
     monkeypatch.setattr(bundled, "prepare", slow)
     with ThreadPoolExecutor(3) as pool:
@@ -43,7 +53,7 @@ def test_concurrent_first_uses_prepare_the_sample_once(tmp_path, monkeypatch):
 
 
 def test_an_error_in_preparing_the_sample_is_raised(tmp_path, monkeypatch):
-    def fails(*args):
+    def fails(*args, **_):
         raise SeqmodelError("no space left")
 
     monkeypatch.setattr(bundled, "prepare", fails)

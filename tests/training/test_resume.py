@@ -1,9 +1,11 @@
 """Resuming: a run stopped anywhere ends bit for bit like one that was never stopped."""
 
 import itertools
+import json
 import shutil
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.search import search
 from seqmodel.model.sound import encoder as encoders
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.checkpoint import GIVEN_HASH, load_checkpoint, save_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
@@ -291,6 +293,26 @@ def test_what_differs_from_the_checkpoint_is_refused(
         train(make_config(**change), tmp_path / "run", resume=True, data=data)
     assert "\n" not in str(caught.value)
     assert outcome_of_files(tmp_path / "run") == before
+
+
+def test_other_metres_are_refused_where_the_model_reads_them(tmp_path, make_config, train, dataset):
+    """Guards against a run that goes on with other bars: metres are no part of the fingerprint."""
+    with pytest.raises(InterruptError):
+        train(make_config(**TIED), tmp_path / "run", stop_at=tick_number(6))
+    with pytest.raises(InterruptError):
+        train(make_config(), tmp_path / "without", stop_at=tick_number(6))
+    index = Path(shutil.copytree(dataset.folder, tmp_path / "data")) / "train.jsonl"
+    lines = [json.loads(line) | {"metre": [[0, 3, 4]]} for line in index.read_text().splitlines()]
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = open_dataset(tmp_path / "data")
+    assert data.fingerprint() == dataset.fingerprint()
+    with pytest.raises(SeqmodelError, match=r"not the dataset that .*run was trained on"):
+        train(make_config(**TIED), tmp_path / "run", resume=True, data=data)
+    train(make_config(), tmp_path / "without", resume=True, data=data)
+    tensors, values = load_checkpoint(tmp_path / "run" / runs.LAST)
+    del values[GIVEN_HASH]  # as older versions saved it
+    save_checkpoint(tmp_path / "run" / runs.LAST, tensors, values)
+    train(make_config(**TIED), tmp_path / "run", resume=True, data=data)
 
 
 def test_a_dataset_may_have_moved(tmp_path, make_config, train, dataset):

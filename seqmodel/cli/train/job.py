@@ -60,7 +60,7 @@ class Job:
             if read_metrics(folder) == before:
                 message(
                     f"{folder} is already complete: to train further, start a new run with "
-                    f"--init-from {folder}",
+                    f"--init-from {folder} --config {folder / CONFIG}",
                     quiet=self.quiet,
                 )
 
@@ -117,8 +117,11 @@ class Job:
     def _train(self, folder: Path, device: torch.device) -> None:
         """Resume the run in `folder`, train it to completion and report the result."""
         settings, dataset, quiet = self.settings, self._dataset, self.quiet
-        for line in medium_of(dataset.frame).training_remarks(dataset.frame):
+        medium = medium_of(dataset.frame)
+        for line in medium.training_remarks(dataset.frame):
             message(line, quiet=quiet)
+        if settings.bars and (lacks := medium.outdated(dataset.manifest)):
+            message(f"{dataset.folder} {lacks}; prepare it again", quiet=quiet)
         _, train = self._ways()
         units = f"{unit_name(settings.unit)} of {settings.hidden} units"
         if settings.note_unit is not None:
@@ -223,7 +226,10 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
     if fixed:
         name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
         option = "--" + name.replace("_", "-")
-        raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
+        raise UsageError(
+            f"{option} cannot change on --resume; start a new run with --init-from {folder} "
+            f"--config {folder / CONFIG}"
+        )
     if "data" in given:
         given["data"] = str(Path(given["data"]).resolve())  # as stored
 

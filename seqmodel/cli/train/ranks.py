@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +120,7 @@ def leading(
         with _watched(here, f"; {again}"), joined(here.rank, size, store) as group:
             order = {
                 "config": config.to_json(),
-                "data": dataset.fingerprint(),
+                "data": [dataset.fingerprint(), dataset.given_hash()],
                 "folder": str(folder),
                 "device": device,
             }
@@ -257,11 +257,11 @@ def _watched(here: ProcessRank, more: str = "") -> AbstractContextManager[None]:
     return watched(patience, said + more)
 
 
-def _same_dataset(data: Path | str | None, fingerprint: str) -> "Dataset":
+def _same_dataset(data: Path | str | None, hashes: Sequence[str]) -> "Dataset":
     from seqmodel.data.dataset import open_dataset
 
     dataset = open_dataset(str(data))
-    if dataset.fingerprint() != fingerprint:
+    if [dataset.fingerprint(), dataset.given_hash()] != hashes:
         raise SeqmodelError(
             f"{dataset.folder} is another dataset than process 0 has: copy its folder here"
         )

@@ -501,8 +501,8 @@ class PianoRollFrames(FrameDefinition):
 
     def given(self, facts: Mapping[str, Any]) -> NDArray[np.int64]:
         """The time signatures, see `metre.given_of`: the piece's "metre", or the usual one."""
-        stated = facts.get("metre") or [[0, *(self.metre or COMMON_TIME)]]
-        return given_of(metre_from_json(stated), self.grid)
+        usual = [[0, *(self.metre or COMMON_TIME)]]
+        return given_of(metre_from_json(facts.get("metre", usual)), self.grid)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest; of what was added later only what is true or known."""

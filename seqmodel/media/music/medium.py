@@ -212,6 +212,12 @@ class Music(Medium):
 
         return [f"  {metre_line(manifest['metre'])}"]
 
+    def outdated(self, manifest: Mapping[str, Any]) -> str | None:
+        """Whether it has no metres, which all datasets on grids of beats now have."""
+        if "metre" in manifest or self.frame_from_json(manifest["frame"]).grid.step_nanoseconds:
+            return None
+        return "was prepared before metres were kept: every piece is taken as 4/4"
+
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt; what stands in train too."""
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]

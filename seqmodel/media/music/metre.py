@@ -283,7 +283,8 @@ def metre_line(values: Mapping[str, Any]) -> str:
             names = some(values["named"][where])
             parts.append(f"{names} {words} {plural(values[where], 'piece')}")
             if where == "stated" and len(odd) > OFTEN * values["stated"]:
-                parts.append(f"{len(odd):,} of which sound otherwise, such as {odd[0]}")
+                sound = "sounds" if len(odd) == 1 else "sound"
+                parts.append(f"{len(odd):,} of which {sound} otherwise, such as {odd[0]}")
     if values["assumed"]:
         parts.append(f"4/4 assumed for {plural(values['assumed'], 'piece')}")
     return f"metre: {', '.join(parts)}"

@@ -264,6 +264,6 @@ def test_prepare_says_where_metres_are_from(tmp_path):
     waltz = pattern((3, 4), 24)
     rolls.of("a", [], waltz, SIXTEENTHS), rolls.of("b.mid", [(0, (4, 4))], waltz, SIXTEENTHS)
     assert metre_line(rolls.to_json()) == (
-        "metre: 4/4 stated by 1 piece, 1 of which sound otherwise, such as b.mid (4/4, heard 3/4), "
-        "3/4 inferred from the onsets of 1 piece"
+        "metre: 4/4 stated by 1 piece, 1 of which sounds otherwise, such as b.mid (4/4, heard "
+        "3/4), 3/4 inferred from the onsets of 1 piece"
     )
