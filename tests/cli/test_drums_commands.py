@@ -62,6 +62,30 @@ def test_options_for_pitches_are_refused_for_drums(call: Call, loops: Path, opti
     assert not Path("d").exists()
 
 
+DRUM_HITS = ((36, 100), (38, 20))
+
+
+def write_hits(path: Path, *, melody: bool) -> None:
+    """Two hits that nothing ends, as drum machines write them; a note on channel 1 under them."""
+    hits = [mido.Message("note_on", channel=9, note=n, velocity=v, time=120) for n, v in DRUM_HITS]
+    kinds = [("note_on", 0), ("note_off", 480)] * melody
+    note = [mido.Message(kind, note=60, velocity=64, time=time) for kind, time in kinds]
+    mido.MidiFile(tracks=[mido.MidiTrack(hits), mido.MidiTrack(note)]).save(path)
+
+
+def test_drums_of_a_mixed_file_are_all_that_is_told(call: Call):
+    """Guards against other notes called hits, a range of pitches for a kit, and velocities of
+    other notes, or of none, since a hit has no length."""
+    write_hits(Path("mixed.mid"), melody=True)
+    told = json.loads(call_ok("inspect", "mixed.mid", "--drums", "only", "--json").out)
+    assert (told["notes"], told["lowest"], told["highest"]) == (2, None, None)
+    assert (told["drum_notes"], told["velocities"]) == (2, [20, 100])
+    told = call_ok("inspect", "mixed.mid", "--drums", "only").out.splitlines()
+    assert told[1] == "  2 hits, velocities 20 to 100"
+    told = json.loads(call_ok("inspect", "mixed.mid", "--json").out)
+    assert (told["notes"], told["lowest"], told["velocities"]) == (1, "C4", [64, 64])
+
+
 def test_keys_and_transpositions_are_refused_for_drums(call: Call, kit: Path):
     for option in (["--key", "C"], ["--transpose", 2], ["--below"]):
         refused = call("sample", "o.mid", "--run", kit, *option)

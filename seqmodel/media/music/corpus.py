@@ -79,7 +79,7 @@ class MusicCorpus:
         self._overruled: list[str] = []
         self._tally = Tally()
         self._timing = Timing(self._midi.grid, drums=self._midi.drums, kit=self._midi.kit)
-        self._contents = Contents()
+        self._contents = Contents(kit=self._midi.kit)
         self._metres = Metres()
         self._train_metres = Counter[Metre]()
         """Frames of train, by time signature."""
