@@ -86,6 +86,16 @@ def test_drums_of_a_mixed_file_are_all_that_is_told(call: Call):
     assert (told["notes"], told["lowest"], told["velocities"]) == (1, "C4", [64, 64])
 
 
+@pytest.mark.parametrize("option", ["--drums=drop", "--restrike=discard"])
+def test_drums_that_nothing_ends_are_named(call: Call, option: str):
+    """Guards against a file full of hits that "has no notes", without a word of what helps."""
+    write_hits(Path("hits.mid"), melody=False)
+    refused = call("prepare", "hits.mid", option, "--out", "d")
+    assert refused.err == "seqmodel: hits.mid: has no notes but drums; use --drums only\n"
+    assert call("inspect", "hits.mid", "--drums", "drop").err == refused.err
+    assert call_ok("inspect", "hits.mid").out.splitlines()[1].startswith("  2 hits")
+
+
 def test_keys_and_transpositions_are_refused_for_drums(call: Call, kit: Path):
     for option in (["--key", "C"], ["--transpose", 2], ["--below"]):
         refused = call("sample", "o.mid", "--run", kit, *option)
