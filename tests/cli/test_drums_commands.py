@@ -156,6 +156,16 @@ def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call: Call, kit: Path, run
     )
 
 
+def test_copies_of_drums_are_in_no_key(call: Call):
+    """Guards against a remark that hits were looked up in any key."""
+    for name in ("m/train/a.mid", "m/valid/b.mid"):
+        write_loop(Path(name), 5, 32 + 8 * (name[-5] == "b"))
+    told = call("prepare", "m", "--drums", "only", "--out", "d").err
+    assert "windows of 8 frames that are in train too; " in told
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--run", "r")
+    assert "share of frames that are in train too" in call_ok("eval", "r").out.splitlines()
+
+
 def test_samples_are_judged_as_drums(call: Call, kit: Path):
     values = json.loads(call_ok("eval", kit, "--samples", 3, "--json").out)["samples"]
     assert values["train"]["hits_per_bar"] > 4
