@@ -22,7 +22,6 @@ from seqmodel.cli.options import (
 )
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
-from seqmodel.config import Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.registry import medium_of
@@ -163,7 +162,7 @@ def evaluate(
     elif per_piece or per_frame:
         show(*_csv(result["per_piece"], per_frame=per_frame))
     else:
-        show(*_table(result, loaded.config, loaded.model.output.describe(result)))
+        show(*_table(result, loaded))
         if samples is not None:
             show(*_samples(result["samples"], name, comparison_of(loaded)))
 
@@ -233,7 +232,8 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
     return ["", heading, "", *comparison.lines(values, split)]
 
 
-def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[str]:
+def _table(result: dict[str, Any], run: "Run") -> list[str]:
+    config = run.config
     nats = result["nats_per_frame"]
     unit = unit_name(config.unit)
     unit = unit if config.model == "frame-wise" else f"{config.model} {unit}"
@@ -246,7 +246,7 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
         f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
-    lines += figures
+    lines += run.model.output.describe(result)
     if "voices" in result:
         sung = result["voices"]
         lines += [
@@ -260,7 +260,8 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
         verdict = "" if nats < figure else "  better than the run"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
     if "copies" in result:
-        lines += ["", "share of frames that are in train too, in any key"]
+        key = "" if run.frame.kind == "drums" else ", in any key"
+        lines += ["", f"share of frames that are in train too{key}"]
     for n, share in result.get("copies", {}).items():
         lines.append(f"  in windows of {n:>2} frames   {share:9.4f}")
     return lines

@@ -76,7 +76,9 @@ def evaluate(
 def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
     """`Medium.voices`; SeqmodelError if the data do not say."""
     if train is None:
-        raise SeqmodelError(f"--voices counts on train, and that of {run.folder} is gone")
+        raise SeqmodelError(
+            f"--voices counts on train, and that of {run.folder} is gone or was prepared otherwise"
+        )
     found = medium_of(run.frame).voices(pieces, train)
     if found is None:
         raise SeqmodelError(
@@ -110,11 +112,17 @@ def _per_piece(pieces: Split, scores: Likelihood) -> list[dict[str, Any]]:
 
 
 def _train(run: Run, dataset: Dataset) -> Split | None:
-    """The dataset's own train, or the run's if it has none; None if that is no longer there."""
+    """The dataset's own train, or the run's if it has none.
+
+    None if that is no longer there, or was prepared otherwise.
+    """
     theirs = Path(str(run.config.data))
     if "train" in dataset.splits:
         return dataset["train"]
-    return open_dataset(theirs)["train"] if (theirs / MANIFEST).is_file() else None
+    if not (theirs / MANIFEST).is_file():
+        return None
+    found = open_dataset(theirs)
+    return None if found.frame.differences(run.frame) else found["train"]
 
 
 @contextmanager

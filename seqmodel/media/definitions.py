@@ -263,6 +263,10 @@ class Pieces(Protocol):
     """The pieces of one split, as a medium reads them."""
 
     @property
+    def name(self) -> str:
+        """Of the split, such as "train"."""
+
+    @property
     def frame(self) -> FrameDefinition:
         """How they are stored."""
 

@@ -62,6 +62,40 @@ def test_options_for_pitches_are_refused_for_drums(call: Call, loops: Path, opti
     assert not Path("d").exists()
 
 
+DRUM_HITS = ((36, 100), (38, 20))
+
+
+def write_hits(path: Path, *, melody: bool) -> None:
+    """Two hits that nothing ends, as drum machines write them; a note on channel 1 under them."""
+    hits = [mido.Message("note_on", channel=9, note=n, velocity=v, time=120) for n, v in DRUM_HITS]
+    kinds = [("note_on", 0), ("note_off", 480)] * melody
+    note = [mido.Message(kind, note=60, velocity=64, time=time) for kind, time in kinds]
+    mido.MidiFile(tracks=[mido.MidiTrack(hits), mido.MidiTrack(note)]).save(path)
+
+
+def test_drums_of_a_mixed_file_are_all_that_is_told(call: Call):
+    """Guards against other notes called hits, a range of pitches for a kit, and velocities of
+    other notes, or of none, since a hit has no length."""
+    write_hits(Path("mixed.mid"), melody=True)
+    told = json.loads(call_ok("inspect", "mixed.mid", "--drums", "only", "--json").out)
+    assert (told["notes"], told["lowest"], told["highest"]) == (2, None, None)
+    assert (told["drum_notes"], told["velocities"]) == (2, [20, 100])
+    told = call_ok("inspect", "mixed.mid", "--drums", "only").out.splitlines()
+    assert told[1] == "  2 hits, velocities 20 to 100"
+    told = json.loads(call_ok("inspect", "mixed.mid", "--json").out)
+    assert (told["notes"], told["lowest"], told["velocities"]) == (1, "C4", [64, 64])
+
+
+@pytest.mark.parametrize("option", ["--drums=drop", "--restrike=discard"])
+def test_drums_that_nothing_ends_are_named(call: Call, option: str):
+    """Guards against a file full of hits that "has no notes", without a word of what helps."""
+    write_hits(Path("hits.mid"), melody=False)
+    refused = call("prepare", "hits.mid", option, "--out", "d")
+    assert refused.err == "seqmodel: hits.mid: has no notes but drums; use --drums only\n"
+    assert call("inspect", "hits.mid", "--drums", "drop").err == refused.err
+    assert call_ok("inspect", "hits.mid").out.splitlines()[1].startswith("  2 hits")
+
+
 def test_keys_and_transpositions_are_refused_for_drums(call: Call, kit: Path):
     for option in (["--key", "C"], ["--transpose", 2], ["--below"]):
         refused = call("sample", "o.mid", "--run", kit, *option)
@@ -120,6 +154,16 @@ def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call: Call, kit: Path, run
     assert refused.err.endswith(
         f"data holds drums, but {run} was trained on music: name another run or dataset\n"
     )
+
+
+def test_copies_of_drums_are_in_no_key(call: Call):
+    """Guards against a remark that hits were looked up in any key."""
+    for name in ("m/train/a.mid", "m/valid/b.mid"):
+        write_loop(Path(name), 5, 32 + 8 * (name[-5] == "b"))
+    told = call("prepare", "m", "--drums", "only", "--out", "d").err
+    assert "windows of 8 frames that are in train too; " in told
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--run", "r")
+    assert "share of frames that are in train too" in call_ok("eval", "r").out.splitlines()
 
 
 def test_samples_are_judged_as_drums(call: Call, kit: Path):

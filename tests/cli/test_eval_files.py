@@ -115,6 +115,26 @@ def test_without_its_training_data_a_run_has_no_baselines(call: Call, data: Path
     assert json.loads(call_ok("eval", "r", "--data", "one.mid", "--json").out)["baselines"] == {}
 
 
+@pytest.mark.parametrize("otherwise", ["--onsets", "--drums=only", "--steps-per-beat=2"])
+def test_training_data_prepared_again_otherwise_are_no_baselines(
+    call: Call, music: Path, run: Path, otherwise: str
+):
+    """Guards against an error over frames of another size, and against baselines that learned on
+    another grid than the file is read on."""
+    write_piece(Path("one.mid"), 5)
+    call_ok("prepare", music, "--out", "d")
+    call_ok("train", "d", "--hidden", 3, "--epochs", 1, "--run", "r", "-q")
+    source = music if otherwise != "--drums=only" else "drums.npy"
+    np.save("drums.npy", np.eye(47, dtype=np.uint8))
+    call_ok("prepare", source, "--out", "d", "--force", otherwise)
+    told = json.loads(call_ok("eval", "r", "--data", "one.mid", "--json").out)
+    assert (told["baselines"], "copies" in told) == ({}, False)
+    refused = call("eval", "r", "--data", "one.mid", "--voices")
+    assert refused.err == (
+        "seqmodel: --voices counts on train, and that of r is gone or was prepared otherwise\n"
+    )
+
+
 def test_without_a_run_the_newest_of_the_medium_is_taken(
     call: Call, run: Path, audio_run_folder: Path
 ):

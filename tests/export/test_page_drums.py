@@ -77,6 +77,21 @@ def test_each_sound_has_a_key_with_its_name(chrome: Chrome, page: Path):
     assert chrome.run(cut) == []
 
 
+def test_a_pad_that_lets_go_at_once_is_heard(chrome: Chrome, page: Path):
+    """Guards against silence for a pad that sends the end of a hit right behind its beginning."""
+    chrome.open(page)
+    chrome.hold("a", 0.2)  # browsers let a page sound after a first touch
+    chrome.wait("page.player.notes.length === 1")
+    chrome.measure_loudness()
+    chrome.wait("page.sound.voices.size === 0")
+    chrome.run("loudest = 0")
+    for after in (2, 3):
+        chrome.run("(page.keyboard.hear(0x99, 38, 120), page.keyboard.hear(0x89, 38, 0))")
+        chrome.wait(f"page.player.notes.length === {after}")
+    chrome.wait("loudest > 0.05")
+    assert [note[2:] for note in chrome.run(NOTES)] == [[36, 80, True], *[[38, 120, True]] * 2]
+
+
 def test_an_opening_of_hits_is_continued(chrome: Chrome, run: Run, page: Path):
     """A long press is one hit; computer keys begin at the bass drum, a MIDI pad strikes its own."""
     chrome.open(page)

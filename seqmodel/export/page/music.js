@@ -27,8 +27,8 @@ class MusicPage extends Page {
 
   async press(key, loudness) {
     await this.sound.wake();
-    if (!this.keyboard.isDown(key)) return; /* let go before the sound was ready */
-    const { listening } = this.player;
+    const { listening, model } = this.player;
+    if (!model.kit && !this.keyboard.isDown(key)) return; /* let go before the sound was ready */
     this.player.press(key, loudness);
     if (listening) return;
     this.say("Listening: play an opening, then let the model continue it.");

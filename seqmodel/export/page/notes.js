@@ -142,7 +142,8 @@ class NotePlayer extends Player {
       this.run(this.next, 0);
     }
     this.release(key);
-    this.begin(key, this.position, loudness, true);
+    const begun = this.begin(key, this.position, loudness, true);
+    if (this.model.kit) this.end(begun, begun.first + 1);
   }
 
   release(key) {

@@ -242,9 +242,13 @@ def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
 
 
 class Contents:
-    """Counts over any number of pieces, of a size that grows only with their variety."""
+    """Counts over any number of pieces, of a size that grows only with their variety.
 
-    def __init__(self) -> None:
+    Velocities are those of notes that have a length, and of drums; with `kit` of drums alone.
+    """
+
+    def __init__(self, *, kit: bool = False) -> None:
+        self._kit = kit
         self._ranges: dict[str, tuple[float, float]] = {}
         self._pieces = {kind: Counter[str]() for kind in ("meters", "keys", "programs")}
         self._totals = Counter[str]()
@@ -252,7 +256,9 @@ class Contents:
 
     def add(self, score: Score) -> None:
         """Count what a piece holds."""
-        velocities = score.velocity[score.off_tick > score.on_tick]
+        of_drums = score.channel == DRUM_CHANNEL
+        long = (score.off_tick > score.on_tick) & (not self._kit)
+        velocities = score.velocity[of_drums | long]
         if len(velocities):
             self._widen("velocities", int(velocities.min()), int(velocities.max()))
         if not score.smpte:
@@ -268,7 +274,7 @@ class Contents:
             for name in dict.fromkeys(names):
                 self._pieces[kind][name] += 1
         self._totals["tempo_changes"] += len(score.tempo) - 1
-        self._totals["drum_notes"] += int(np.count_nonzero(score.channel == DRUM_CHANNEL))
+        self._totals["drum_notes"] += int(np.count_nonzero(of_drums))
         self._totals["pedal"] += score.pedal
 
     def to_json(self) -> dict[str, Any]:

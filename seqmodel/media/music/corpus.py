@@ -86,7 +86,7 @@ class MusicCorpus:
         self._overruled: list[str] = []
         self._tally = Tally()
         self._timing = Timing(self._midi.grid, drums=self._midi.drums, kit=self._midi.kit)
-        self._contents = Contents()
+        self._contents = Contents(kit=self._midi.kit)
         self._metres = Metres()
         self._train_metres = Counter[Metre]()
         """Frames of train, by time signature."""
@@ -235,6 +235,9 @@ def load_midi(
     kit = frame.kit or (alone and of_drums.any() and of_drums.all())
     if alone and not kit:
         score = read_score(data, restrike=frame.restrike)
+    empty = not (kit or len(score.pitch) or score.end_tick)
+    if empty and len(read_score(data, hits=True).pitch):  # drums that nothing ends
+        raise SourceError("has no notes but drums", "--drums only")
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     placed = place(
         score, frame.grid, drums=frame.drums, transpose=transposed, short_notes=frame.short_notes,

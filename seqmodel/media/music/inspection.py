@@ -203,8 +203,8 @@ def inspect_midi(
     grid = grid or Grid.of_beats(STEPS_PER_BEAT)
     with named(path):
         frames, _, _, score, placed = load_shown(path, grid, drums)
-    kit = is_kit(frames)
-    timing, contents = Timing(grid, drums=drums == "keep", kit=kit), Contents()
+    kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
+    timing, contents = Timing(grid, drums=drums == "keep", kit=kit), Contents(kit=kit)
     timing.add(score)
     contents.add(score)
     if plot is not None:
@@ -216,12 +216,12 @@ def inspect_midi(
     return {
         "path": str(path),
         "kind": "midi",
-        **(_sounds(score.pitch[score.channel == DRUM_CHANNEL]) if kit else {}),
+        **(_sounds(score.pitch[of_drums]) if kit else {}),
         "format": score.format,
         "tracks": score.tracks,
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
-        "notes": len(score.pitch),
-        **_range(score.pitch[score.channel != DRUM_CHANNEL]),
+        "notes": int(np.count_nonzero(of_drums)) if kit else len(score.pitch),
+        **_range(score.pitch[:0] if kit else score.pitch[~of_drums]),
         "tempo_bpm": None if score.smpte else round(60e6 / int(score.tempo[0]), 2),
         "seconds": round(float(score.seconds_at(last_tick)[0]), 3),
         "tonic": None if kit else NOTE_NAMES[-semitones_to_c(score) % 12],

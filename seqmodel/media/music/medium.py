@@ -221,14 +221,15 @@ class Music(Medium):
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt; what stands in train too."""
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
+        key = "" if "kit" in manifest["frame"] else ", in any key"
         for split, shares in manifest.get("copies", {}).items():
             if not any(shares.values()):
                 continue
             (n, share), *longer = shares.items()
             more = ", ".join(f"{share:.1%} in those of {n}" for n, share in longer)
             remarks.append(
-                f"{share:.1%} of {split} lies in windows of {n} frames that are in train too, in "
-                f"any key; {more}"
+                f"{share:.1%} of {split} lies in windows of {n} frames that are in train too{key}; "
+                f"{more}"
             )
         return remarks
 

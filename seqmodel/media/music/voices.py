@@ -114,6 +114,6 @@ def _voices(pieces: Pieces, index: int) -> NDArray[np.int8] | None:
     except (ValueError, TypeError, IndexError, OverflowError):
         pass
     raise SeqmodelError(
-        f"the voices of piece {index} do not sing its notes: the dataset is damaged; run "
-        "`seqmodel prepare` again"
+        f"the voices of piece {index} of {pieces.name} do not sing its notes: the dataset is "
+        "damaged; run `seqmodel prepare` again"
     )

@@ -116,7 +116,7 @@ def test_voices_that_do_not_sing_the_notes(chorales, wrong):
     first, *rest = index.read_text().splitlines()
     index.write_text("\n".join([first.split('"voices"')[0] + f'"voices": {wrong}}}', *rest]))
     dataset = open_dataset(chorales)
-    with pytest.raises(SeqmodelError, match="piece 0 do not sing its notes"):
+    with pytest.raises(SeqmodelError, match="piece 0 of valid do not sing its notes"):
         voices_cost(dataset["valid"], dataset["train"])
 
 
