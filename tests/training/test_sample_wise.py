@@ -195,7 +195,7 @@ def test_windows_hold_a_bounded_number_of_steps(run, data, monkeypatch):
     assert run.model.window(4) * 4 * run.model.encoder.steps <= sequence.FRAMES_AT_ONCE
     rows, start = [], run.model.start
     monkeypatch.setattr(evaluation, "STEPS_AT_ONCE", 2 * run.model.encoder.steps)
-    monkeypatch.setattr(run.model, "start", lambda size: rows.append(size) or start(size))
+    monkeypatch.setattr(run.model, "start", lambda size, given: rows.append(size) or start(size))
     likelihood(run.model, data["train"], batch_size=5)
     assert max(rows) == 2
 

@@ -86,7 +86,7 @@ def test_the_files_own_notes_are_struck_as_they_were(melody: Path):
     """Frames of a run without onsets do not tell that C5 is struck again on the second beat."""
     piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
     assert (piece.frames.shape, piece.tempo) == ((24, 88), pytest.approx(90))
-    assert piece.stated == [(0, (3, 4))]
+    assert piece.metre == [(0, (3, 4))]
     drawn = piece.frames.copy()
     drawn[12:] = 0
     drawn[14:20, 30] = 1
