@@ -204,13 +204,18 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call: Call, tunes: Path)
 
 
 def test_a_filled_file_without_a_signature_has_what_its_onsets_suggest(call: Call, tunes: Path):
-    """Guards against bars of 4/4 in what `prepare` takes for a waltz; --metre says otherwise."""
-    write_tune(Path("waltz.mid"), 3, 4, 90, bars=12)
-    file = mido.MidiFile("waltz.mid")
-    file.tracks[0] = mido.MidiTrack(m for m in file.tracks[0] if m.type != "time_signature")
-    file.save("waltz.mid")
-    fill = ("--fill", "waltz.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0, "--json")
-    for options, metre, frames in ((), (3, 4), 12), (("--metre", "2/4"), (2, 4), 8):
+    """Guards against train's 3/4 in what `prepare` takes for a march; --metre says otherwise."""
+    track = mido.MidiTrack()
+    for notes in [3, 1, 1, 0] * 12:
+        for pitch in (60, 64, 67)[:notes]:
+            track.append(mido.Message("note_on", note=pitch, velocity=64))
+        for pitch in (60, 64, 67)[:notes]:
+            track.append(mido.Message("note_off", note=pitch, time=480 * (pitch == 60)))
+        if not notes:
+            track.append(mido.Message("control_change", control=7, time=480))
+    mido.MidiFile(type=0, ticks_per_beat=480, tracks=[track]).save("march.mid")
+    fill = ("--fill", "march.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0, "--json")
+    for options, metre, frames in ((), (4, 4), 16), (("--metre", "2/4"), (2, 4), 8):
         told = call("sample", "a.mid", "--run", tunes / "run", "--force", *fill, *options)
         assert json.loads(told.out)["pieces"][0]["drawn_frames"] == frames
         assert stated(Path("a.mid").read_bytes())[0] == [(0, *metre)]

@@ -251,9 +251,10 @@ def load_midi(
 
 def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, Metre]]:
     """(Frame, time signature) as a piece states them, or else the one that its onsets suggest."""
+    if score and (stated := stated_metre(score, grid)):
+        return stated
     heard = suggested(_onsets(frames, score, grid), grid)
-    stated = stated_metre(score, grid) if score else []
-    return stated or ([(0, heard)] if heard else [])
+    return [(0, heard)] if heard else []
 
 
 def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArray[np.int64]:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from midi_files import midi_file, note
 
-from seqmodel.media.music.corpus import MusicCorpus, stated_metre
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.corpus import MusicCorpus, metre_of, stated_metre
+from seqmodel.media.music.frames import PianoRollFrames, place, struck
 from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import (
@@ -85,7 +85,10 @@ def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
     assert work.facts["metre"] == [[0, 6, 8], [14, 5, 4], [36, 3, 4], [37, 2, 4]]
     assert work.facts["tempo"] == 150
     assert corpus.frame.metre is None  # nothing is in train yet
-    work.in_train(np.zeros((40, 11), np.uint8))
+    rows = np.zeros((40, 11), np.uint8)
+    rows[3:8, 2] = 1
+    work.in_train(rows)
+    assert corpus.frame.longest_chord == 5
     assert (corpus.frame.metre, corpus.frame.tempo) == ((5, 4), 150)
     assert PianoRollFrames.from_json(corpus.frame.to_json()) == corpus.frame
 
@@ -163,6 +166,19 @@ def test_clear_metres_are_inferred(metre):
     assert suggested(pattern(metre, 24), SIXTEENTHS) == metre
     assert suggested(pattern(metre, 3), SIXTEENTHS) is None  # too short to tell
     assert suggested(pattern(metre, 24), Grid.of_seconds("0.1")) is None
+
+
+def test_nothing_is_inferred_of_notes_off_the_grid(tmp_path):
+    """Guards against bars of a grid that a file ignores: five notes of 1.2 beats are two of 3/4."""
+    track = mido.MidiTrack()
+    for k in range(60):
+        track.append(mido.Message("note_on", note=60 + k % 5, velocity=64))
+        track.append(mido.Message("note_off", note=60 + k % 5, time=576))
+    mido.MidiFile(ticks_per_beat=480, tracks=[track]).save(tmp_path / "off.mid")
+    score = read_score((tmp_path / "off.mid").read_bytes())
+    frames = place(score, SIXTEENTHS, drums=False).frames(onsets=True)
+    assert suggested(struck(frames).sum(axis=1), SIXTEENTHS) == (3, 4)
+    assert metre_of(score, frames, SIXTEENTHS) == []
 
 
 def test_nothing_is_inferred_of_noise():
