@@ -403,11 +403,16 @@ class Comparison(Protocol):
     """How sampled pieces are compared with the data, in the medium's own terms."""
 
     def compare(
-        self, drawn: Sequence["NDArray[Any]"], split: Pieces | None, train: Pieces
+        self,
+        drawn: Sequence["NDArray[Any]"],
+        split: Pieces | None,
+        train: Pieces,
+        limit: int | None = None,
     ) -> dict[str, Any]:
         """Figures for sampled frames (T, F), for a split and for the training data.
 
-        Plain values; `split` is None if it would be the training split itself.
+        Plain values; `split` is None if it would be the training split itself. Of pieces longer
+        than `limit` frames, where samples were cut off, distributions may be of so many frames.
         """
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:

@@ -56,8 +56,9 @@ def compare_samples(
     told = f"as long as pieces of {split}"
     if run.config.end:
         lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
-    if seconds is not None:
-        lengths = [_frames(run, seconds)] * number
+    limit = None if seconds is None else _frames(run, seconds)
+    if limit is not None:
+        lengths = [limit] * number
         told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
     samplers, drawn, cut_off = dict[bytes, Sampler](), [], 0
     for k, length in enumerate(lengths):
@@ -78,7 +79,7 @@ def compare_samples(
         "temperature": temperature,
         "lengths": told,
         **({"cut_off": cut_off} if run.config.end else {}),
-        **comparison.compare(drawn, None if same else pieces, train),
+        **comparison.compare(drawn, None if same else pieces, train, limit),
     }
 
 

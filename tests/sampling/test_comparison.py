@@ -29,7 +29,7 @@ def judged(monkeypatch):
     """The arguments of the medium's comparison."""
     given = []
 
-    def compare(self, drawn, split, train):
+    def compare(self, drawn, split, train, limit):
         given.append((drawn, split, train))
         return {}
 
@@ -141,6 +141,8 @@ def test_samples_of_so_many_seconds(plain_run, dataset, audio_run_folder, audio_
     found = compare_samples(plain_run, dataset, "valid", number=2, seed=1, seconds=1.5)
     assert (found["frames"], found["lengths"]) == (2 * 12, "1.5 s each")  # at 120 bpm
     assert found["drawn"]["shortest"] == found["drawn"]["longest"] == 12
+    beginnings = np.concatenate([piece[:12] for piece in dataset["train"]])
+    assert found["train"]["notes_per_frame"] == beginnings.sum() / len(beginnings)
     ended = compare_samples(run, dataset, "valid", number=9, seed=1, seconds=0.5)
     assert ended["lengths"] == "at most 0.5 s each"
     assert ended["drawn"]["longest"] == 4

@@ -327,9 +327,16 @@ class AudioComparison(Comparison):
     """See evaluation/README.md for what the figures mean and why these were chosen."""
 
     def compare(
-        self, drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
+        self,
+        drawn: Sequence[NDArray[Any]],
+        split: Pieces | None,
+        train: Pieces,
+        limit: int | None = None,
     ) -> dict[str, Any]:
-        """`Comparison.compare`; SeqmodelError if a drawn sample is not finite."""
+        """`Comparison.compare`; SeqmodelError if a drawn sample is not finite.
+
+        Whatever the limit, recordings are measured whole: they are alike throughout.
+        """
         assert isinstance(train.frame, AudioFrames)
         reference, frame = _of(train), train.frame
         check_finite(drawn)

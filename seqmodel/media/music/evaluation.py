@@ -148,6 +148,8 @@ class Statistics:
     """The length in frames of each piece's longest note; 0 if it is silent."""
     longest_chords: list[int] = field(default_factory=list)
     """The same for chords, stretches of sound in which no note begins or ends."""
+    longest_silences: list[int] = field(default_factory=list)
+    """The length in frames of each piece's longest silence."""
     lengths: list[int] = field(default_factory=list)
     """The length in frames of each piece."""
     last_chords: list[int] = field(default_factory=list)
@@ -156,31 +158,37 @@ class Statistics:
     """Whether each piece's last chord stands on the piece's estimated tonic."""
 
     @classmethod
-    def of(cls, pieces: Iterable[NDArray[np.uint8]]) -> "Statistics":
-        """Count pieces (T, 88), or (T, 176) where the second half says which notes are struck."""
+    def of(cls, pieces: Iterable[NDArray[np.uint8]], limit: int | None = None) -> "Statistics":
+        """Count pieces (T, 88), or (T, 176) where the second half says which notes are struck.
+
+        The distributions are of the first `limit` frames of each, since beginnings are sparse.
+        """
         statistics = cls()
         for frames in pieces:
-            statistics._add(frames)
+            statistics._add(frames, limit)
         return statistics
 
-    def _add(self, frames: NDArray[np.uint8]) -> None:
-        roll, lengths = sounding(frames), note_lengths(frames)
-        self.longest_notes.append(int(lengths.max(initial=0)))
-        chords = chord_lengths(frames)
+    def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
+        roll, chords = sounding(frames), chord_lengths(frames)
+        self.longest_notes.append(int(note_lengths(frames).max(initial=0)))
         self.longest_chords.append(int(chords.max(initial=0)))
+        self.longest_silences.append(_longest_silence(roll))
         self.lengths.append(len(frames))
         self.last_chords.append(int(chords[-1]) if len(chords) else 0)
-        self.note_lengths.update(lengths.tolist())
+        classes = (LOWEST_PITCH + np.arange(NOTES)) % 12
+        tonic = tonic_of(np.bincount(classes, roll.sum(axis=0, dtype=np.int64), 12))
+        bass = roll[np.flatnonzero(roll.any(axis=1))][-1:].argmax(axis=1)
+        self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic).any()))
+        roll = roll[:limit]
+        self.note_lengths.update(note_lengths(frames[:limit]).tolist())
         self.notes_per_frame.update(roll.sum(axis=1, dtype=np.int64).tolist())
         self.melodic_steps.update(melodic_steps(roll).tolist())
         # (88, 88), in how many frames two notes sound together; exact, being far below 2^24.
         together = roll.T.astype(np.float32) @ roll.astype(np.float32)
         pairs = [int(np.trace(together, k)) for k in range(NOTES)]
         self.intervals.update({k: count for k, count in enumerate(pairs) if k and count})
-        time = np.bincount((LOWEST_PITCH + np.arange(NOTES)) % 12, np.diag(together), 12)
+        time = np.bincount(classes, np.diag(together), 12)
         self.pitch_classes.update({k: int(n) for k, n in enumerate(time) if n})
-        bass = roll[np.flatnonzero(roll.any(axis=1))][-1:].argmax(axis=1)
-        self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic_of(time)).any()))
 
     @property
     def dissonance(self) -> float:
@@ -205,6 +213,12 @@ def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
     steps: NDArray[np.int64] = np.diff(highest)
     sounds = roll.max(axis=1) > 0
     return steps[np.flatnonzero((steps != 0) & sounds[1:] & sounds[:-1])]
+
+
+def _longest_silence(roll: NDArray[np.uint8]) -> int:
+    """Frames of the longest stretch of a roll (T, 88) in which nothing sounds."""
+    sounds = np.flatnonzero(roll.any(axis=1))
+    return int(np.diff(sounds, prepend=-1, append=len(roll)).max()) - 1
 
 
 def mean(counts: Counter[int]) -> float:
@@ -235,17 +249,21 @@ class MusicComparison(Comparison):
     """See evaluation/README.md for what the figures mean and why these were chosen."""
 
     def compare(
-        self, drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
+        self,
+        drawn: Sequence[NDArray[Any]],
+        split: Pieces | None,
+        train: Pieces,
+        limit: int | None = None,
     ) -> dict[str, Any]:
         """`Comparison.compare`."""
         if train.frame.kind == "drums":
-            return _compare_drums(drawn, split, train)
-        reference = Statistics.of(train)
+            return _compare_drums(drawn, split, train, limit)
+        reference = Statistics.of(train, limit)
         values = {"voices": reference.voices, "train": _figures(reference, reference)}
         sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
         for name, pieces in sets.items():
             copied = longest_copies(pieces, train)
-            values[name] = _figures(Statistics.of(pieces), reference, copied)
+            values[name] = _figures(Statistics.of(pieces, limit), reference, copied)
         return values
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
@@ -263,6 +281,8 @@ class MusicComparison(Comparison):
             ("  pieces with a note drone", "long_note_share", "10.4f"),
             ("longest chord, frames", "longest_chord", "10,"),
             ("  pieces with a chord drone", "long_chord_share", "10.4f"),
+            ("longest silence, frames", "longest_silence", "10,"),
+            ("  pieces with a longer one", "long_silence_share", "10.4f"),
             ("dissonant intervals", "dissonance", "10.4f"),
             ("melodic step, semitones", "melodic_step", "10.4f"),
             *COPIES,
@@ -291,6 +311,7 @@ def _figures(
         "note_length": mean(of.note_lengths),
         "longest_note": max(of.longest_notes),
         "longest_chord": max(of.longest_chords),
+        "longest_silence": max(of.longest_silences),
         "dissonance": of.dissonance,
         "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
         "distributions": {name: shares(getattr(of, name)) for name in DISTRIBUTIONS},
@@ -301,6 +322,7 @@ def _figures(
         **_against_train(of.lengths, train.lengths, copied),
         "long_note_share": _share_above(max(train.longest_notes), of.longest_notes),
         "long_chord_share": _share_above(max(train.longest_chords), of.longest_chords),
+        "long_silence_share": _share_above(max(train.longest_silences), of.longest_silences),
         "distances": {
             name: total_variation(getattr(of, name), getattr(train, name)) for name in DISTRIBUTIONS
         },
@@ -340,14 +362,15 @@ BEATS_IN_A_BAR = 4
 class _Hits:
     """What is counted of a set of pieces of drums (T, 47)."""
 
-    def __init__(self, pieces: Iterable[NDArray[np.uint8]]) -> None:
+    def __init__(self, pieces: Iterable[NDArray[np.uint8]], limit: int | None) -> None:
         self.lengths, self.silent = list[int](), list[bool]()
         self.hits_per_frame, self.sounds = Counter[int](), Counter[str]()
         for frames in pieces:
             self.lengths.append(len(frames))
             self.silent.append(not frames.any())
-            self.hits_per_frame.update(frames.sum(axis=1, dtype=np.int64).tolist())
-            struck = frames.sum(axis=0, dtype=np.int64).tolist()
+            counted = frames[:limit]
+            self.hits_per_frame.update(counted.sum(axis=1, dtype=np.int64).tolist())
+            struck = counted.sum(axis=0, dtype=np.int64).tolist()
             named = zip(SOUNDS, struck, strict=True)
             self.sounds.update({sound.name: hits for sound, hits in named if hits})
 
@@ -374,17 +397,17 @@ class _Hits:
 
 
 def _compare_drums(
-    drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
+    drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces, limit: int | None
 ) -> dict[str, Any]:
     """`MusicComparison.compare` of drums: no lengths of notes, no intervals, no tonic."""
     frame = train.frame
     assert isinstance(frame, PianoRollFrames)
-    reference, steps = _Hits(train), frame.grid.steps_per_beat
+    reference, steps = _Hits(train, limit), frame.grid.steps_per_beat
     values = {"train": reference.figures(reference, steps)}
     sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
     for name, pieces in sets.items():
         copied = longest_copies(pieces, train)
-        values[name] = _Hits(pieces).figures(reference, steps, copied)
+        values[name] = _Hits(pieces, limit).figures(reference, steps, copied)
     return values
 
 

@@ -163,6 +163,28 @@ def test_training_data_is_at_distance_0_and_wholly_copied(train):
     assert values["drawn"]["voices_share"] == 1
 
 
+def test_a_silence_is_found(train):
+    """Longer than any in training, wherever it is in the piece; one of a whole piece too."""
+    walk, rest = train[0], np.zeros((2, 88), np.uint8)
+    silent = [np.concatenate(parts) for parts in ((rest, walk), (walk, rest, walk), (walk, rest))]
+    values = MusicComparison().compare([walk, *silent, rest], None, train)
+    assert (values["train"]["longest_silence"], values["drawn"]["longest_silence"]) == (0, 2)
+    assert values["drawn"]["long_silence_share"] == 4 / 5
+
+
+def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_dataset):
+    """Pieces that begin sparse do not make short samples seem so; drones are of whole pieces."""
+    sparse = roll_of(*[(60,)] * 2, *[(48, 60, 64, 67)] * 6)
+    train = write_dataset(tmp_path, {"train": [sparse] * 3})["train"]
+    whole = MusicComparison().compare([sparse[:2]], train, train)
+    cut = MusicComparison().compare([sparse[:2]], train, train, 2)
+    assert whole["train"]["notes_per_frame"] == 26 / 8
+    assert whole["drawn"]["distances"]["notes_per_frame"] == 6 / 8
+    assert cut["train"]["notes_per_frame"] == cut["split"]["notes_per_frame"] == 1
+    assert set(cut["drawn"]["distances"].values()) == {0}
+    assert cut["train"]["longest_chord"] == 6
+
+
 def test_figures_and_distributions_agree(train):
     values = MusicComparison().compare([TUNE], None, train)["drawn"]
     shares = values["distributions"]
