@@ -204,8 +204,8 @@ class NotesDraw(Draw):
 
     Attributes:
         forced: if it fills, (chunk, D + 1), read instead of the uniforms where not 0.
-        logits: if it does, (chunk, D + 1), those of each frame's numbers, divided by the
-            temperature, and of the end.
+        logits: if it does, (chunk, D + 1), those by which each frame's numbers are drawn, and of
+            the end.
     """
 
     writer, dtype = NotesWriter, torch.uint8

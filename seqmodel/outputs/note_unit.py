@@ -127,17 +127,32 @@ class NoteUnitOutput(TiedOutput):
             past = None if past is None else past[inside]
         return self.weighted_nats(self.logits(read.transpose(0, 1)), frames, of_frames, past)
 
+    def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
+        """See `NotesOutput.tempered`: divided by it above the lowest note that begins.
+
+        A note begins with a small probability, of which a low temperature leaves next to nothing:
+        if all logits were divided, music would thin out and stop. So whether one does is drawn as
+        it is, and what joins it by the temperature.
+        """
+        begins = frames[..., self.notes :] if self.onsets else (frames > past).to(frames)
+        begun = begins.cumsum(-1) > begins
+        begun = torch.cat([begun] * (self.frame_size // self.notes), -1)
+        return torch.where(begun, logits / temperature, logits)
+
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`: note by note, from low to high."""
         B, D = len(uniforms), self.notes
         of_notes = h.view(B, D, -1)
         frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
+        logits = frame.clone()
         for n in range(D):
             own = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
             x = torch.cat([of_notes[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
             out, state = self.unit(x.unsqueeze(0), state)
-            logits = self.logits(out.transpose(0, 1))
-            frame[:, own] = self.draw(logits, past[:, own], uniforms[:, own], temperature)
+            logits[:, own] = self.logits(out.transpose(0, 1))
+            at = self.tempered(logits, frame, past, temperature) if temperature else logits
+            whether = float(temperature > 0)
+            frame[:, own] = self.draw(at[:, own], past[:, own], uniforms[:, own], whether)
         return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:

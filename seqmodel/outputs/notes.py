@@ -129,6 +129,16 @@ class NotesOutput(EndingOutput):
         """The part of the nats of frames (..., F) that strikes cost, given the logits."""
         return onset_nats(logits[..., : self.frame_size], frames, past)
 
+    def tempered(
+        self,
+        logits: Tensor,
+        frames: Tensor,
+        past: Tensor,
+        temperature: float,
+    ) -> Tensor:
+        """The logits (..., F) by which frames (..., F) after `past` are drawn, T being above 0."""
+        return logits / temperature
+
     def draw(
         self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
     ) -> Tensor:

@@ -273,6 +273,9 @@ def _write_draw(
 def draw_notes(f: Any) -> None:  # noqa: PLR0912
     """Draw notes from low to high, by a unit if it has states of `sizes`, or from h alone.
 
+    With a unit, logits are divided by the temperature once a note has begun below: see
+    `NoteUnitOutput.tempered`.
+
     Candidates for a frame are often alike, as where all notes are held. As long as one is like the
     first, the logits of that hold for it; then the unit goes on from the first's `trails`.
 
@@ -288,6 +291,7 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
             clear(f.states[k], f.sizes[k])
         begin_below(f.work, f.notes)
     alike = f.candidate > 0
+    begun = not runs
     for note in range(f.notes):
         strike = f.notes + note
         if compares and alike:
@@ -300,12 +304,14 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
                 f.advance()
             for k in unrolled(2 if f.onsets else 1):
                 seen = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
-                f.logits[k * f.notes + note] = (seen + f.bias[k]) * f.factor[0]
+                factor = f.factor[0] if begun else 1.0
+                f.logits[k * f.notes + note] = (seen + f.bias[k]) * factor
         before = f.x[note]
         f.x[note] = f.chosen(note, f.logits[note])
         if f.onsets:
             struck = before == 0 or f.chosen(strike, f.logits[strike]) > 0
             f.x[strike] = float(f.x[note] > 0 and struck)
+        begun = begun or (f.x[strike] > 0 if f.onsets else f.x[note] > before)
         if runs:
             add_below(f.work, f.notes, note, f.x[note])
             if f.onsets:

@@ -31,7 +31,7 @@ class Candidates(NamedTuple):
     frames: NDArray[np.uint8]
     """(N, M, F)"""
     logits: NDArray[np.float64]
-    """(N, M, F), by which the numbers were drawn, divided by the temperature."""
+    """(N, M, F), by which the numbers were drawn, see `NotesOutput.tempered`."""
     end: NDArray[np.float64]
     """(N,), the logits of the piece ending here; -inf if the model does not predict ends."""
 
@@ -92,12 +92,18 @@ class PlainParticles:
                 output.draw_frame(h, past, torch.from_numpy(numbers[:, m]), self._temperature).frame
                 for m in range(M)
             ]
-            logits = [output.note_logits(h.unsqueeze(0), frame.unsqueeze(0))[0] for frame in drawn]
+            logits = [
+                output.tempered(
+                    output.note_logits(h.unsqueeze(0), frame.unsqueeze(0))[0],
+                    frame, past, self._temperature,
+                )
+                for frame in drawn
+            ]  # fmt: skip
             end = np.full(N, -np.inf)
             if output.end:
                 end = output.end_logits(h).numpy()
         frames = torch.stack(drawn, 1).numpy().astype(np.uint8)
-        return Candidates(frames, torch.stack(logits, 1).numpy() / self._temperature, end)
+        return Candidates(frames, torch.stack(logits, 1).numpy(), end)
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
         """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""

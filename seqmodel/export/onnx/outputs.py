@@ -133,12 +133,12 @@ def _nade(g: Graph, output: NadeOutput, reading: Reading) -> Results:
 def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
     """Notes from low to high: a unit runs along pitch."""
     F, D, layers = output.frame_size, output.notes, output.layers()
-    halves, temperature = F // D, reading.temperature
+    halves, coldest = F // D, g("LessOrEqual", reading.temperature, COLDEST)
     sizes = [layer.hidden_size for layer in layers for _ in layer.spec.state]
 
     def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
-        state, classes, below = old[: len(sizes)], old[len(sizes)], old[len(sizes) + 1 :]
-        h, given, uniforms, *held = rows
+        (begun, *state), (classes, *below) = old[: 1 + len(sizes)], old[1 + len(sizes) :]
+        h, given, uniforms, before = rows
         x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(OCTAVE), *below[1:]], 1)
         new = list[Symbol]()
         for k, layer in enumerate(layers):
@@ -148,24 +148,26 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
             new += after
             x = after[0]
         logits, drawn = linear(g, output.linear, x), list[Symbol]()
+        divided = g("Or", g("Greater", begun, 0.0), coldest)  # see `NoteUnitOutput.tempered`
+        temperature = g("Where", divided, reading.temperature, 1.0)
         for k in range(halves):
             number = [value[:, k : k + 1] for value in (logits, given, uniforms)]
-            strike = [*drawn, *held] if k else []
+            strike = [*drawn, before] if k else []
             drawn.append(_drawn(g, *number, temperature, *strike))
+        begins = drawn[-1] if output.onsets else drawn[0] * (1.0 - before)
         # Both windows move on by a note, and with them the classes, which count from the note.
         newest = [classes[:, :1] + drawn[0], *drawn]
         for line, last in zip([classes, *below], newest, strict=True):
             new.append(g.concat([line[:, 1:], last], 1))
-        return new, [logits, g.concat(drawn, 1)]
+        return [begun + begins, *new], [logits, g.concat(drawn, 1)]
 
     with g.within("note_unit"):
-        states = [g.repeated(0.0, reading.h, size) for size in sizes + [OCTAVE] * (1 + halves)]
+        widths = [1, *sizes, *[OCTAVE] * (1 + halves)]
+        states = [g.repeated(0.0, reading.h, width) for width in widths]
         numbers = (reading.given, reading.uniforms[:, :F])
         rows = [reading.h, *(g.reshape(value, 0, halves, D) for value in numbers)]
-        if output.onsets:
-            rows.append(g.unsqueeze(reading.past[:, :D], 1))
-        axes = [1, 2, 2, 2]
-        _, found = g.scan(body, states, rows, row_axes=axes[: len(rows)], output_axis=2)
+        rows.append(g.unsqueeze(reading.past[:, :D], 1))
+        _, found = g.scan(body, states, rows, row_axes=[1, 2, 2, 2], output_axis=2)
         found = [g.reshape(value, 0, F) for value in found]
     return _frame(output, *found) | _tied_end(g, output, reading)
 
