@@ -72,16 +72,18 @@ MODELS: dict[str, ModelEntry] = {
             "echo": True,
             "clock": True,
             "bars": True,
+            "held": True,
             "ages": True,
             "hidden": 64,
             "dropout": 0.2,
+            "input_noise": 0.1,
             "schedule": "cosine",
             "weight_noise": 0.0,
             "batch_size": 2,
             "truncate": 160,
             "epochs": 14,
         },
-        ("echo", "bars", "clock", "metre", "ages", "motifs"),
+        ("echo", "bars", "clock", "metre", "held", "ages", "motifs", "input_noise"),
     ),
     "sample-wise": ModelEntry(
         "seqmodel.model.sound.encoder:SoundEncoder",
@@ -187,6 +189,9 @@ class Config:
         "As runs before --bars have it: the last six binary digits of the number of frames.",
         neutral=False,
     )
+    held: bool = setting(
+        False, "Whether clocks also go by how long nothing has changed, with ages.", neutral=False
+    )
     ages: bool = setting(
         False,
         "tied: also tell each note how many frames it has sounded or been silent, and for how many "
@@ -254,7 +259,8 @@ class Config:
     )
     input_noise: float = setting(
         0.0,
-        "sample-wise: a third of train is heard through noise of up to this share of its residual.",
+        "sample-wise: a third of train is heard through noise of up to this share of its residual; "
+        "tied: half without up to this share of its notes.",
         TRAINING,
         least=0,
         neutral=0.0,

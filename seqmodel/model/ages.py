@@ -7,6 +7,9 @@ the past alone: likelihoods stay exact.
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from seqmodel.kernels.code.language import unrolled
 
 SOUNDING = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
@@ -26,6 +29,17 @@ def ages_size(notes: int) -> int:
     it last did; and for how many nothing has changed.
     """
     return notes + 1
+
+
+def unchanged_before(piece: NDArray[np.uint8], D: int) -> NDArray[np.int64]:
+    """For how many frames nothing had changed before each of a piece (T, D or 2 D): (T,).
+
+    As `count_ages` has it, and models read it: a silent frame precedes the first.
+    """
+    line = np.concatenate([np.zeros_like(piece[:1]), piece[:-1]])
+    changed = (line[1:, :D] != line[:-1, :D]).any(axis=1) | line[1:, D:].any(axis=1)
+    frame = np.arange(len(line))
+    return frame + 1 - np.maximum.accumulate(np.append(0, changed * frame[1:]))
 
 
 def count_ages(frame: Any, ages: Any, D: Any, onsets: bool) -> None:

@@ -80,10 +80,10 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     if config.augment_keys and not frame.variants:
         raise UsageError(f"--augment-keys is for music, not for {frame.kind}")
     output = output_class(config, frame)  # first: checks that output, model and medium fit
-    for model, entry in MODELS.items():
-        for name in entry.settings:
-            if getattr(config, name) and name not in MODELS[config.model].settings:
-                raise UsageError(f"--{name.replace('_', '-')} is for --model {model}")
+    for name in sorted({name for entry in MODELS.values() for name in entry.settings}):
+        models = [model for model, entry in MODELS.items() if name in entry.settings]
+        if getattr(config, name) and config.model not in models:
+            raise UsageError(f"--{name.replace('_', '-')} is for --model {' or '.join(models)}")
     encoder = _encoder(config, frame)
     unit = units.make(
         config.unit,

@@ -1,9 +1,13 @@
 """The clock: how soon a piece that has lasted this long may end.
 
 A recurrent state forgets when the piece began, so that every cadence looks like the last one, or
-none does. How long the piece has lasted depends on the past alone: likelihoods stay exact.
+none does. It counts badly, too: where a sample missed its end, it held its last chord for ever. How
+long the piece has lasted, and how long nothing has changed in it, depend on the past alone:
+likelihoods stay exact.
 """
 
+import math
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
@@ -19,6 +23,8 @@ ODDS_SCALE = 8.0
 """The log odds are given as a share of this, so that they are about as large as other inputs."""
 MOST_LENGTHS = 256
 """Training pieces whose lengths are kept, at most."""
+MOST_HELD = 256
+"""Frames without a change that are told apart; more count as the last number."""
 _LONGEST_TABLE = 1 << 16
 
 
@@ -32,16 +38,20 @@ class Clock(nn.Module):
         period: how many rows at the end of `table` repeat for longer pieces.
         lengths: (MOST_LENGTHS,) int64, the lengths of training pieces in order, evenly taken if
             there are more; zeros where there are fewer.
+        held: (MOST_HELD,), what is added to the log odds once nothing has changed for as many
+            frames, divided by ODDS_SCALE; None without.
     """
 
     lengths: Tensor
+    held: Tensor | None
 
-    def __init__(self, *, end: bool = True, metre: bool = False) -> None:
+    def __init__(self, *, end: bool = True, metre: bool = False, held: bool = False) -> None:
         super().__init__()
         self.end, self.digits = end, DIGITS if metre else 0
         self.size = self.digits + (len(HORIZONS) + 1 if end else 0)
         self.period = 1 << self.digits
         self.register_buffer("lengths", torch.zeros(MOST_LENGTHS, dtype=torch.int64))
+        self.register_buffer("held", torch.zeros(MOST_HELD) if held and end else None)
 
     def start_at(self, lengths: NDArray[np.int64]) -> None:
         """Keep the lengths of the training pieces, if it tells of the end."""
@@ -51,6 +61,26 @@ class Clock(nn.Module):
         evenly = np.sort(lengths)[np.arange(count) * len(lengths) // count]
         self.lengths.zero_()
         self.lengths[:count] = torch.from_numpy(evenly)
+
+    def watch(self, unchanged: Iterable[NDArray[np.int64]]) -> None:
+        """Keep what the training pieces tell of `held`.
+
+        `unchanged` holds, for each of a piece's frames (T,), how many frames nothing had changed
+        before. That so many have not changed is evidence of the end by its likelihood ratio: how
+        often it is so before a last frame, smoothed as lengths are, over how often before any.
+        """
+        if self.held is None:
+            return
+        last, frames = list[int](), np.zeros(MOST_HELD)
+        for piece in unchanged:
+            last.append(min(int(piece[-1]), MOST_HELD - 1))
+            frames += np.bincount(piece.clip(max=MOST_HELD - 1), minlength=MOST_HELD)
+        ends = _hazard(1.0 + torch.tensor(last, dtype=torch.float64), MOST_HELD)
+        ends[max(last) :] = ends[max(last) :].cummax(0).values  # as in `_ends`
+        going = torch.cat([ends.new_ones(1), torch.cumprod(1 - ends, 0)])[:-1] * len(last)
+        odds = going * ends / torch.maximum(going, torch.from_numpy(frames))
+        prior = math.log(len(last) / frames.sum())
+        self.held.copy_((odds.logit(eps=1e-6) - prior) / ODDS_SCALE)
 
     def table(self) -> Tensor:
         """(M, size), float64: row t is for a piece of t frames so far; see `period`.

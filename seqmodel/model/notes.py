@@ -17,9 +17,9 @@ from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.model.ages import AGES, ages_size, count_ages, write_ages
+from seqmodel.model.ages import AGES, ages_size, count_ages, unchanged_before, write_ages
 from seqmodel.model.bars import BARS, SIGNATURE, write_place
-from seqmodel.model.clock import ODDS_SCALE, Clock
+from seqmodel.model.clock import MOST_HELD, ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, in_line
 from seqmodel.model.motifs import (
@@ -58,6 +58,10 @@ class NoteEncoder(nn.Module, Encoder):
     what came next where the notes around it were the same, see `model.motifs`. `memory` holds what
     these know of all frames but the last, which is in `numbers`: the number of frames, which the
     first three share, what echo, ages and motifs remember, and what is given of the piece.
+
+    In training, with `noise`, half of the pieces are read as if a share of their notes, drawn from
+    0 to `noise`, were missing; what is to be predicted is not changed. Samples are otherwise read
+    by a model that has seen flawless music alone, and thin out at their first flaws.
     """
 
     def __init__(
@@ -70,11 +74,12 @@ class NoteEncoder(nn.Module, Encoder):
         echo: bool = False,
         bars: NDArray[np.int64] | None = None,
         clock: Clock | None = None,
+        noise: float = 0.0,
     ) -> None:
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
-        self.clock = clock
+        self.clock, self.noise = clock, noise
         self.bars = np.zeros(0, np.int64) if bars is None else bars
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
         barred = bars is not None
@@ -95,7 +100,8 @@ class NoteEncoder(nn.Module, Encoder):
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
         """See `Encoder`."""
         timed = config.clock or config.metre
-        clock = Clock(end=config.clock, metre=config.metre) if timed else None
+        held = config.held and config.ages
+        clock = Clock(end=config.clock, metre=config.metre, held=held) if timed else None
         return cls(
             note_count(frame),
             onsets=frame.onsets,
@@ -104,12 +110,14 @@ class NoteEncoder(nn.Module, Encoder):
             echo=config.echo,
             bars=frame.given({}) if config.bars else None,
             clock=clock,
+            noise=config.input_noise,
         )
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`."""
         if self.clock is not None:
             self.clock.start_at(train.lengths)
+            self.clock.watch(unchanged_before(piece, self.rows) for piece in train)
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
@@ -131,8 +139,8 @@ class NoteEncoder(nn.Module, Encoder):
         """See `Encoder`; computed on the CPU."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
+            given = self._heard(for_kernels(before)).contiguous()
         T, B, _ = before.shape
-        given = for_kernels(before).contiguous()
         memory = None if past.memory is None else past.memory.to("cpu", copy=True)
         fields = self._fields(T, B, memory, given.dtype)
         kernel = self._kernel(given.element_size())
@@ -142,6 +150,21 @@ class NoteEncoder(nn.Module, Encoder):
         skip = x[..., -self.skip_size :] if self.skip_size else None
         memory = None if memory is None else memory.to(before.device)
         return Encoded(x, skip, frames, before, Past(last, memory))
+
+    def _heard(self, frames: Tensor) -> Tensor:
+        """Frames (T, B, C) as they are read: in training without some of their notes."""
+        if not (self.training and self.noise):
+            return frames
+        (T, B, C), D = frames.shape, self.rows
+        sounding = frames[..., :D] > 0
+        begins = sounding.clone()
+        begins[1:] &= ~sounding[:-1]
+        if self.onsets:
+            begins |= frames[..., D:] > 0
+        share = self.noise * torch.rand(B, 1) * (torch.rand(B, 1) < 0.5)
+        begun = torch.where(begins, torch.arange(T).view(T, 1, 1), 0).cummax(0).values
+        heard = torch.rand(T, B, D).gather(0, begun) >= share  # one draw for all of a note's frames
+        return frames * torch.cat([heard] * (C // D), 2)
 
     def compiled(self, arena: Arena) -> CompiledInputs:
         """See `Encoder`."""
@@ -159,9 +182,11 @@ class NoteEncoder(nn.Module, Encoder):
 
     def _fields(self, T: int, B: int, memory: Any, dtype: torch.dtype) -> dict[str, Any]:
         table = torch.empty(0, 0) if self.clock is None else self.clock.table()
+        held = None if self.clock is None else self.clock.held
         return {
             "T": T, "B": B, "D": self.rows, "K": self._memory_size, "rows": len(table),
             "memory": memory, "table": table.to(dtype),
+            "held": None if held is None else held.to("cpu", dtype),
             "pitch": absolute_pitch(self.rows).to(dtype),
             "scales": count_scales().to(dtype) if self.motifs else None,
         }  # fmt: skip
@@ -169,15 +194,17 @@ class NoteEncoder(nn.Module, Encoder):
     def _kernel(self, itemsize: int) -> Kernel:
         echoed = echo_size(onsets=self.onsets) if self.echo else 0
         parts = self.onsets, echoed, len(self.bars) // SIGNATURE, self.ages, self.motifs
-        clock = (self.clock.size, self.clock.period) if self.clock else (0, 1)
+        clock, held = (0, 1), False
+        if self.clock:
+            clock, held = (self.clock.size, self.clock.period), self.clock.held is not None
         sizes = self.input_size, words_of(self._frame_size), self._counted
-        return _compiled(itemsize, *parts, *clock, *sizes)
+        return _compiled(itemsize, *parts, *clock, held, *sizes)
 
 
 @compiled_once
 def _compiled(
     itemsize: int, onsets: bool, echo: int, bars: int, ages: bool, motifs: bool, clock: int,
-    period: int, inputs: int, words: int, counted: int,
+    period: int, held: bool, inputs: int, words: int, counted: int,
 ) -> Kernel:  # fmt: skip
     """The kernel for numbers of `itemsize` bytes; the rest are constants of `read_pieces`."""
     signature = Signature(
@@ -187,6 +214,7 @@ def _compiled(
             Array("frames", ("T", "B", "2 * D" if onsets else "D")),
             Array("memory", ("B", "K"), torch.int64, optional=True),
             Array("table", ("rows", f"{clock}")),
+            Array("held", (f"{MOST_HELD}",), optional=True),
             Array("pitch", ("D", f"{PITCH}")),
             Array("scales", ("2", f"{MOST_COUNTED}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
@@ -195,7 +223,7 @@ def _compiled(
     )
     constants = {"onsets": onsets, "echo": echo, "bars": bars, "ages": ages, "motifs": motifs}
     constants |= {"clock": clock, "period": period, "inputs": inputs, "words": words}
-    constants |= {"counted": counted}
+    constants |= {"counted": counted, "holds": held}
     return compile_text(signature, itemsize, read_pieces, over="B", **constants)
 
 
@@ -212,17 +240,18 @@ def absolute_pitch(notes: int) -> Tensor:
 
 
 def read_pieces(
-    frames: Any, memory: Any, table: Any, pitch: Any, scales: Any, x: Any, work: Any, first: Any,
-    last: Any, T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool, echo: int, bars: int,
-    ages: bool, motifs: bool, clock: int, period: int, inputs: int, words: int, counted: int,
+    frames: Any, memory: Any, table: Any, held: Any, pitch: Any, scales: Any, x: Any, work: Any,
+    first: Any, last: Any, T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool, echo: int,
+    bars: int, ages: bool, motifs: bool, clock: int, period: int, inputs: int, words: int,
+    counted: int, holds: bool,
 ) -> None:  # fmt: skip
     """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
 
     `echo` is how many inputs each note has of it; `bars` how many time signatures a piece may have,
     which are the last integers of its memory; `clock` and `period` are a `Clock`'s size and
-    period, `table` (rows, clock) its table; `inputs` is I, `words` how many of the echo's hold a
-    frame, and `counted` how many integers of memory are the echo's and the clock's. `scales` are
-    those of the motifs.
+    period, `table` (rows, clock) its table, and `held` its own if it `holds`; `inputs` is I,
+    `words` how many of the echo's hold a frame, and `counted` how many integers of memory are the
+    echo's and the clock's. `scales` are those of the motifs.
     """
     halves = 2 if onsets else 1
     of_echo = OF_FRAME + PITCH + (WINDOW if onsets else 0)
@@ -248,6 +277,8 @@ def read_pieces(
                     write_motifs(to[n * inputs + of_motifs :], moved, scales, n, D)
             if timed:
                 write_time(to[of_time:], own, table, K, rows, bars, clock, period)
+                if holds:
+                    to[of_time + timed - 1] += held[min(aged[D], MOST_HELD - 1)]
                 for n in range(1, D):
                     copy(to[of_time:], to[n * inputs + of_time :], timed)
             if echo:

@@ -10,16 +10,17 @@ from models import compiled_and_plain, random_model
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.model.ages import AGES, count_ages, unchanged_before
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import DIGITS, HORIZONS, MOST_LENGTHS, ODDS_SCALE, Clock
+from seqmodel.model.clock import DIGITS, HORIZONS, MOST_HELD, MOST_LENGTHS, ODDS_SCALE, Clock
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.sampling.sampler import Sampler
 
 LENGTHS = [12, 30, 30, 33, 40]
 
 
-def clock(lengths, *, metre=False):
-    made = Clock(metre=metre)
+def clock(lengths, *, metre=False, held=False):
+    made = Clock(metre=metre, held=held)
     made.start_at(np.array(lengths))
     return made
 
@@ -111,6 +112,63 @@ def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre):
     assert all(map(torch.equal, past, whole.last))
 
 
+def changing(frames, batch, size):
+    """Pieces (T, B, F) that are held at random."""
+    new, changes = pieces(frames, batch, size), torch.rand(frames, batch) < 0.3
+    changes[0] = True
+    at = torch.where(changes, torch.arange(frames).unsqueeze(1), 0).cummax(0).values
+    return new.gather(0, at.unsqueeze(2).expand(-1, -1, size))
+
+
+def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end():
+    """The ratio of odds given how long nothing has changed to odds without, by the definition."""
+    last, others = [8, 8, 11, 8], [1, 2, 4, 2, 8, 3]
+    held = Clock(held=True)
+    ages = [np.concatenate([[0], *(1 + np.arange(n) for n in [*others, end])])[:-1] for end in last]
+    held.watch(ages)
+    chances = chances_by_hand(last, 40)
+    prior, going = math.log(len(last) / sum(map(len, ages))), float(len(last))
+    for age in range(40):
+        times = sum(int((piece == age).sum()) for piece in ages)
+        chance = going * chances[age] / max(going, times)
+        expected = math.log(chance / (1 - chance)) - prior
+        assert float(held.held[age]) * ODDS_SCALE == pytest.approx(expected, abs=1e-4), age
+        going *= 1 - chances[age]
+    assert float(held.held[7]) > 0 > float(held.held[1])
+    assert (held.held[10:].diff() >= 0).all()
+
+
+def test_how_long_nothing_has_changed_is_counted_alike_in_data_and_in_models():
+    for onsets in (False, True):
+        line = changing(60, 1, 13)[:, 0].to(torch.uint8).numpy()
+        struck = (line & (np.random.default_rng(2).random(line.shape) < 0.05)).astype(np.uint8)
+        piece = np.concatenate([line, struck], 1) if onsets else line
+        ages, found = [0] * 14, []
+        for frame in np.concatenate([np.zeros_like(piece[:1]), piece[:-1]]):
+            count_ages(frame.tolist(), ages, 13, onsets)
+            found.append(ages[13])
+        assert unchanged_before(piece, 13).tolist() == found
+
+
+def test_what_is_held_adds_to_the_odds_that_notes_read():
+    """In one window, in windows with a carry, and frame by frame."""
+    clocked = clock([9, 10], held=True)
+    with torch.no_grad():
+        clocked.held.copy_(torch.arange(MOST_HELD) / 7)
+    encoder = NoteEncoder(13, ages=True, clock=clocked)
+    frames = changing(40, 2, 13)
+    start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
+    whole = encoder.encode(frames, start)
+    for b in range(2):
+        ages = unchanged_before(frames[:, b].to(torch.uint8).numpy(), 13)
+        for t in range(40):
+            expected = clocked.table()[min(t, 19), -1] + ages[t] / 7
+            column = whole.inputs[t, 13 * b : 13 * b + 13, -1 - AGES]
+            assert column.tolist() == pytest.approx([float(expected)] * 13, abs=1e-6)
+    first = encoder.encode(frames[:11], start)
+    assert torch.equal(encoder.encode(frames[11:], first.last).inputs, whole.inputs[11:])
+
+
 def tied(output, *, lengths=LENGTHS, **options):
     model = random_model({"model": "tied", "output": output, "end": True} | options, seed=4)
     model.encoder.clock.start_at(np.array(lengths))
@@ -154,7 +212,9 @@ def test_samples_last_as_long_as_training_pieces(temperature):
 
 def test_training_starts_from_the_lengths_of_the_training_pieces(make_config, dataset):
     """Without evidence from h, the nats of a piece's end are those of its length."""
-    config = make_config(model="tied", clock=True, end=True, unit="gru", hidden=3, output="auto")
+    config = make_config(
+        model="tied", clock=True, held=False, end=True, unit="gru", hidden=3, output="auto"
+    )
     model = build_model(with_sizes(config, dataset.frame), dataset.frame)
     train, valid = dataset["train"], dataset["valid"]
     model.start_at(train)

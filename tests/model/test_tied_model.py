@@ -59,6 +59,39 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
     assert (pitch[0] == pitch[2]).all()
 
 
+@pytest.mark.parametrize("onsets", [False, True])
+def test_in_training_whole_notes_are_missing_from_what_is_read(onsets):
+    """In half of the pieces; never from what is predicted, nor once the model is trained."""
+    T, B, D = 9, 400, 5
+    torch.manual_seed(3)
+    sounding = torch.rand(T, B, D) < 0.7
+    fresh = sounding & ~torch.cat([torch.zeros(1, B, D, dtype=torch.bool), sounding[:-1]])
+    struck = sounding & (fresh | (torch.rand(T, B, D) < 0.3))
+    frames = (torch.cat([sounding, struck], 2) if onsets else sounding).double()
+    encoder = NoteEncoder(D, onsets=onsets, noise=1.0)
+    past = encoder.start(torch.zeros(1, dtype=torch.float64), B)
+    found = encoder.train().encode(frames, past)
+    assert torch.equal(found.frames, frames)
+    assert torch.equal(found.past[1:], frames[:-1])
+    read = found.inputs.view(T, B, D, -1)[1:, ..., 12] > 0  # the note itself, of those around it
+    begins = struck if onsets else fresh
+    missing = np.zeros(B)
+    for b in range(B):
+        for n in range(D):
+            for t in range(T - 1):
+                if not sounding[t, b, n]:
+                    assert not read[t, b, n]
+                elif t and not begins[t, b, n]:
+                    assert read[t, b, n] == read[t - 1, b, n]
+                else:
+                    missing[b] += not read[t, b, n]
+    shares = missing / begins[:-1].sum((0, 2)).numpy()
+    assert (shares == 0).mean() == pytest.approx(0.55, abs=0.1)
+    assert shares.mean() == pytest.approx(0.25, abs=0.05)
+    clean = NoteEncoder(D, onsets=onsets).encode(frames, past)
+    assert torch.equal(encoder.eval().encode(frames, past).inputs, clean.inputs)
+
+
 @OUTPUTS
 def test_a_frame_depends_on_all_frames_before_it_and_no_later_ones(output):
     """A model that sees its target would score wonderfully and compose nothing."""

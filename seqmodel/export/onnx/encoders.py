@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
 from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_place
+from seqmodel.model.clock import MOST_HELD
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.motifs import (
@@ -82,6 +83,10 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
     skip = []
+    ages, unchanged = list[Symbol](), None
+    if encoder.ages:
+        of_notes, unchanged = _ages(g, encoder, frames)
+        ages.append(of_notes)
     if encoder.clock or encoder.echo or len(encoder.bars):
         count = g.state(COUNTER, [], INT64)
         after = count + g.squeeze(g.count(frames), 0)
@@ -98,9 +103,13 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
             row = g("Gather", g.constant(table, "clock"), place)
+            if encoder.clock.held is not None and unchanged is not None:
+                held = np.zeros((MOST_HELD, encoder.clock.size), np.float32)
+                held[:, -1] = encoder.clock.held.numpy()
+                count = g.cast(g("Min", g.squeeze(unchanged, 1), float(MOST_HELD - 1)), INT64)
+                row = row + g("Gather", g.constant(held, "held"), count)
             skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
-    if encoder.ages:
-        skip.append(_ages(g, encoder, frames))
+    skip += ages
     if encoder.motifs:
         with g.within("motifs"):
             skip.append(_motifs(g, frames[:, :D], D))
@@ -124,8 +133,11 @@ def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
     return table
 
 
-def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> Symbol:
-    """How long each note has sounded or been silent, (rows, D, AGES), as `model.ages`."""
+def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbol]:
+    """How long each note has sounded or been silent, (rows, D, AGES), as `model.ages`.
+
+    And for how many frames nothing has changed, (rows, 1).
+    """
     D = encoder.rows
 
     def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
@@ -146,15 +158,15 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> Symbol:
     after, counts = g.scan(body, [g.state(name, shape) for name, shape in shapes.items()], [frames])
     for (name, shape), value in zip(shapes.items(), after, strict=True):
         g.keep(name, value, shape)
-    age, unchanged = (g.unsqueeze(count, 2) for count in counts)
+    age, still_for = (g.unsqueeze(count, 2) for count in counts)
     thresholds = (np.array(each, float) for each in (SOUNDING, SILENT, UNCHANGED))
     sounding, silent, still = thresholds
     found = [
         g("GreaterOrEqual", age, sounding),
         g("And", g("Less", age, 0.0), g("GreaterOrEqual", age, -silent)),
-        g("Expand", g("GreaterOrEqual", unchanged, still), np.array([1, D, 1])),
+        g("Expand", g("GreaterOrEqual", still_for, still), np.array([1, D, 1])),
     ]
-    return g.concat([g.cast(one, FLOAT) for one in found], 2)
+    return g.concat([g.cast(one, FLOAT) for one in found], 2), counts[1]
 
 
 def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
