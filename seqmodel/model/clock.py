@@ -78,6 +78,7 @@ class Clock(nn.Module):
         ends = _hazard(1.0 + torch.tensor(last, dtype=torch.float64), MOST_HELD)
         ends[max(last) :] = ends[max(last) :].cummax(0).values  # as in `_ends`
         going = torch.cat([ends.new_ones(1), torch.cumprod(1 - ends, 0)])[:-1] * len(last)
+        going = going.clamp(min=1e-300)
         odds = going * ends / torch.maximum(going, torch.from_numpy(frames))
         prior = math.log(len(last) / frames.sum())
         self.held.copy_((odds.logit(eps=1e-6) - prior) / ODDS_SCALE)

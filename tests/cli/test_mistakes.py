@@ -163,7 +163,7 @@ train {audio} --model frame-wise --end -> 2 --end for audio is for --model sampl
 train {audio} --model tied -> 2 --model tied does not fit ... frame-wise and sample-wise
 train {data} --model sample-wise -> 2 --model sample-wise does not fit music, which has
 train {audio} --model sample-wise --output gaussian -> 2 --output gaussian does not fit --model
-train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --model tied or sample-wise
+train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --model tied or
 train {audio} --augment-keys -> 2 --augment-keys is for music, not for 16-bit audio
 train {audio} --output nade -> 2 --output nade does not fit 16-bit audio,
 train {audio} --output pcm -> 2 --output must be one of auto, note-unit, bernoulli, nade,

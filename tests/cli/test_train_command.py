@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from calling import ENVIRONMENT, Call, call_ok
 from safetensors.numpy import load_file
 
+from seqmodel.cli.train import job
 from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -234,3 +236,19 @@ def test_a_backend_that_cannot_run_the_unit_leaves_everything_unchanged(call: Ca
     assert {path.name: path.read_bytes() for path in Path("good").iterdir()} == before
     assert not Path("new").exists()
     assert not Path("runs").exists()
+
+
+def test_train_says_when_samples_are_odd(call: Call, write_dataset, tmp_path, monkeypatch):
+    """As `sample` does of the same pieces; not after seconds of training, which are a trial."""
+    nearly_silent = np.zeros((400, 88), np.uint8)
+    nearly_silent[0, 40] = 1
+    splits = {"train": [nearly_silent] * 4, "valid": [nearly_silent]}
+    data = write_dataset(tmp_path / "nearly-silent", splits).folder
+    train = ["train", data, "--hidden", 4, "--epochs", 1, "--lr", 1e-9, "--no-end"]
+    assert "disappoint" not in call(*train, "--run", "short").err
+    monkeypatch.setattr(job, "LONG_ENOUGH", 0)
+    told = call(*train, "--run", "long").err.splitlines()[-1]
+    said = call("sample", "x.mid", "--run", "long", "-n", job.SAMPLES, "--seconds", 30).err
+    hints = [line.split("long, ")[1] for line in said.splitlines() if "try " in line]
+    assert told == f"of 4 samples {len(hints)} may disappoint: {hints[0]}"
+    assert call(*train, "--run", "quiet", "-q").err == ""

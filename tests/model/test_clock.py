@@ -120,9 +120,10 @@ def changing(frames, batch, size):
     return new.gather(0, at.unsqueeze(2).expand(-1, -1, size))
 
 
-def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end():
+@pytest.mark.parametrize("last", [[8, 8, 11, 8], [8] * 9])
+def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
     """The ratio of odds given how long nothing has changed to odds without, by the definition."""
-    last, others = [8, 8, 11, 8], [1, 2, 4, 2, 8, 3]
+    others = [1, 2, 4, 2, 8, 3]
     held = Clock(held=True)
     ages = [np.concatenate([[0], *(1 + np.arange(n) for n in [*others, end])])[:-1] for end in last]
     held.watch(ages)
@@ -135,7 +136,7 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end():
         assert float(held.held[age]) * ODDS_SCALE == pytest.approx(expected, abs=1e-4), age
         going *= 1 - chances[age]
     assert float(held.held[7]) > 0 > float(held.held[1])
-    assert (held.held[10:].diff() >= 0).all()
+    assert (held.held[10:].diff() >= 0).all()  # to the end, where nothing was ever seen
 
 
 def test_how_long_nothing_has_changed_is_counted_alike_in_data_and_in_models():

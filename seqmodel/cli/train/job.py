@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.files import new_folder, remove_empty
 from seqmodel.locks import locked
+from seqmodel.media.definitions import SampleRequest
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
@@ -32,12 +34,17 @@ from seqmodel.runs.folder import (
     new_run_folder,
     read_metrics,
 )
+from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
 from seqmodel.training.state import RESUMABLE
 from seqmodel.training.stopping import stop_on_signals
 from seqmodel.training.trackers import Tracker, followed
 from seqmodel.unit_setting import unit_name
+
+SAMPLES = 4
+"""Drawn once a run has trained for over LONG_ENOUGH seconds, to see whether they are in order."""
+LONG_ENOUGH = 60
 
 
 @dataclass
@@ -153,6 +160,8 @@ class Job:
             )
         if not quiet:
             _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
+            if sum(line["seconds"] for line in metrics) > LONG_ENOUGH:
+                _warn_if_odd(folder)
 
 
 def _check_splits(dataset: Dataset) -> None:
@@ -191,6 +200,21 @@ def _warn_if_trivial(settings: Config, dataset: Dataset, folder: Path, nats: flo
         f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
         f"train longer, or at another --learning-rate; `seqmodel eval {folder}` shows all figures"
     )
+
+
+def _warn_if_odd(folder: Path) -> None:
+    """Draw a few samples, and warn if some are silent or freeze."""
+    run = load_run(folder, torch.device("cpu"))
+    medium, longest = medium_of(run.frame), run.longest_piece if run.config.end else None
+    request = SampleRequest(medium.formats[0], seconds=medium.page_seconds, longest_piece=longest)
+    sampling = medium.sampling(run.frame, request)
+    sampler, hints = Sampler(run.model, given=sampling.given), []
+    with display("sampling", quiet=False):
+        for number in range(SAMPLES):
+            piece = sampler.piece(sampling.length, seed=1, number=number)
+            hints.append(sampling.write(BytesIO(), piece, lambda done, total: None).hint)
+    if found := [hint for hint in hints if hint]:
+        message(f"of {SAMPLES} samples {len(found)} may disappoint: {found[0]}")
 
 
 def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
