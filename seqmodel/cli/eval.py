@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Path | None = typer.Argument(
-        None, metavar="RUN", help="The run: its folder or zip; the newest if none."
+    runs: list[Path] | None = typer.Argument(
+        None,
+        metavar="RUN",
+        help="The run: its folder or zip; the newest if none. Several: their average.",
     ),
     data: Path | None = typer.Option(
         None,
@@ -92,6 +95,8 @@ def evaluate(
     a chord, held longer than any in training. Distances are between distributions: 0 if equal, 1 if
     they share nothing; that of spectra is in dB. The baseline flac is libFLAC's level 8.
     Media files are prepared as the run's data were, without splits, and nothing of that is kept.
+    Of several runs the probabilities of each frame are averaged, which is exact too; it is often
+    better than any one of them.
     """
     if split is not None and split not in SPLITS:
         raise UsageError(f"--split must be train, valid or test, not {split!r}")
@@ -108,28 +113,29 @@ def evaluate(
     }
     exclude({"--samples": samples, **lines})
     exclude({"--voices": voices, **lines})
+    exclude({"several runs": len(runs or []) > 1, "--samples": samples})
     if seconds is not None and samples is None:
         raise UsageError("--seconds needs --samples N")
     if plot is not None:
         check_plot(plot, force=force)
     from seqmodel.evaluation.evaluate import evaluate
-    from seqmodel.runs.folder import load_run
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
-    loaded = load_run(run or chosen_run(None, _media(data, files), quiet=quiet))
+    paths = runs or [chosen_run(None, _media(data, files), quiet=quiet)]
+    loaded, *others = every = _load(paths, device, batch_size)
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring
     with ExitStack() as opened:
-        dataset = _open(loaded, data, files, opened, quiet=quiet)
+        dataset = _open(every, data, files, opened, quiet=quiet)
         name = split or (dataset.splits[0] if files else "valid")
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
-        loaded.model.to(loaded.model.choose_device(device, batch_size))
         with counter("scoring", quiet=quiet, then="fitting trivial baselines") as progress:
             result = evaluate(
                 loaded,
                 dataset,
                 name,
+                others=others,
                 batch_size=batch_size,
                 per_piece=per_piece,
                 per_frame=per_frame or plot is not None,
@@ -142,7 +148,7 @@ def evaluate(
         if plot is not None:
             (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
-            _draw(plot, loaded, dataset[name], nats, quiet=quiet)
+            _draw(plot, every, dataset[name], nats, quiet=quiet)
         if samples is not None:
             # A step of one piece is too small for a GPU to be faster.
             loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
@@ -167,6 +173,18 @@ def evaluate(
             show(*_samples(result["samples"], name, comparison_of(loaded)))
 
 
+def _load(paths: Sequence[Path], device: str, batch_size: int) -> list["Run"]:
+    """The runs, whose average exists, on devices for batches of this size."""
+    from seqmodel.evaluation.average import check_average
+    from seqmodel.runs.folder import load_run
+
+    runs = [load_run(path) for path in paths]
+    check_average(runs)
+    for run in runs:
+        run.model.to(run.model.choose_device(device, batch_size))
+    return runs
+
+
 def _media(data: Path | None, files: Path | None) -> set[str] | None:
     """The medium of what is to be scored, for the choice of a run."""
     from seqmodel.data.dataset import open_dataset
@@ -178,12 +196,13 @@ def _media(data: Path | None, files: Path | None) -> set[str] | None:
 
 
 def _open(
-    run: "Run", data: Path | None, files: Path | None, opened: ExitStack, *, quiet: bool
+    runs: Sequence["Run"], data: Path | None, files: Path | None, opened: ExitStack, *, quiet: bool
 ) -> "Dataset":
     """What is to be scored, until `opened` ends; says what is special about it."""
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.evaluate import prepared_like
 
+    run = runs[0]
     if files is not None:
         with counter("reading", quiet=quiet) as progress:
             dataset = opened.enter_context(prepared_like(run, files, progress))
@@ -191,6 +210,12 @@ def _open(
             message(line, quiet=quiet)
         return dataset
     dataset = open_dataset(data) if data else run.dataset()
+    for other in runs[1:] if data is None else ():
+        if not other.trained_on(dataset):
+            raise UsageError(
+                f"{run.folder} was trained on {dataset.folder}, but {other.folder} was not: "
+                "name what is to be scored with --data"
+            )
     run.check_reads(dataset)
     differences = dataset.frame.differences(run.frame)
     if differences:
@@ -202,12 +227,16 @@ def _open(
     return dataset
 
 
-def _draw(path: Path, run: "Run", split: "Split", nats: list[float], *, quiet: bool) -> None:
+def _draw(
+    path: Path, runs: Sequence["Run"], split: "Split", nats: list[float], *, quiet: bool
+) -> None:
     """Draw the one piece of a split."""
     from seqmodel.evaluation.evaluate import plot_nats
 
-    picture = medium_of(run.frame).picture(split[0], run.frame)
-    plot_nats(path, picture, nats, f"{split.sources[0]}, by {run.folder}")
+    frame = runs[0].frame
+    by = f"the average of {len(runs)} runs" if len(runs) > 1 else str(runs[0].folder)
+    picture = medium_of(frame).picture(split[0], frame)
+    plot_nats(path, picture, nats, f"{split.sources[0]}, by {by}")
     message(f"drawn to {path}", quiet=quiet)
 
 
@@ -233,12 +262,15 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
 
 
 def _table(result: dict[str, Any], run: "Run") -> list[str]:
+    from seqmodel.evaluation.average import describe
+
     config = run.config
-    nats = result["nats_per_frame"]
+    nats, each = result["nats_per_frame"], result.get("runs", [])
     unit = unit_name(config.unit)
     unit = unit if config.model == "frame-wise" else f"{config.model} {unit}"
+    of_one = "" if each else f"{result['run']} ({unit}, epoch {result['epoch']})"
     lines = [
-        f"{result['run']} ({unit}, epoch {result['epoch']}) on "
+        f"{of_one or f'the average of {len(each)} runs'} on "
         f"{result['split'] + ' of ' if result['split'] else ''}{from_here(Path(result['data']))}: "
         f"{plural(result['pieces'], 'piece')}, {plural(result['frames'], 'frame')}",
         "",
@@ -246,7 +278,7 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
         f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
-    lines += run.model.output.describe(result)
+    lines += describe(result) if each else run.model.output.describe(result)
     if "voices" in result:
         sung = result["voices"]
         lines += [
@@ -254,10 +286,14 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
             f"  which voice sings what {sung['assignment_nats_per_frame']:9.4f}",
             f"  per note, rests too    {sung['nats_per_note']:9.4f}",
         ]
+    if each:
+        width = max(22, *(len(one["run"]) for one in each))
+        lines += ["", "each run by itself, nats per frame"]
+        lines += [f"  {one['run']:{width}} {one['nats_per_frame']:9.4f}" for one in each]
     if result["baselines"]:
         lines += ["", "baselines, nats per frame"]
     for name, figure in result["baselines"].items():
-        verdict = "" if nats < figure else "  better than the run"
+        verdict = "" if nats < figure else f"  better than the {'average' if each else 'run'}"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
     if "copies" in result:
         key = "" if run.frame.kind == "drums" else ", in any key"

@@ -6,6 +6,7 @@ Media files are scored at once: they are prepared as the run's data were, all pi
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
+from seqmodel.evaluation.average import average
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
@@ -34,24 +36,34 @@ def evaluate(
     dataset: Dataset,
     split: str,
     *,
+    others: Sequence[Run] = (),
     batch_size: int = 32,
     per_piece: bool = False,
     per_frame: bool = False,
     voices: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """The score of a run on one split of a dataset, as plain values: see README.md."""
+    """The score of a run on one split of a dataset, as plain values: see README.md.
+
+    With `others` it is that of the average of all these runs, which `check_average` allows.
+    """
     pieces, train = dataset[split], _train(run, dataset)
     sung = _voices(run, pieces, train) if voices else None
-    scores = likelihood(
-        run.model, pieces, batch_size=batch_size, each_frame=per_frame, progress=progress
-    )
-    if not math.isfinite(scores.nats_per_frame):
-        raise SeqmodelError(
-            f"{run.folder} scores {scores.nats_per_frame} nats per frame on {split} of "
-            f"{dataset.folder}: its weights are too large, or a piece holds impossible frames "
-            "(`seqmodel inspect` checks all); use another run"
+    runs, each = (run, *others), []
+    for k, one in enumerate(runs):
+        scored = progress and partial(_report, progress, k, len(runs))
+        each_frame = per_frame or len(runs) > 1
+        scores = likelihood(
+            one.model, pieces, batch_size=batch_size, each_frame=each_frame, progress=scored
         )
+        if not math.isfinite(scores.nats_per_frame):
+            raise SeqmodelError(
+                f"{one.folder} scores {scores.nats_per_frame} nats per frame on {split} of "
+                f"{dataset.folder}: its weights are too large, or a piece holds impossible frames "
+                "(`seqmodel inspect` checks all); use another run"
+            )
+        each.append(scores)
+    scores = average(each) if others else each[0]
     standardisation = run.frame.standardisation()
     trivial: dict[str, float] = {}
     copies: dict[str, float] = {}
@@ -60,10 +72,10 @@ def evaluate(
         if split != "train":
             copies = medium_of(run.frame).copies(pieces, train)
     return {
-        "run": str(run.folder),
+        **({"runs": _of_each(runs, each)} if others else {"run": str(run.folder)}),
         "data": str(dataset.folder),
         "split": split,
-        "epoch": run.epoch,
+        **({} if others else {"epoch": run.epoch}),
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
         **({} if sung is None else {"voices": _with_voices(scores, *sung)}),
@@ -71,6 +83,18 @@ def evaluate(
         **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
     }
+
+
+def _of_each(runs: Sequence[Run], each: Sequence[Likelihood]) -> list[dict[str, Any]]:
+    return [
+        {"run": str(run.folder), "epoch": run.epoch, **scores.to_json()}
+        for run, scores in zip(runs, each, strict=True)
+    ]
+
+
+def _report(progress: Progress, before: int, runs: int, done: int, total: int) -> None:
+    """Report the progress of one of the runs, `before` of them being done, as that of all."""
+    progress(before * total + done, runs * total)
 
 
 def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.protocol import Window
 
 STEPS_AT_ONCE = 1 << 16
@@ -35,10 +37,37 @@ class Likelihood:
     """Nats of each piece, (pieces,)."""
     frame_nats: list[NDArray[np.float64]] = field(compare=False, repr=False)
     """Nats of each frame of each piece, (T,), if asked for; else empty."""
+    end_nats: list[NDArray[np.float64]] = field(compare=False, repr=False)
+    """Nats of whether the piece ends with the frame, likewise; empty if the model does not say."""
+
+    @classmethod
+    def of(
+        cls,
+        lengths: NDArray[np.int64],
+        nats: NDArray[np.float64],
+        first: NDArray[np.float64],
+        figures: dict[str, float],
+        frame_nats: list[NDArray[np.float64]],
+        end_nats: list[NDArray[np.float64]],
+    ) -> "Likelihood":
+        """From the nats of pieces and those of their `first` frames, (pieces,)."""
+        total, frames = float(nats.sum()), int(lengths.sum())
+        others = frames - len(lengths)
+        return cls(
+            pieces=len(lengths),
+            frames=frames,
+            nats_per_frame=total / frames,
+            nats_per_frame_skip_first=(total - float(first.sum())) / others if others else 0.0,
+            piece_mean_nats_per_frame=float(np.mean(nats / lengths)),
+            figures=figures,
+            piece_nats=nats,
+            frame_nats=frame_nats,
+            end_nats=end_nats,
+        )
 
     def to_json(self) -> dict[str, float]:
         """All figures by name in one flat dictionary, without those of single pieces."""
-        apart = ("figures", "piece_nats", "frame_nats")
+        apart = ("figures", "piece_nats", "frame_nats", "end_nats")
         common = {name: value for name, value in vars(self).items() if name not in apart}
         return {**common, **self.figures}
 
@@ -64,16 +93,21 @@ def likelihood(
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
-    `each_frame` asks for `Likelihood.frame_nats`, which takes memory. `progress` is called with the
-    frames scored so far and the frames in the split. With a `group`, whose processes all call this,
-    each scores some of the batches, and all get the same figures as one alone would, to the bit.
+    `each_frame` asks for `frame_nats` and `end_nats`, which take memory. `progress` is called with
+    the frames scored so far and the frames in the split. With a `group`, whose processes all call
+    this, each scores some of the batches, and all get the same figures as one alone would, to the
+    bit.
     """
     rank, size = (0, 1) if group is None else (group.rank, group.size)
     was_training = model.training
     model.eval()
     nats, first = np.zeros(len(split)), np.zeros(len(split))
     sums, done = defaultdict[str, float](float), 0
-    frame_nats = [np.zeros(length) for length in split.lengths] if each_frame else []
+    ends = isinstance(model.output, EndingOutput) and model.output.end
+    frame_nats, end_nats = (
+        [np.zeros(length) for length in split.lengths] if asked else []
+        for asked in (each_frame, each_frame and ends)
+    )
 
     def report(read: int) -> None:
         # A group reports progress where all its processes are, which may then agree to save or
@@ -87,7 +121,7 @@ def likelihood(
     with torch.inference_mode():
         for turn in range(0, len(plan), size):
             ours = plan[turn + rank : turn + rank + 1]
-            scored = _score(model, split, ours[0], frame_nats, report) if ours else None
+            scored = _score(model, split, ours[0], frame_nats, end_nats, report) if ours else None
             of_all = [scored] if group is None else group.all(scored)
             for indices, theirs in zip(plan[turn : turn + size], of_all, strict=False):
                 nats[indices], first[indices], figures = theirs
@@ -96,20 +130,10 @@ def likelihood(
             if size > 1 and progress is not None:
                 progress(done, split.frames)
     model.train(was_training)
-    total = float(nats.sum())
-    others = split.frames - len(split)
-    return Likelihood(
-        pieces=len(split),
-        frames=split.frames,
-        nats_per_frame=total / split.frames,
-        nats_per_frame_skip_first=(total - float(first.sum())) / others if others else 0.0,
-        piece_mean_nats_per_frame=float(np.mean(nats / split.lengths)),
-        figures=model.output.figures().values(
-            sums, nats=total, frames=split.frames, pieces=len(split)
-        ),
-        piece_nats=nats,
-        frame_nats=frame_nats,
+    figures = model.output.figures().values(
+        sums, nats=float(nats.sum()), frames=split.frames, pieces=len(split)
     )
+    return Likelihood.of(split.lengths, nats, first, figures, frame_nats, end_nats)
 
 
 def _score(
@@ -117,11 +141,12 @@ def _score(
     split: Split,
     indices: NDArray[np.int64],
     frame_nats: list[NDArray[np.float64]],
+    end_nats: list[NDArray[np.float64]],
     report: Callable[[int], None],
 ) -> list[Any]:
     """The nats of these pieces, those of their first frames, and the sums of figures, as JSON.
 
-    Fills in `frame_nats`, unless that is empty.
+    Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
     length, carry, figures = (
         model.window(len(indices)),
@@ -145,14 +170,24 @@ def _score(
         scores = model.output.score(h, frames, past).double().masked_fill(~window.inside, 0.0)
         nats += scores.sum(0).cpu().numpy()
         if frame_nats:
-            for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
-                place = frame_nats[index][begin : begin + length]
-                place[:] = column[: len(place)]
+            _place(scores, indices, begin, frame_nats)
+        if end_nats:
+            assert isinstance(model.output, EndingOutput)
+            _place(model.output.end_score(h, window.ends.to(h)), indices, begin, end_nats)
         if begin == 0:
             first = scores[0].cpu().numpy()
         _add(sums, figures.sums(window))
         report(int(split.lengths[indices].clip(max=begin + length).sum()))
     return [nats.tolist(), first.tolist(), sums]
+
+
+def _place(
+    scores: Tensor, indices: NDArray[np.int64], begin: int, of_all: list[NDArray[np.float64]]
+) -> None:
+    """Fill in the nats (T, B) of a window that begins at frame `begin` of these pieces."""
+    for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
+        place = of_all[index][begin : begin + len(column)]
+        place[:] = column[: len(place)]
 
 
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:

@@ -1,0 +1,67 @@
+"""`eval` of several runs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from calling import PNG, Call, call_ok
+
+
+@pytest.fixture(scope="module")
+def other(shared: Path, data: Path) -> Path:
+    """The tied model on the data of `run`, as a zip."""
+    options = ("--hidden", 4, "--epochs", 1, "--no-end")
+    call_ok("train", data, *options, "--run", shared / "other")
+    call_ok("export", shared / "other", shared / "other.zip")
+    return shared / "other.zip"
+
+
+def test_eval_of_several_runs_shows_their_average_and_each(
+    call: Call, run: Path, other: Path, data: Path
+):
+    values = json.loads(call("eval", run, other, "--data", data, "--json").out)
+    alone = [json.loads(call("eval", one, "--data", data, "--json").out) for one in (run, other)]
+    assert [one["run"] for one in values["runs"]] == [str(run), str(other)]
+    assert "run" not in values
+    assert "accuracy" not in values
+    table = call("eval", run, other, "--data", data).out.splitlines()
+    assert table[0] == f"the average of 2 runs on valid of {data}: 3 pieces, 96 frames"
+    assert table[2].split()[-1] == f"{values['nats_per_frame']:.4f}"
+    start = table.index("each run by itself, nats per frame") + 1
+    for line, one, by_itself in zip(table[start:], values["runs"], alone, strict=False):
+        assert line.split() == [one["run"], f"{by_itself['nats_per_frame']:.4f}"]
+        assert one["nats_per_frame"] == by_itself["nats_per_frame"]
+    assert any(line.endswith("better than the average") for line in table)
+
+
+def test_its_frames_add_up_and_are_drawn(call: Call, run: Path, other: Path, music: Path):
+    file = next((music / "valid").iterdir())
+    options = ("eval", run, other, "--data", file)
+    values = json.loads(call(*options, "--per-frame", "--json", "--plot", "a.png").out)
+    nats = [float(line.split(",")[-1]) for line in call(*options, "--per-frame").out.split()[1:]]
+    (piece,) = values["per_piece"]
+    assert piece["frame_nats"] == nats
+    assert sum(nats) == pytest.approx(values["nats_per_frame"] * 32)
+    assert Path("a.png").read_bytes().startswith(PNG)
+
+
+def test_runs_that_cannot_be_averaged_are_refused(
+    call: Call, run: Path, other: Path, data: Path, seconds_run: Path, music: Path
+):
+    """In one line that names the run and the reason, before anything is scored."""
+    shutil.copytree(music, "fewer")
+    Path("fewer/train/0.mid").unlink()
+    call_ok("prepare", "fewer", "--out", "d")
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--no-end", "--run", "r")
+    for names, why in (
+        ((run, seconds_run), f"{seconds_run} differs from {run} (0.1 s per step, not "),
+        ((run, "none"), "there is no run none"),
+        ((run, "r"), f"{run} was trained on {data}, but r was not: name what is to be scored "),
+        ((run, other, "--samples", 2), "several runs and --samples exclude each other"),
+    ):
+        refused = call("eval", *names)
+        assert (refused.status > 0, refused.out) == (True, "")
+        assert why in refused.err
+        assert refused.err.count("\n") == 1
+    assert "differs from" not in call("eval", run, "r", "--data", data).err
