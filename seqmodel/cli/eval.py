@@ -20,6 +20,7 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     exclude,
+    load_runs,
 )
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
@@ -122,7 +123,7 @@ def evaluate(
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
     paths = runs or [chosen_run(None, _media(data, files), quiet=quiet)]
-    loaded, *others = every = _load(paths, device, batch_size)
+    loaded, *others = every = load_runs(paths, device, batch_size)
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring
     with ExitStack() as opened:
@@ -173,18 +174,6 @@ def evaluate(
             show(*_samples(result["samples"], name, comparison_of(loaded)))
 
 
-def _load(paths: Sequence[Path], device: str, batch_size: int) -> list["Run"]:
-    """The runs, whose average exists, on devices for batches of this size."""
-    from seqmodel.evaluation.average import check_average
-    from seqmodel.runs.folder import load_run
-
-    runs = [load_run(path) for path in paths]
-    check_average(runs)
-    for run in runs:
-        run.model.to(run.model.choose_device(device, batch_size))
-    return runs
-
-
 def _media(data: Path | None, files: Path | None) -> set[str] | None:
     """The medium of what is to be scored, for the choice of a run."""
     from seqmodel.data.dataset import open_dataset
@@ -231,12 +220,12 @@ def _draw(
     path: Path, runs: Sequence["Run"], split: "Split", nats: list[float], *, quiet: bool
 ) -> None:
     """Draw the one piece of a split."""
+    from seqmodel.evaluation.average import named
     from seqmodel.evaluation.evaluate import plot_nats
 
     frame = runs[0].frame
-    by = f"the average of {len(runs)} runs" if len(runs) > 1 else str(runs[0].folder)
     picture = medium_of(frame).picture(split[0], frame)
-    plot_nats(path, picture, nats, f"{split.sources[0]}, by {by}")
+    plot_nats(path, picture, nats, f"{split.sources[0]}, by {named(runs)}")
     message(f"drawn to {path}", quiet=quiet)
 
 

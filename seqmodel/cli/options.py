@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -21,6 +21,9 @@ from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
+
+if TYPE_CHECKING:
+    from seqmodel.runs.folder import Run
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Rows = Callable[[Medium], tuple[Option, ...]]
@@ -98,6 +101,18 @@ def chosen_run(run: Path | None, media: Collection[str] | None = None, *, quiet:
             message(choice, quiet=quiet)
             return taken
     raise no_run(RUNS)
+
+
+def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"]:
+    """Runs that have an average, each where `--device` places it for batches of this size."""
+    from seqmodel.evaluation.average import check_average
+    from seqmodel.runs.folder import load_run
+
+    runs = [load_run(path) for path in paths]
+    check_average(runs)
+    for run in runs:
+        run.model.to(run.model.choose_device(device, batch_size))
+    return runs
 
 
 def with_parameters(command: Command, parameters: Iterable[Parameter]) -> Command:

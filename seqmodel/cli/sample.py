@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
@@ -22,6 +22,7 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     exclude,
+    load_runs,
     options_of,
     with_media_options,
 )
@@ -51,6 +52,8 @@ EXCLUSIVE = [
     ("--min-length", "--no-end"),
     ("--prime-frames", "--prime-seconds"),
     ("--json", "OUT -"),
+    ("several runs", "--best-of"),
+    ("several runs", "--fill"),
     *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0", "--device cuda")),
 ]
 """Pairs of options."""
@@ -69,8 +72,12 @@ def sample(
     out: Path = typer.Argument(
         ..., metavar="OUT", help=f"{WRITTEN}; or - for stdout, with --format."
     ),
-    run: Path | None = typer.Option(
-        None, metavar="RUN", help="Its folder or zip.  [default: the newest that can write OUT]"
+    runs: list[Path] | None = typer.Option(
+        None,
+        "--run",
+        metavar="RUN",
+        help="Its folder or zip; given more than once, their average draws, frame by frame.  "
+        "[default: the newest that can write OUT]",
     ),
     number: int = pieces_option(
         1, "-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ..."
@@ -154,6 +161,7 @@ def sample(
         "--json": as_json,
         "OUT -": to_stdout,
         "--fill": media_options.get("fill"),
+        "several runs": len(runs or ()) > 1,
     }
     for pair in EXCLUSIVE:
         exclude({option: given[option] for option in pair})
@@ -162,13 +170,15 @@ def sample(
         raise UsageError(f"{of_prime} needs --prime FILE")
     check_temperature(temperature)
 
-    from seqmodel.runs.folder import load_run
+    from seqmodel.evaluation.average import named
 
     numbered = (out.with_name(f"{out.stem}-{k}{out.suffix}") for k in range(1, number + 1))
     targets = [*numbered] if number > 1 else [out]
     for target in () if to_stdout else targets:
         check_target(target, force=force)
-    loaded = load_run(chosen_run(run, _able(kind), quiet=quiet))
+    paths = runs or [chosen_run(None, _able(kind), quiet=quiet)]
+    # A step of one piece is too small for a GPU to be faster.
+    loaded, *_ = every = load_runs(paths, "cpu" if device == "auto" else device, 1)
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     if kind not in medium.formats:
@@ -181,6 +191,7 @@ def sample(
             f"{loaded.folder} was trained without --end, so its pieces always last until the "
             f"limit: leave out {'--no-end' if no_end else '--min-length'}"
         )
+    unit = ", ".join(dict.fromkeys(unit_name(run.config.unit) for run in every))
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
     _check_file("continue", "--prime", prime, medium, trained)
     _check_file("fill", "--fill", options.get("fill"), medium, trained)
@@ -194,17 +205,15 @@ def sample(
         prime_seconds=prime_seconds,
         include_prime=include_prime,
         options=options,
-        title=f"sampled from {loaded.folder} ({unit_name(loaded.config.unit)})",
+        title=f"sampled from {named(every)} ({unit})",
         longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
     sampling = medium.sampling(loaded.frame, request)
-    for remark in (*sampling.remarks, *_unheard(loaded, options)):
+    for remark in (*sampling.remarks, *_unheard(every, options)):
         message(remark, quiet=quiet)
-    # A step of one piece is too small for a GPU to be faster.
-    loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
     if sampling.filling is None:
         shortest = math.inf if no_end else min_length
-        write = _drawing(loaded, sampling, seed, temperature, shortest, best_of)
+        write = _drawing(every, sampling, seed, temperature, shortest, best_of)
         what, counted = "sampling", "drafts" if best_of > 1 else "sampling"
     else:
         write = _filling(loaded, sampling, sampling.filling, seed, temperature)
@@ -222,20 +231,21 @@ def sample(
             for line in [*lines, *warnings] if not (to_stdout or as_json) else warnings:
                 shown.say(line)
     if as_json:
-        print_json({"run": str(loaded.folder), "seed": seed, "pieces": pieces})
+        of = {"runs": [str(run.folder) for run in every]} if len(every) > 1 else {}
+        print_json({**(of or {"run": str(loaded.folder)}), "seed": seed, "pieces": pieces})
 
 
-def _unheard(run: "Run", options: Mapping[str, Any]) -> list[str]:
-    """Remarks on options that the run's model knows nothing of."""
-    if not options.get("metre") or run.config.bars:
-        return []
+def _unheard(runs: Sequence["Run"], options: Mapping[str, Any]) -> list[str]:
+    """Remarks on options that the runs' models know nothing of."""
     return [
         f"{run.folder} was trained without --bars: the notes that are drawn do not follow --metre"
+        for run in runs
+        if options.get("metre") and not run.config.bars
     ]
 
 
 def _drawing(
-    run: "Run",
+    runs: Sequence["Run"],
     sampling: Sampling,
     seed: int,
     temperature: float,
@@ -248,9 +258,15 @@ def _drawing(
     """
     import numpy as np
 
-    from seqmodel.sampling.sampler import Sampler
+    from seqmodel.evaluation.average import named
+    from seqmodel.sampling.average import AverageSampler
+    from seqmodel.sampling.sampler import PieceSampler, Sampler
 
-    sampler = Sampler(run.model, temperature=temperature, given=sampling.given)
+    run, models = runs[0], [run.model for run in runs]
+    stated: dict[str, Any] = {"temperature": temperature, "given": sampling.given}
+    sampler: PieceSampler = (
+        Sampler(run.model, **stated) if len(runs) == 1 else AverageSampler(models, **stated)
+    )
     primer = sampling.primer
     usual = _training_nats(run) if best_of > 1 else 0.0
 
@@ -279,7 +295,7 @@ def _drawing(
             words.insert(0, "ended by the model" if piece.ended else "cut off at the limit")
         ended_by = "model" if piece.ended else "limit"
         line = ", ".join(
-            [f"{written.size} from {run.folder}", *words, *filter(None, [written.hint])]
+            [f"{written.size} from {named(runs)}", *words, *filter(None, [written.hint])]
         )
         return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
 

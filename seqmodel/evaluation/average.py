@@ -13,6 +13,11 @@ from seqmodel.outputs.samples import LABELS
 from seqmodel.runs.folder import Run
 
 
+def named(runs: Sequence[Run]) -> str:
+    """The run's folder, or what several are together."""
+    return str(runs[0].folder) if len(runs) == 1 else f"the average of {len(runs)} runs"
+
+
 def check_average(runs: Sequence[Run]) -> None:
     """UsageError unless all runs predict the same frames, and whether pieces end."""
     first = runs[0]

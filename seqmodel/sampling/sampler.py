@@ -7,6 +7,7 @@ of pieces, their length, the backend or the machine.
 """
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -21,30 +22,13 @@ from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
 from seqmodel.units.backends import stepper
 
 CHUNK = 256
-"""Steps drawn at a time, taking a few milliseconds; at least a frame."""
+"""Steps drawn at a time, taking a few milliseconds."""
 
 
-class Sampler:
-    """Draws pieces from a model, independently of each other; several may be in progress at once.
+class PieceSampler(ABC):
+    """Draws pieces, independently of each other; several may be in progress at once."""
 
-    The weights are copied once, for all pieces: the model must not change in the meantime. What is
-    `given` of them (G,), see `FrameDefinition.given`, is what is usual in train unless stated.
-    """
-
-    def __init__(
-        self,
-        model: SequenceModel,
-        *,
-        temperature: float = 1.0,
-        given: NDArray[np.int64] | None = None,
-    ) -> None:
-        self._model, self._temperature = model, temperature
-        self._steps = model.encoder.steps
-        self._chunk = self._steps * max(1, CHUNK // self._steps)
-        start = model.start(1, None if given is None else given[np.newaxis])
-        tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
-        self.start = start.like(tensors)
-
+    @abstractmethod
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Drawing:
@@ -52,13 +36,8 @@ class Sampler:
 
         Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
         `prime` (P, F) is the model's input before the first frame drawn. The piece does not end
-        before frame `shortest`, or never if it is infinite: until then each frame is drawn from its
-        distribution given the past and that the piece goes on. That is the distribution of the
-        frame alone, since given the past an end does not depend on the frame before it.
+        before frame `shortest`, or never if it is infinite.
         """
-        carry = self.start if prime is None else self.after(prime)
-        draws = self._compiled or plain_sampler(self.double, self._chunk, self._temperature)
-        return draws(carry, uniforms, shortest * self._steps)
 
     def piece(
         self,
@@ -74,6 +53,46 @@ class Sampler:
         `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
         """
         return DrawnPiece(self.draw(Uniforms(seed, number), prime=prime, shortest=shortest), length)
+
+
+class Sampler(PieceSampler):
+    """Draws pieces from a model.
+
+    The weights are copied once, for all pieces: the model must not change in the meantime. What is
+    `given` of them (G,), see `FrameDefinition.given`, is what is usual in train unless stated.
+    """
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        *,
+        temperature: float = 1.0,
+        given: NDArray[np.int64] | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        """`chunk` is how many steps to draw at a time, `CHUNK` by default, but at least a frame."""
+        self._model, self._temperature = model, temperature
+        self._steps = model.encoder.steps
+        self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
+        start = model.start(1, None if given is None else given[np.newaxis])
+        tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
+        self.start = start.like(tensors)
+
+    def draw(
+        self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
+    ) -> Drawing:
+        """See `PieceSampler.draw`.
+
+        Before frame `shortest` each is drawn from its distribution given the past and that the
+        piece goes on. That is the distribution of the frame alone, since given the past an end does
+        not depend on the frame before it.
+        """
+        return self.go_on(self.start if prime is None else self.after(prime), uniforms, shortest)
+
+    def go_on(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Drawing:
+        """As `draw`, after a carry of `after`."""
+        draws = self._compiled or plain_sampler(self.double, self._chunk, self._temperature)
+        return draws(carry, uniforms, shortest * self._steps)
 
     @property
     def is_compiled(self) -> bool:

@@ -1,4 +1,4 @@
-"""`eval` of several runs."""
+"""`eval` and `sample` with several runs: their average."""
 
 import json
 import shutil
@@ -65,3 +65,22 @@ def test_runs_that_cannot_be_averaged_are_refused(
         assert why in refused.err
         assert refused.err.count("\n") == 1
     assert "differs from" not in call("eval", run, "r", "--data", data).err
+
+
+def test_sample_draws_from_the_average(call: Call, run: Path, other: Path):
+    """The same for the same seed, and not what one of the runs draws alone."""
+    both = ("--run", run, "--run", other)
+    told = call("sample", "a.mid", *both, "--length", 24).err
+    assert told.startswith("a.mid: 24 frames from the average of 2 runs")
+    values = json.loads(call("sample", "b.mid", *both, "--length", 24, "--json").out)
+    assert values["runs"] == [str(run), str(other)]
+    assert values["pieces"] == [{"path": "b.mid", "frames": 24, "ended_by": "limit"}]
+    for k, one in enumerate((run, other)):
+        call_ok("sample", f"{k}.mid", "--run", one, "--length", 24)
+    drawn = [Path(f"{name}.mid").read_bytes() for name in ("a", "b", "0", "1")]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) == 3
+    for option in (("--best-of", 2), ("--fill", "a.mid")):
+        refused = call("sample", "c.mid", *both, *option)
+        assert (refused.status, refused.out) == (2, "")
+        assert f"several runs and {option[0]} exclude each other" in refused.err
