@@ -49,8 +49,8 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
     """
     frames = list(map(mean_nats, zip(*(scores.frame_nats for scores in each), strict=True)))
     lengths, nats = np.array([len(piece) for piece in frames]), np.array([*map(np.sum, frames)])
-    share = nats.sum() / each[0].piece_nats.sum()
-    figures = {name: n * share for name, n in each[0].figures.items() if name in LABELS}
+    ours, first = each[0].figures, np.array([piece[0] for piece in frames])
+    figures = {k: ours[k] * nats.sum() / each[0].piece_nats.sum() for k in ours if k in LABELS}
     ends = []
     if each[0].end_nats:
         both = [
@@ -60,7 +60,7 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
         joint = map(mean_nats, zip(*both, strict=True))
         ends = [of_both - of_frames for of_both, of_frames in zip(joint, frames, strict=True)]
         figures[FIGURE] = float(np.mean([piece.sum() for piece in ends]))
-    return Likelihood.of(lengths, nats, np.array([f[0] for f in frames]), figures, frames, ends)
+    return Likelihood.of(lengths, nats, first, figures, frames, ends)
 
 
 def mean_nats(nats: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
