@@ -324,12 +324,12 @@ def test_a_whole_file_loses_nothing(song):
 def test_real_time_follows_the_tempos_before_the_cut(song):
     """Ticks of 0.1 s: 120 at 400,000 us a beat, then 80 at 600,000; the later change is gone."""
     frame = PianoRollFrames(Grid.of_seconds("0.1"), onsets=True)
-    states = np.zeros((60, 88), int)
-    states[50:60:2, 40] = 1
-    after = sounding_after(song, 50, 60, states, frame)
+    states = np.zeros((100, 88), int)
+    states[50::2, 40] = 1
+    after = sounding_after(song, 50, 100, states, frame)
     assert [m.tempo for m in after.tracks[0] if m.type == "set_tempo"] == [400_000, 600_000]
     border = 2000 * 400_000 / 480  # in microseconds
-    ticks = [round(2000 + (t * 1e5 - border) * 480 / 600_000) for t in range(50, 60, 2)]
+    ticks = [round(2000 + (t * 1e5 - border) * 480 / 600_000) for t in range(50, 100, 2)]
     assert [each[0] for each in notes_of(after.tracks[4])] == ticks
 
 
@@ -401,6 +401,15 @@ def test_a_track_that_is_not_there_or_not_clear(song, into, said):
     file.save(song)
     with pytest.raises(UsageError, match=said.replace("ß", "ss")):
         Original(song, BEATS, transposed=0, into=into)
+
+
+def test_a_strike_that_never_ends_stays(tmp_path):
+    """It ends the note before it, and is none itself that could be replaced."""
+    strikes = [(tick, mido.Message("note_on", note=60, velocity=64)) for tick in (0, 480)]
+    path = save(tmp_path / "hangs.mid", [strikes + note(480, 960, 64)])
+    for free, kept in ((stretch(8, 0, 8), 1), (stretch(8, 5, 8), 2)):
+        after = timed(read(redrawn(path, free)[1]).tracks[0])
+        assert [each for each in after if each in strikes] == strikes[-kept:]
 
 
 def test_formats(tmp_path):
