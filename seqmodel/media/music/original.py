@@ -181,6 +181,10 @@ class Original:
             semitones: by which all pitches are moved, those of drums excepted.
             metre, flat: as in `writing.velocities`.
         """
+        if cut is None:  # a run that discards restruck notes may read fewer frames
+            beyond = self.frames[len(frames) :]
+            frames = np.concatenate([frames, beyond])
+            free = np.pad(free, ((0, len(beyond)), (0, 0)))
         score, given = self._score, ~free
         ticks = self._ticks(len(frames), cut)
         end = None if cut is None else int(ticks[cut])

@@ -81,6 +81,7 @@ class MusicSampling(Sampling):
         self._around = around = _filled_piece(frame, options, kept=request.kind == "mid")
         self.remarks: list[str] = []
         self._prime: Score | None = None
+        self._prime_length = 0
         self._moved = 0 if around is None else around.transposed
         self._metre_of_primer = list[tuple[int, Metre]]()
         primer = self._read_primer()
@@ -233,7 +234,7 @@ class MusicSampling(Sampling):
             frames, free = self._around.played(frames), self._around.free
         else:
             free, file = self._after_prime(len(frames)), original.frames[: len(frames)]
-            cut = self._included if self._included < len(original.frames) else None
+            cut = self._included if self._included < self._prime_length else None
             file = np.pad(file, ((0, len(frames) - len(file)), (0, 0)))
             frames = as_played(frames, file, free)
         return original.with_drawn(
@@ -259,7 +260,7 @@ class MusicSampling(Sampling):
                     frames = with_onsets(frames)
                 return frames
             piece = load_midi(path, self._frame)
-        self._prime = piece.score
+        self._prime, self._prime_length = piece.score, len(piece.frames)
         self._metre_of_primer = metre_of(piece.score, piece.frames, self._frame.grid)
         if self._request.include_prime:
             self._moved = piece.transposed

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from midi_files import closed, states_by_mido
 
 from seqmodel.errors import SourceError, UsageError
+from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames, from_states, is_kit, place
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_events, read_score
@@ -410,6 +411,20 @@ def test_a_strike_that_never_ends_stays(tmp_path):
     for free, kept in ((stretch(8, 0, 8), 1), (stretch(8, 5, 8), 2)):
         after = timed(read(redrawn(path, free)[1]).tracks[0])
         assert [each for each in after if each in strikes] == strikes[-kept:]
+
+
+def test_a_note_beyond_what_the_run_reads_stays(tmp_path):
+    """With --restrike discard a run ends the second strike at the first off, the file later."""
+    strikes = [(tick, mido.Message("note_on", note=60, velocity=64)) for tick in (0, 480)]
+    offs = [(tick, mido.Message("note_off", note=60, velocity=64)) for tick in (960, 1920)]
+    path = save(tmp_path / "twice.mid", [strikes + offs, note(0, 240, 64, 1)])
+    discard = PianoRollFrames(Grid.of_beats(4), "discard", onsets=True)
+    assert len(load_midi(path, discard).frames) == 8
+    original = Original(path, discard, transposed=0)
+    frames = original.frames[:8].copy()
+    frames[:2] = 0
+    after = read(original.with_drawn(frames, stretch(8, 0, 2)))
+    assert notes_of(after.tracks[0])[-1] == (480, 1920, 60, 0)
 
 
 def test_formats(tmp_path):
