@@ -1,4 +1,4 @@
-"""`sample --fill`: music around what is given, from the command line."""
+"""`sample --fill`: music around what is given, and the file it is in, from the command line."""
 
 import json
 import re
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from calling import Call, call_ok
 from PIL import Image
+
+from seqmodel.runs.folder import load_run
 
 MODEL = ("--model", "tied", "--hidden", 4, "--note-hidden", 3, "--epochs", 1)
 
@@ -168,26 +170,172 @@ def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, 
     call_ok("sample", "moved.mid", *options, "--key", key)
     moved = {(on, off, pitch + semitones) for on, off, pitch in notes_of(Path("as-is.mid"))}
     assert notes_of(Path("moved.mid")) == moved
-    velocities = {m.velocity for m in mido.MidiFile("moved.mid") if m.type == "note_on"}
-    assert velocities == {80}
+    given, drawn = mido.MidiFile("moved.mid").tracks
+    for track, velocity in ((given, 70), (drawn, 80)):
+        assert {m.velocity for m in track if m.type == "note_on"} == {velocity}
 
 
 def test_accents_are_those_of_the_files_metre(call: Call, song: Path, run: Path):
-    """Which once were those of 4/4; without one it is that usual in train."""
+    """Which once were those of 4/4; of notes that are neither the highest nor the lowest."""
     file = mido.MidiFile(song)
     file.tracks[0].insert(0, mido.MetaMessage("time_signature", numerator=3, denominator=4))
     file.save("waltz.mid")
-    options = ("--run", run, "--bars", "2:2", "--sweeps", 0, "--particles", 3, "--notes", "C2:C2")
-    loud: dict[str, dict[float, int]] = {}
-    for name, metre in (("song", (4, 4)), ("waltz", (3, 4))):
+    options = ("--run", run, "--frames", "12:20", "--sweeps", 0, "--temperature", 99)
+    quiet: dict[str, dict[float, int]] = {}
+    for name in ("song", "waltz"):
         call_ok("sample", "o.mid", *options, "--fill", f"{name}.mid", "--force")
-        now, loud[name] = 0, {}
-        merged = mido.merge_tracks(mido.MidiFile("o.mid").tracks)
-        for message in merged:
+        now, quiet[name] = 0, {}
+        for message in mido.MidiFile("o.mid").tracks[-1]:
             now += message.time
-            if message.type == "note_on" and message.note > 60:
-                loud[name][now / 480] = message.velocity
-        signatures = [(m.numerator, m.denominator) for m in merged if m.type == "time_signature"]
-        assert signatures == [metre]
-    assert loud["waltz"][3.0] > loud["song"][3.0]  # a downbeat
-    assert loud["waltz"][4.0] < loud["song"][4.0]  # none
+            if message.type == "note_on":
+                beat = now / 96
+                quiet[name][beat] = min(quiet[name].get(beat, 127), message.velocity)
+    assert quiet["waltz"][3.0] == 68 + 14 + 6 > quiet["song"][3.0]  # a downbeat, in its phrase
+    assert quiet["song"][4.0] == 68 + 14 + 6 > quiet["waltz"][4.0]
+
+
+# ---- the file that is kept -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def band(song: Path) -> Path:
+    """The song and three further tracks: a horn off the grid with bends, drums, and lyrics."""
+    file = mido.MidiFile(song)
+    horn, drums, words = (mido.MidiTrack() for _ in range(3))
+    horn += [
+        mido.MetaMessage("track_name", name="Horn"),
+        mido.Message("program_change", channel=3, program=60),
+        mido.Message("note_on", channel=3, note=57, velocity=33, time=3),
+        mido.Message("pitchwheel", channel=3, pitch=-700, time=200),
+        mido.Message("note_off", channel=3, note=57, velocity=12, time=360),
+        mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(100)),
+    ]
+    for _ in range(32):
+        drums.append(mido.Message("note_on", channel=9, note=38, velocity=99, time=12))
+        drums.append(mido.Message("note_off", channel=9, note=38, time=12))
+    words += [mido.MetaMessage("lyrics", text=text, time=96) for text in ("für", "E", "lise")]
+    mido.MidiFile(type=1, ticks_per_beat=96, tracks=[*file.tracks, horn, drums, words]).save(
+        "band.mid"
+    )
+    return Path("band.mid")
+
+
+def timed(track: mido.MidiTrack) -> list[tuple[int, mido.Message]]:
+    """The events of a track, each with its tick and without its delta."""
+    ticks = np.cumsum([message.time for message in track]).tolist()
+    return [(tick, each.copy(time=0)) for tick, each in zip(ticks, track, strict=True)]
+
+
+SONG, HORN, DRUMS, WORDS, DRAWN = range(5)
+
+
+@pytest.mark.parametrize("which", ["run", "struck_run"])
+def test_a_filled_file_is_kept(call: Call, request: pytest.FixtureRequest, band: Path, which: str):
+    """Event for event but for the notes of the bar, in its own key, whatever the run knows."""
+    run = request.getfixturevalue(which)
+    options = ("--run", run, "--fill", band, "--bars", "2:2", "--temperature", 5, "--sweeps", 0)
+    told = call_ok("sample", "o.mid", *options)
+    drums = f"{band} has drums, which the run does not replace: they stay\n"
+    assert drums in told.err
+    before, after = mido.MidiFile(band), mido.MidiFile("o.mid")
+    assert (after.type, after.ticks_per_beat, len(after.tracks)) == (1, 96, 5)
+    for number in (DRUMS, WORDS):
+        assert timed(after.tracks[number]) == timed(before.tracks[number])
+    # The horn and the bass last into the bar, whose beats begin at tick 384.
+    kept = [each for each in timed(before.tracks[SONG]) if each[0] < 384]
+    assert timed(after.tracks[SONG])[: len(kept)] == kept
+    horn = [each for each in timed(before.tracks[HORN]) if each[1].type != "note_off"]
+    assert [each for each in timed(after.tracks[HORN]) if each[1].type != "note_off"] == horn
+    name, program, *notes, _ = timed(after.tracks[DRAWN])
+    assert (name[1].name, program[1].program, program[1].channel) == ("drawn", 0, 1)
+    assert {message.channel for _, message in notes} == {1}
+    assert all(384 <= tick <= 768 and tick % 24 == 0 for tick, _ in notes)
+    call_ok("sample", "o.npy", *options)
+    roll = np.load("o.npy") > 0
+    drawn = np.zeros_like(roll)
+    del after.tracks[DRUMS]
+    after.save("pitched.mid")
+    for begin, end, pitch in notes_of(Path("pitched.mid")):
+        drawn[int(4 * begin + 0.5) : int(4 * end + 0.5), pitch - 21] = True
+    np.testing.assert_array_equal(drawn[16:], roll[16:])
+
+
+@pytest.mark.parametrize("which", ["run", "struck_run"])
+def test_a_continued_file_is_kept(
+    call: Call, request: pytest.FixtureRequest, band: Path, which: str
+):
+    """Up to the primer's end, and nothing after it but what was drawn; or as a whole."""
+    run = request.getfixturevalue(which)
+    options = ("--run", run, "--prime", band, "--length", 24, "--temperature", 5)
+    call_ok("sample", "o.mid", *options, "--prime-frames", 10, "--include-prime")
+    call_ok("sample", "all.mid", *options, "--include-prime")
+    before, cut, whole = (mido.MidiFile(name) for name in (band, "o.mid", "all.mid"))
+    for number, track in enumerate(before.tracks):
+        early = [each for each in timed(track) if each[0] < 240]
+        assert timed(cut.tracks[number])[: len(early)] == early
+        late = timed(cut.tracks[number])[len(early) :]
+        assert {message.type for _, message in late} <= {"note_off", "end_of_track"}
+        assert timed(whole.tracks[number]) == timed(track)
+    for file, begin in ((cut, 240), (whole, 768)):
+        notes = [tick for tick, each in timed(file.tracks[DRAWN]) if each.type == "note_on"]
+        assert begin <= min(notes) <= max(notes) < begin + 24 * 24
+
+
+def test_drawn_notes_go_into_a_track(call: Call, band: Path, run: Path):
+    """Which has another channel than a track of their own would."""
+    options = ("--run", run, "--fill", band, "--bars", "2:2", "--temperature", 5, "--sweeps", 0)
+    for number, name in enumerate(("Horn", 2)):
+        call_ok("sample", f"{number}.mid", *options, "--into", name)
+    after = mido.MidiFile("0.mid")
+    assert Path("0.mid").read_bytes() == Path("1.mid").read_bytes()
+    assert len(after.tracks) == 4
+    assert len([each for each in after.tracks[HORN] if each.type == "note_on"]) > 20
+    assert {each.channel for each in after.tracks[HORN] if not each.is_meta} == {3}
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        (
+            "o.mid",
+            ("--into", "Oboe"),
+            "--into Oboe: band.mid has no such track, but 1, 2 Horn, 3, 4",
+        ),
+        ("o.mid", ("--into", 3), "--into 3 is a track of drums, and the run's frames are pitches"),
+        ("o.mid", ("--tempo", 90), "--tempo would change band.mid, which keeps its own tempos"),
+        ("o.npy", ("--into", 1), "--into needs a MIDI file to write into: --fill FILE or --prime"),
+    ],
+)
+def test_what_a_kept_file_cannot_have(
+    call: Call, band: Path, run: Path, target: str, options: tuple[object, ...], said: str
+):
+    told = call("sample", target, "--run", run, "--fill", band, "--bars", "2:2", *options)
+    assert (told.status, told.err.count("\n")) == (2, 1)
+    assert told.err.startswith(f"seqmodel: {said}")
+    assert not Path(target).exists()
+
+
+def test_a_track_needs_a_file_that_is_written(call: Call, band: Path, run: Path):
+    told = call("sample", "o.mid", "--run", run, "--prime", band, "--into", "Horn")
+    assert told.status == 2
+    assert told.err.startswith("seqmodel: --into needs a MIDI file to write into")
+
+
+def test_a_foreign_file_is_warned_of(
+    call: Call, band: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """By how many times the nats per frame of valid it has, all but its first frame."""
+    call_ok("sample", "o.npy", "--run", run, "--prime", band, "--include-prime", "--length", 1)
+    loaded = load_run(run)
+    nats = float(loaded.nll(np.load("o.npy")[:-1])[1:].mean())
+    (valid,) = [
+        line["valid_nats_per_frame"]
+        for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        if line["epoch"] == loaded.epoch
+    ]
+    said = f"band.mid is foreign to {run}: {nats:.1f} nats per frame, where valid has {valid:.1f};"
+    for times, foreign in ((0.99 * nats / valid, True), (1.01 * nats / valid, False)):
+        monkeypatch.setattr("seqmodel.cli.sample.FOREIGN", times)
+        for use in (("--prime", band), ("--fill", band, "--frames", "3:4")):
+            told = call_ok("sample", "o.mid", "--run", run, *use, "--force")
+            assert (said in told.err) == foreign

@@ -215,10 +215,10 @@ def test_a_filled_file_without_a_signature_has_what_its_onsets_suggest(call: Cal
             track.append(mido.Message("control_change", control=7, time=480))
     mido.MidiFile(type=0, ticks_per_beat=480, tracks=[track]).save("march.mid")
     fill = ("--fill", "march.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0, "--json")
-    for options, metre, frames in ((), (4, 4), 16), (("--metre", "2/4"), (2, 4), 8):
+    for options, frames in ((), 16), (("--metre", "2/4"), 8):
         told = call("sample", "a.mid", "--run", tunes / "run", "--force", *fill, *options)
         assert json.loads(told.out)["pieces"][0]["drawn_frames"] == frames
-        assert stated(Path("a.mid").read_bytes())[0] == [(0, *metre)]
+        assert stated(Path("a.mid").read_bytes())[0] == []  # it states none, and is kept
 
 
 def test_damaged_metres_in_a_dataset_are_named(call: Call, tunes: Path, tmp_path: Path):

@@ -21,7 +21,6 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
-    GIVEN,
     HIGHEST_PITCH,
     KIT,
     LOWEST_PITCH,
@@ -240,13 +239,13 @@ class PlacedNotes:
         return Tally(len(distinct), dropped, merged, self.related, self.unknown)
 
     def given(self, score: Score) -> NDArray[np.bool_] | None:
-        """Where in the roll (T, 88) are notes of the score's track "given", if it has one "drawn".
+        """Where in the roll (T, 88) are notes of other tracks than "drawn", if the score has one.
 
         Otherwise None.
         """
-        if not {GIVEN, DRAWN} <= set(score.track_names):
+        if DRAWN not in score.track_names:
             return None
-        given = (np.array(score.track_names) == GIVEN)[self.track]
+        given = (np.array(score.track_names) != DRAWN)[self.track]
         return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
 
 
@@ -321,7 +320,7 @@ def place(
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     if short_notes:
         end = np.maximum(end, begin + 1)
-    row = ROWS[pitch] if kit else _fold(pitch + transpose) - LOWEST_PITCH
+    row = ROWS[pitch] if kit else folded(pitch + transpose) - LOWEST_PITCH
     moved = int((row + rows.lowest != pitch).sum()) if kit else 0
     of = score.track[chosen]
     return PlacedNotes(on_tick, begin, end, row, of, length, rows, moved, unknown)
@@ -337,7 +336,7 @@ def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
     first = max(0, -semitones)
     end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
     moved[..., first + semitones : end + semitones] = halves[..., first:end]
-    target = _fold(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
+    target = folded(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
     for note in (*range(min(first, NOTES)), *range(end, NOTES)):
         moved[..., target[note]] |= halves[..., note]
     return moved.reshape(frames.shape)
@@ -357,7 +356,7 @@ def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(bits[:, :size])
 
 
-def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
+def folded(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
     """Pitches moved into the piano's range by as few octaves as possible."""
     pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
     return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)

@@ -18,7 +18,7 @@ DRUM_CHANNEL = 9
 """Channel 10 to musicians, who count from 1."""
 
 GIVEN, DRAWN = "given", "drawn"
-"""The names of the tracks of music that was drawn around what was there."""
+"""The names of the tracks of what was there, unless it keeps its own, and of what was drawn."""
 
 END_OF_PIECE = b"end of piece"
 """The marker at the end of a piece that ends in silence. A file's own end says nothing: many

@@ -160,6 +160,14 @@ class Music(Medium):
         ),
         Option("key", str, "Move the estimated tonic to this note, such as Eb.", metavar="NOTE"),
         Option("flat", bool, "Play all notes equally loud."),
+        Option(
+            "into",
+            str,
+            "The track of the file that gets the drawn notes, by name or by number from 1 on, "
+            "where a .mid is that of --fill, or of --prime with --include-prime.  [default: one of "
+            "their own]",
+            metavar="TRACK",
+        ),
         *page_options,
     )
     formats = ("mid", *SOUND_FORMATS, "npy", "png")

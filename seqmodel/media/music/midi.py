@@ -69,19 +69,8 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     Raises:
         SourceError: if nothing can be read; its message is one line without the file's name.
     """
-    start = _find_header(data)
-    size = int.from_bytes(data[start + 4 : start + 8])
-    if len(data) < start + 14 or size < 6:
-        raise SourceError("is cut short within its header")
-    file_format, announced, division = struct.unpack_from(">HHH", data, start + 8)
+    file_format, division, events, repairs = read_events(data)
     ticks_per_unit, smpte_tempo = _clock(division)
-    repairs = Counter[str]()
-    tracks = _find_tracks(data, start + 8 + size, announced, repairs)
-    if file_format == 2:
-        repairs["format 2, its patterns read one after the other"] += 1
-    elif file_format > 2:
-        repairs[f"unknown format {file_format} read as format 1"] += 1
-    events = _Events(data, tracks, in_turn=file_format == 2)
     metas = _read_metas(events, repairs)
     if smpte_tempo is None:
         if stopped := sum(tempo == 0 for _, tempo in metas.tempos):
@@ -103,6 +92,8 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         channel=(notes[:, 2] >> 7 & 15).astype(np.uint8),
         track=notes[:, 2] >> 11,
         velocity=np.minimum(events.data[events.at[notes[:, 0]] + 1], 127),
+        on_event=notes[:, 0],
+        off_event=notes[:, 1],
         ticks_per_unit=ticks_per_unit,
         smpte=smpte_tempo is not None,
         tempo_tick=np.array(sorted(tempos), np.int64),
@@ -112,14 +103,43 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         programs=events.programs(),
         pedal=events.presses(),
         format=file_format,
-        tracks=len(tracks),
-        track_names=tuple(metas.names.get(track, "") for track in range(len(tracks))),
+        tracks=len(events.tracks),
+        track_names=tuple(metas.names.get(track, "") for track in range(len(events.tracks))),
         last_tick=events.last_tick,
         end_tick=max(ends, default=0),
         remarks=tuple(
             what if times == 1 else f"{what} ({times} times)" for what, times in repairs.items()
         ),
     )
+
+
+class MidiEvents(NamedTuple):
+    """What a MIDI file holds before its notes are paired."""
+
+    format: int
+    division: int
+    """As in the header."""
+    events: "Events"
+    repairs: Counter[str]
+    """What was repaired, and how often."""
+
+
+def read_events(data: bytes) -> MidiEvents:
+    """Find the events of a MIDI file; SourceError as in `read_score`."""
+    start = _find_header(data)
+    size = int.from_bytes(data[start + 4 : start + 8])
+    if len(data) < start + 14 or size < 6:
+        raise SourceError("is cut short within its header")
+    file_format, announced, division = struct.unpack_from(">HHH", data, start + 8)
+    _clock(division)
+    repairs = Counter[str]()
+    tracks = _find_tracks(data, start + 8 + size, announced, repairs)
+    if file_format == 2:
+        repairs["format 2, its patterns read one after the other"] += 1
+    elif file_format > 2:
+        repairs[f"unknown format {file_format} read as format 1"] += 1
+    events = Events(data, tracks, in_turn=file_format == 2)
+    return MidiEvents(file_format, division, events, repairs)
 
 
 def is_midi(path: Path) -> bool:
@@ -328,7 +348,7 @@ def _quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
     return value, position, False
 
 
-class _Events:
+class Events:
     """The events of all tracks, E in all.
 
     Attributes:
@@ -342,6 +362,7 @@ class _Events:
         at: int64 (E,), where the byte after the status is; after a running one, the first.
         end: int64 (E,), where the event ends.
         status: uint8 (E,), of a channel message, running or not; 0 for anything else.
+        of_channel: int64 (E,), track << 4 | channel, of a channel message.
     """
 
     def __init__(self, data: bytes, tracks: Sequence[Track], *, in_turn: bool) -> None:
@@ -369,7 +390,7 @@ class _Events:
         status = self.event[np.maximum.accumulate(channel)]
         # Running status first occurs after a status of the same track.
         self.status = np.where(self.event < 0xF0, status, 0)
-        self._of_channel = self.track << 4 | self.status & 15
+        self.of_channel = self.track << 4 | self.status & 15
 
     def programs(self) -> tuple[tuple[int, int, int], ...]:
         """(Track, channel, program) of each change, a track's in order."""
@@ -382,8 +403,8 @@ class _Events:
         """How often the sustain pedal is pressed."""
         controls = np.flatnonzero(self.status >> 4 == 0xB)
         controls = controls[self.data[self.at[controls]] == SUSTAIN]
-        controls = controls[np.argsort(self._of_channel[controls], kind="stable")]
-        pedal, down = self._of_channel[controls], self.data[self.at[controls] + 1] >= DOWN
+        controls = controls[np.argsort(self.of_channel[controls], kind="stable")]
+        pedal, down = self.of_channel[controls], self.data[self.at[controls] + 1] >= DOWN
         already = down[:-1] & (pedal[1:] == pedal[:-1])
         return int(down.sum() - (already & down[1:]).sum())
 
@@ -398,7 +419,7 @@ class _Events:
         at = self.at[number]
         begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
         # Above 127 is out of range, but it is where the pitch belongs: clamp it.
-        key = self._of_channel[number] << 7 | np.minimum(self.data[at], 127)
+        key = self.of_channel[number] << 7 | np.minimum(self.data[at], 127)
         found = _paired(key, begins, number, self.ticks, close, pause)
         if not hits:
             return found
@@ -430,7 +451,7 @@ class _Metas(NamedTuple):
     """Where the piece ends."""
 
 
-def _read_metas(events: _Events, repairs: Counter[str]) -> _Metas:
+def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
     metas = _Metas([], [], [], {}, [])
     chosen = np.flatnonzero(events.event == 0xFF)
     chosen = chosen[READ[events.data[events.at[chosen]]]]
@@ -468,7 +489,7 @@ def _paired(
     key: NDArray[np.int64], begins: NDArray[np.bool_], number: NDArray[np.int64],
     ticks: NDArray[np.int64], close: bool, pause: int,
 ) -> NDArray[np.int64]:  # fmt: skip
-    """`_Events.notes` of what begins or ends one, in order of the file."""
+    """`Events.notes` of what begins or ends one, in order of the file."""
     # By key, then in order: sorting numbers is faster than sorting their places.
     bits = len(key).bit_length()
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)

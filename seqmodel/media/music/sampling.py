@@ -21,6 +21,7 @@ from seqmodel.media.music.frames import (
     chord_lengths,
     has_onsets,
     in_frames,
+    is_kit,
     outer_notes,
     sounding,
     states,
@@ -52,6 +53,7 @@ from seqmodel.media.music.metre import (
     signatures,
 )
 from seqmodel.media.music.names import note_name, pitch_of, semitones_above_c
+from seqmodel.media.music.original import Original
 from seqmodel.media.music.score import Score
 from seqmodel.media.music.writing import (
     check_sound,
@@ -76,11 +78,14 @@ class MusicSampling(Sampling):
                 if options.get(name):
                     raise UsageError(f"--{name} is for pitches, and the run's frames are drums")
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
-        self._around = around = _filled_piece(frame, options)
+        self._around = around = _filled_piece(frame, options, kept=request.kind == "mid")
         self.remarks: list[str] = []
         self._prime: Score | None = None
+        self._prime_length = 0
+        self._moved = 0 if around is None else around.transposed
         self._metre_of_primer = list[tuple[int, Metre]]()
         primer = self._read_primer()
+        self._original = self._kept()
         self._tempo = float(options.get("tempo") or self._own_tempo())
         self.manner = {"tempo": self._tempo}
         seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
@@ -92,6 +97,9 @@ class MusicSampling(Sampling):
         self._included = len(self.primer) if request.include_prime else 0
         if around is not None:
             self.remarks += around.remarks
+        if self._original is not None:
+            self.remarks += self._original.remarks
+        if around is not None:
             particles, sweeps = options.get("particles") or PARTICLES, options.get("sweeps")
             if sweeps is None:
                 # Drafts are good without where something is given in every frame, also the last.
@@ -141,8 +149,12 @@ class MusicSampling(Sampling):
         if self._frame.onsets and not included:
             frames[:1] = after_silence(frames[:1])
         hint = self._hint(frames[included:end])
-        frames, given = self._written(frames[:end])
+        frames = frames[:end]
         size = plural(len(frames), "frame")
+        if self._original is not None:
+            file.write(self._in_original(self._original, frames))
+            return Written(size, hint)
+        frames, given = self._written(frames)
         if self._request.kind in SOUND_FORMATS:
             times = frame_times(len(frames), self._frame.grid, self._tempo)
             seconds = write_music(
@@ -174,23 +186,61 @@ class MusicSampling(Sampling):
         self, frames: NDArray[np.uint8]
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
         """The frames in their key, and (T, 88) what of them was given, if anything."""
-        if self._around is not None:
-            frames = self._around.played(frames)
-        semitones: int = self._request.options.get("transpose") or 0
-        if self._tonic is not None:
-            semitones = semitones_to_key(sounding(frames), self._tonic)
-        elif self._around is not None:
-            semitones -= self._around.transposed
         given = None
         if self._around is not None:
             given = ~self._around.free
+            frames = self._around.played(frames)
         elif self._included:
-            rows = np.arange(len(frames)) < self._included
-            given = np.broadcast_to(rows[:, None], (len(frames), self._frame.rows.size))
-        if semitones:
+            given = ~self._after_prime(len(frames))
+        if semitones := self._semitones(frames):
             frames = transposed(frames, semitones)
             given = None if given is None else transposed(given, semitones)
         return frames, given
+
+    def _after_prime(self, length: int) -> NDArray[np.bool_]:
+        """(T, 88), what is drawn where a primer is included."""
+        rows = np.arange(length) >= self._included
+        return np.broadcast_to(rows[:, None], (length, self._frame.rows.size))
+
+    def _semitones(self, frames: NDArray[np.uint8]) -> int:
+        """By how many semitones the run's frames are moved where they are written."""
+        if self._tonic is not None:
+            return semitones_to_key(sounding(frames), self._tonic)
+        return (self._request.options.get("transpose") or 0) - self._moved
+
+    def _kept(self) -> Original | None:
+        """The MIDI file that is filled or continued and written with what is drawn, if any."""
+        request, options = self._request, self._request.options
+        path = options.get("fill") or (request.prime if request.include_prime else None)
+        into = options.get("into")
+        if request.kind != "mid" or path is None or path.suffix.lower() == ".npy":
+            if into is None:
+                return None
+            raise UsageError(
+                "--into needs a MIDI file to write into: --fill FILE or --prime FILE "
+                "--include-prime, and a .mid to write"
+            )
+        if options.get("tempo"):
+            raise UsageError(
+                f"--tempo would change {path}, which keeps its own tempos: leave it out"
+            )
+        with named(path, for_run=True):
+            return Original(path, self._frame, transposed=self._moved, into=into)
+
+    def _in_original(self, original: Original, frames: NDArray[np.uint8]) -> bytes:
+        """The file that is kept with what of the frames was drawn."""
+        cut = None
+        if self._around is not None:
+            frames, free = self._around.played(frames), self._around.free
+        else:
+            free, file = self._after_prime(len(frames)), original.frames[: len(frames)]
+            cut = self._included if self._included < self._prime_length else None
+            file = np.pad(file, ((0, len(frames) - len(file)), (0, 0)))
+            frames = as_played(frames, file, free)
+        return original.with_drawn(
+            frames, free, cut=cut, semitones=self._semitones(frames) + self._moved,
+            metre=self._metre, flat=bool(self._flat),
+        )  # fmt: skip
 
     def _read_primer(self) -> NDArray[np.uint8]:
         path = self._request.prime
@@ -210,8 +260,10 @@ class MusicSampling(Sampling):
                     frames = with_onsets(frames)
                 return frames
             piece = load_midi(path, self._frame)
-        self._prime = piece.score
+        self._prime, self._prime_length = piece.score, len(piece.frames)
         self._metre_of_primer = metre_of(piece.score, piece.frames, self._frame.grid)
+        if self._request.include_prime:
+            self._moved = piece.transposed
         if piece.transposed:
             self.remarks.append(
                 f"{path} was transposed by {piece.transposed:+d} semitones, its tonic to C as in "
@@ -275,14 +327,33 @@ def _metre(
         raise UsageError(f"--metre must be {error}") from None
 
 
-def _filled_piece(frame: PianoRollFrames, options: Mapping[str, Any]) -> "FilledPiece | None":
-    """What `sample --fill` is to draw anew, if it is given."""
+def _filled_piece(
+    frame: PianoRollFrames, options: Mapping[str, Any], *, kept: bool
+) -> "FilledPiece | None":
+    """What `sample --fill` is to draw anew, if it is given; `kept` is as in `FilledPiece`."""
     if options.get("fill"):
-        return FilledPiece(options["fill"], frame, options)
+        return FilledPiece(options["fill"], frame, options, kept=kept)
     for name in (*PARTS, "particles", "sweeps"):
         if options.get(name) is not None and options[name] is not False:
             raise UsageError(f"--{name} needs --fill FILE")
     return None
+
+
+def as_played(
+    frames: NDArray[np.uint8], file: NDArray[np.uint8], free: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
+    """Drawn frames as (T, 176), where a file's own notes begin and end as they do there.
+
+    One that is drawn on where the file's ends is struck anew. The file's frames are (T, 176), what
+    was drawn of the others is `free` (T, 88). Hits of a kit are as they are.
+    """
+    if is_kit(frames):
+        return frames
+    roll, given = sounding(frames) > 0, ~free
+    begun = struck(frames) | (struck(file) & given & roll)
+    goes_on = (sounding(file) > 0) & ~struck(file)
+    ends = np.pad((roll & given)[:-1], ((1, 0), (0, 0))) & ~goes_on
+    return np.concatenate([roll, begun | (roll & ends)], axis=1).astype(np.uint8)
 
 
 class FilledPiece:
@@ -297,15 +368,18 @@ class FilledPiece:
         remarks: what is not kept of the file, one line each.
     """
 
-    def __init__(self, path: Path, frame: PianoRollFrames, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, frame: PianoRollFrames, options: Mapping[str, Any], *, kept: bool = False
+    ) -> None:
         """`options` are those of `sample`; UsageError if they leave nothing to draw.
 
-        SeqmodelError, naming the file, if it cannot be read.
+        If a MIDI file is `kept`, what is written is the file itself, see `original`. SeqmodelError,
+        naming the file, if it cannot be read.
         """
         if not any(options.get(part) for part in PARTS):
             flags = ", ".join(f"--{part}" for part in PARTS)
             raise UsageError(f"--fill {path}: say which part to draw, by {flags}")
-        self._path, self._frame = path, frame
+        self._path, self._frame, self._kept = path, frame, kept
         self.transposed, self.remarks = 0, list[str]()
         self.tempo = frame.tempo or BEATS_PER_MINUTE
         self._score: Score | None = None
@@ -323,17 +397,8 @@ class FilledPiece:
             raise UsageError(f"--fill {path}: there is nothing to draw in that part of it")
 
     def played(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Drawn frames as (T, 176), where the file's own notes begin and end as they do there.
-
-        One that is drawn on where the file's ends is struck anew.
-        """
-        if self._frame.kit:
-            return frames
-        roll, given = sounding(frames) > 0, ~self.free
-        begun = struck(frames) | (struck(self._played) & given & roll)
-        goes_on = (sounding(self._played) > 0) & ~struck(self._played)
-        ends = np.pad((roll & given)[:-1], ((1, 0), (0, 0))) & ~goes_on
-        return np.concatenate([roll, begun | (roll & ends)], axis=1).astype(np.uint8)
+        """`as_played` of drawn frames."""
+        return as_played(frames, self._played, self.free)
 
     def _read(self, path: Path) -> None:
         frame = self._frame
@@ -343,10 +408,12 @@ class FilledPiece:
         moved = score.pitch.astype(int) + self.transposed
         kept, steps = in_frames(score, drums=frame.drums, kit=frame.kit), frame.grid.steps_per_beat
         dropped = set(score.channel[~kept].tolist())
-        odd = {
+        remarks = {
             f"was repaired: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
             "is written in its own key": self.transposed,
+        }
+        lost = {
             "has notes off the keyboard, moved there by octaves": (
                 not frame.kit and ((moved < LOWEST_PITCH) | (moved > HIGHEST_PITCH)).any()
             ),
@@ -362,6 +429,7 @@ class FilledPiece:
             ),
             "has notes besides drums, which are dropped": dropped - {DRUM_CHANNEL},
         }
+        odd = remarks if self._kept else remarks | lost
         self.remarks += [f"{path} {what}" for what, found in odd.items() if found]
 
     def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """The notes of a MIDI file and what is needed to place them in time."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 class Score:
     """The notes of a MIDI file and what is needed to place them in time.
 
-    The six arrays of notes have one entry per note (N,), in no particular order.
+    The eight arrays of notes have one entry per note (N,), in no particular order.
 
     Attributes:
         on_tick: int64 (N,), where each note begins, in ticks from the start.
@@ -19,6 +20,7 @@ class Score:
         channel: uint8 (N,), 0 to 15; 9 is the drums.
         track: int64 (N,), the track's position in the file, from 0.
         velocity: uint8 (N,), how hard it is struck, 1 to 127.
+        on_event, off_event: int64 (N,), the numbers in `midi.Events` of what begins and ends it.
         ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
@@ -42,6 +44,8 @@ class Score:
     channel: NDArray[np.uint8]
     track: NDArray[np.int64]
     velocity: NDArray[np.uint8]
+    on_event: NDArray[np.int64]
+    off_event: NDArray[np.int64]
     ticks_per_unit: int
     smpte: bool
     tempo_tick: NDArray[np.int64]
@@ -62,11 +66,22 @@ class Score:
 
         Subject to floating-point rounding, unlike the placing of frames by `place`.
         """
-        lengths = self.tempo / (1e6 * self.ticks_per_unit)
-        begins = np.append(0.0, np.cumsum(np.diff(self.tempo_tick) * lengths[:-1]))
+        lengths, begins = self._tempos()
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
         seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
         return seconds
+
+    def ticks_at(self, seconds: NDArray[np.floating]) -> NDArray[np.float64]:
+        """The inverse of `seconds_at`: fractional ticks (N,)."""
+        lengths, begins = self._tempos()
+        at = np.searchsorted(begins, seconds, side="right") - 1
+        ticks: NDArray[np.float64] = self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
+        return ticks
+
+    def _tempos(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Of each tempo (M,) the seconds in a tick, and when it begins."""
+        lengths: NDArray[Any] = self.tempo / (1e6 * self.ticks_per_unit)
+        return lengths, np.append(0.0, np.cumsum(np.diff(self.tempo_tick) * lengths[:-1]))
 
     @property
     def median_tempo(self) -> float:

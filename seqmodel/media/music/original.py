@@ -1,0 +1,471 @@
+"""Drawn notes in the MIDI file that they fill or continue, of which all else stays as it is.
+
+Every event keeps its bytes, its tick, its track and its place among the events of that tick; only
+the status byte of a running status is spelt out. Where notes are drawn,
+
+- those of the file's notes that begin there are taken out. Others stay: drums where the run's
+  frames are of pitches and all else where they are of drums, notes beyond the piano's keys, strikes
+  without an end;
+- one that begins before keeps its strike. It ends where the drawn music ends it, at its own end if
+  that agrees, and later if the drawn music holds it on;
+- one that lasts beyond begins anew, in its own track, where nothing drawn leads into it;
+- drawn notes have a track of their own and, as far as there is one, a channel, or those of a track
+  that is there already. They begin and end at the tick nearest to their frames, at the file's
+  tempos.
+
+A file of which only the beginning is continued is cut off there: its later events are dropped, what
+sounds on and is not drawn ends, and a pedal that is down is released.
+"""
+
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import UsageError
+from seqmodel.media.input import read_whole
+from seqmodel.media.music.frames import (
+    PianoRollFrames,
+    folded,
+    given_notes,
+    in_frames,
+    notes_of,
+    place,
+    rows_of,
+    sounding,
+    struck,
+)
+from seqmodel.media.music.grid import (
+    BEATS_PER_MINUTE,
+    DRAWN,
+    DRUM_CHANNEL,
+    END_OF_PIECE,
+    HIGHEST_PITCH,
+    LARGEST_QUANTITY,
+    LOWEST_PITCH,
+)
+from seqmodel.media.music.metre import Signature
+from seqmodel.media.music.midi import (
+    DOWN,
+    END_OF_TRACK,
+    MARKER,
+    SUSTAIN,
+    TRACK_NAME,
+    Events,
+    read_events,
+    read_score,
+)
+from seqmodel.media.music.writing import PIANO, velocities
+from seqmodel.media.words import listed
+
+CHANNELS, TEXT = 16, 0x01
+NOTE_OFF, NOTE_ON, TOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
+"""Of channel messages, the first four bits; TOUCH is a single key's."""
+RELEASE = 64
+"""The velocity of the offs that are written, which says nothing."""
+BEFORE, THERE, AFTER = range(3)
+"""The order of the events of a tick: offs that are added, what is there, strikes that are added."""
+
+Note = tuple[int, int]
+"""The ticks where it begins and ends."""
+Timed = tuple[int, int, bytes]
+"""An event: its tick, its place in the order of that tick, and its bytes without a delta."""
+
+
+class Original:
+    """A MIDI file, some of whose notes are replaced by drawn ones.
+
+    Attributes:
+        frames: (T, 176), or (T, 47) of a kit: the file as it is placed on the run's grid.
+        remarks: what of it the run does not see, one line each.
+    """
+
+    def __init__(
+        self, path: Path, frame: PianoRollFrames, *, transposed: int, into: str | None = None
+    ) -> None:
+        """`transposed` is by how many semitones the run reads it moved.
+
+        Drawn notes go to the track `into`, by name or by number from 1 on, or to one of their own.
+
+        Raises:
+            SourceError: as `read_score` and `place`.
+            UsageError: for a file of independent patterns, one whose ticks are longer than frames,
+                and a track that is not there, or not clear.
+        """
+        data = read_whole(path)
+        self._path, self._frame, self._transposed = path, frame, transposed
+        self._file, score = read_events(data), read_score(data, hits=frame.kit)
+        self._score = score
+        if self._file.format == 2:
+            raise UsageError(
+                f"{path} holds patterns that are independent of each other (MIDI format 2), which "
+                "a track cannot be added to: convert it to format 1"
+            )
+        placed = place(
+            score, frame.grid, drums=frame.drums, transpose=transposed, kit=frame.kit,
+            short_notes=frame.short_notes,
+        )  # fmt: skip
+        self.frames = placed.frames(onsets=True)
+        if (np.diff(self._ticks(placed.length)) < 1).any():
+            raise UsageError(
+                f"{path} has ticks longer than the run's frames ({frame.grid}), so that what is "
+                "drawn has no place in it: save it with more ticks per beat"
+            )
+        kept = in_frames(score, drums=frame.drums, kit=frame.kit)
+        of_drums, pitch = score.channel == DRUM_CHANNEL, score.pitch
+        on_keys = (pitch >= LOWEST_PITCH) & (pitch <= HIGHEST_PITCH)
+        seen = kept if frame.kit else ~of_drums & on_keys
+        rows = np.stack([placed.begin, placed.end, placed.row], axis=1).tolist()
+        self._cells = {
+            n: tuple(row)
+            for n, row in zip(np.flatnonzero(kept).tolist(), rows, strict=True)
+            if seen[n]
+        }
+        """Of each note that can be replaced the first frame, the one after the last, and the row;
+        the two are equal where it fills no frame."""
+        self._ends = dict[tuple[int, int], int]()
+        """Frame after the last, row -> the tick where the longest of such notes ends."""
+        for n, (_, end, row) in self._cells.items():
+            self._ends[end, row] = max(self._ends.get((end, row), 0), int(score.off_tick[n]))
+        unseen = {
+            "drums": (of_drums & ~seen).any() and not frame.kit,
+            "drums on keys without a sound": (of_drums & ~seen).any() and frame.kit,
+            "notes besides drums": (~of_drums).any() and frame.kit,
+            "notes off the keyboard": (~of_drums & ~on_keys).any() and not frame.kit,
+        }
+        names = [name for name, found in unseen.items() if found]
+        they = "which the run does not replace: they stay"
+        self.remarks = [f"{path} has {listed(names)}, {they}"] if names else []
+        self._into = None if into is None else self._track(into)
+
+    def _track(self, text: str) -> int:
+        """The track of a name, or of a number from 1 on."""
+        names = [name.strip() for name in self._score.track_names]
+        found = [k for k, name in enumerate(names) if name == text.strip()]
+        if len(found) > 1:
+            numbers = listed([str(k + 1) for k in found])
+            raise UsageError(
+                f"--into {text}: tracks {numbers} of {self._path} have that name: take a number"
+            )
+        if not found and text.isdecimal() and len(text) < 6 and 1 <= int(text) <= len(names):
+            found = [int(text) - 1]
+        if not found:
+            known = ", ".join(f"{k} {name}".strip() for k, name in enumerate(names, 1))
+            raise UsageError(f"--into {text}: {self._path} has no such track, but {known}")
+        channels = set(self._score.channel[self._score.track == found[0]].tolist())
+        if not self._frame.kit and channels == {DRUM_CHANNEL}:
+            raise UsageError(f"--into {text} is a track of drums, and the run's frames are pitches")
+        return found[0]
+
+    def with_drawn(
+        self,
+        frames: NDArray[np.uint8],
+        free: NDArray[np.bool_],
+        *,
+        cut: int | None = None,
+        semitones: int = 0,
+        metre: Sequence[Signature] = (),
+        flat: bool = False,
+    ) -> bytes:
+        """The file with the notes of frames (T, 176), or (T, 47) of a kit, that begin in `free`.
+
+        Args:
+            frames: as the run reads the file, where they are not `free`.
+            free: (T, 88), or (T, 47), what was drawn.
+            cut: the frame where the file is cut off; None: it is whole.
+            semitones: by which all pitches are moved, those of drums excepted.
+            metre, flat: as in `writing.velocities`.
+        """
+        if cut is None:  # a run that discards restruck notes may read fewer frames
+            beyond = self.frames[len(frames) :]
+            frames = np.concatenate([frames, beyond])
+            free = np.pad(free, ((0, len(beyond)), (0, 0)))
+        score, given = self._score, ~free
+        ticks = self._ticks(len(frames), cut)
+        end = None if cut is None else int(ticks[cut])
+        left = self._left(frames, given, ticks, end)
+        data = _moved(self._file.events, semitones)
+        removed, added = self._replaced(data, left, end)
+        replaced = [n for n in left if n in self._cells] if cut is None else []
+        first = int(ticks[free.any(axis=1).argmax()])
+        track, channel, head = self._home(replaced or list(self._cells), first)
+        added[track] += head
+        others, ended = self._others(channel, left, semitones), defaultdict[int, int](int)
+        notes, lowest = notes_of(frames), rows_of(frames).lowest
+        drawn = ~given_notes(notes, given)
+        loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)[drawn]
+        for (begin, until, key), velocity in zip(notes[drawn].tolist(), loud.tolist(), strict=True):
+            off = self._end(until, key - lowest, given, ticks)
+            moved = key - self._transposed + semitones
+            pitch = key if self._frame.kit else int(folded(np.array([moved]))[0])
+            # Two that are moved onto one key by octaves must not overlap either.
+            on, off = _between(others[pitch], max(int(ticks[begin]), ended[pitch]), off)
+            if on < off:
+                ended[pitch] = off
+                added[track] += [
+                    (on, AFTER, bytes([NOTE_ON | channel, pitch, velocity])),
+                    (off, BEFORE, bytes([NOTE_OFF | channel, pitch, RELEASE])),
+                ]
+        last = int(ticks[-1])
+        if not frames[-1].any() and (cut is not None or score.end_tick < last):
+            added[track].append((last, AFTER, _meta(MARKER, END_OF_PIECE)))
+        return self._encoded(data, removed, added, end)
+
+    def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
+        """(T + 1,) the tick nearest to where each frame begins; from a cut on, at one tempo."""
+        grid, score = self._frame.grid, self._score
+        frames = np.arange(length + 1)
+        if steps := grid.steps_per_beat:
+            nearest: NDArray[np.int64] = (2 * frames * score.ticks_per_unit + steps) // (2 * steps)
+            return nearest
+        seconds = frames * grid.seconds_per_frame(BEATS_PER_MINUTE)
+        if cut is not None:
+            kept = score.tempo_tick < max(1.0, score.ticks_at(seconds[cut : cut + 1])[0])
+            score = replace(score, tempo_tick=score.tempo_tick[kept], tempo=score.tempo[kept])
+        return np.rint(score.ticks_at(seconds)).astype(np.int64)
+
+    def _left(
+        self, frames: NDArray[np.uint8], given: NDArray[np.bool_], ticks: NDArray[np.int64],
+        end: int | None,
+    ) -> dict[int, list[Note]]:  # fmt: skip
+        """What is left of each note that does not stay as it is; all others end at tick `end`."""
+        score, begun = self._score, struck(frames)
+        holds = (sounding(frames) > 0) & ~begun
+        left = dict[int, list[Note]]()
+        if end is not None:
+            beyond = (score.off_tick > end) | (score.on_tick == end)
+            for n in np.flatnonzero(beyond).tolist():
+                on = int(score.on_tick[n])
+                left[n] = [(on, end)] if on < end else []
+        for n, (begin, until, row) in self._cells.items():
+            if begin == until:
+                continue
+            own = int(score.on_tick[n]), int(score.off_tick[n])
+            there = given[begin:until, row]
+            parts = [own]
+            if len(there) < until - begin or not there.all():
+                parts = self._parts(own, self._cells[n], given, begun, holds, ticks)
+            left[n] = parts
+            if parts == [own]:
+                del left[n]
+        return left
+
+    def _parts(
+        self, own: Note, cells: tuple[int, int, int], given: NDArray[np.bool_],
+        begun: NDArray[np.bool_], holds: NDArray[np.bool_], ticks: NDArray[np.int64],
+    ) -> list[Note]:  # fmt: skip
+        """What is left of a note, by which notes (T, 88) are given, begin and are held on."""
+        begin, until, row = cells
+        on, parts = -1, list[Note]()
+        last = min(until, len(given)) - 1
+        for t in range(begin, last + 1):
+            if t == begin:
+                on = own[0] if given[t, row] else -1
+            elif given[t, row]:
+                if on < 0 and begun[t, row]:
+                    on = int(ticks[t])
+            elif on >= 0 and not holds[t, row]:
+                parts.append((on, int(ticks[t])))
+                on = -1
+        if on >= 0:
+            t = last + 1
+            while not given[last, row] and t < len(given) and holds[t, row]:
+                t += 1
+            parts.append((on, own[1] if t == until else self._end(t, row, given, ticks)))
+        return parts
+
+    def _end(self, frame: int, row: int, given: NDArray[np.bool_], ticks: NDArray[np.int64]) -> int:
+        """The tick where what sounds up to a frame ends: where the file's own note does, if any."""
+        own = self._ends.get((frame, row)) if given[frame - 1, row] else None
+        return int(ticks[frame]) if own is None else own
+
+    def _replaced(
+        self, data: bytes, left: Mapping[int, list[Note]], end: int | None
+    ) -> tuple[NDArray[np.bool_], defaultdict[int, list[Timed]]]:
+        """Which events (E,) are taken out, and what comes in by track, so that notes become `left`.
+
+        Notes of a key of which each ends where the next is struck depend on each other's offs, so
+        such a chain is written anew if any of them changes.
+        """
+        score, events = self._score, self._file.events
+        E = len(events.ticks)
+        removed = np.zeros(E, np.bool_) if end is None else events.ticks >= end
+        added = defaultdict[int, list[Timed]](list)
+        (numbers,) = np.nonzero((events.status >= NOTE_OFF) & (events.status < TOUCH))
+        at = events.at[numbers]
+        keys, strikes = np.zeros(E, np.int64), np.zeros(E, np.bool_)
+        keys[numbers] = events.of_channel[numbers] << 7 | np.minimum(events.data[at], 127)
+        strikes[numbers] = (events.status[numbers] >= NOTE_ON) & (events.data[at + 1] > 0)
+        places = np.sort(keys[numbers] * E + numbers)
+        order = np.lexsort((score.on_event, keys[score.on_event]))
+        key, on, off = keys[score.on_event][order], score.on_event[order], score.off_event[order]
+        joined = (key[1:] == key[:-1]) & (off[:-1] == on[1:])
+        for chain in np.split(order, np.flatnonzero(~joined) + 1):
+            notes = chain.tolist()
+            changed = any(n in left for n in notes)
+            if not notes or not (changed or end is not None):
+                continue
+            first, last = int(score.on_event[notes[0]]), int(score.off_event[notes[-1]])
+            if strikes[last] and last != score.on_event[notes[-1]]:
+                last -= 1  # of a note that never ends
+            base = int(keys[first]) * E
+            begin, after = np.searchsorted(places, [base + first, base + last + 1])
+            removed[places[begin:after] - base] = changed
+            for n in notes if changed else ():
+                on_event, off_event = int(score.on_event[n]), int(score.off_event[n])
+                own = int(score.on_tick[n]), int(score.off_tick[n])
+                track = int(score.track[n])
+                begins = _message(events, data, on_event)
+                for part in left.get(n, [own]):
+                    ended = part[1] == own[1] and (not strikes[off_event] or off_event == on_event)
+                    if not ended and part[0] >= part[1]:
+                        continue
+                    if part[0] == own[0]:
+                        removed[on_event] = False
+                    else:
+                        added[track].append((part[0], AFTER, begins))
+                    if ended:
+                        removed[off_event] = False
+                    else:
+                        ends = bytes([begins[0] & 15 | NOTE_OFF, begins[1], RELEASE])
+                        added[track].append((part[1], BEFORE, ends))
+        if end is not None:
+            for track, channel in _pedals(events, end):
+                added[track].append((end, AFTER, bytes([CONTROL | channel, SUSTAIN, 0])))
+        return removed, added
+
+    def _home(self, near: Sequence[int], tick: int) -> tuple[int, int, list[Timed]]:
+        """The track and channel of drawn notes, and what that track begins with.
+
+        A channel of their own gets the program that most of the notes `near` have at a tick.
+        """
+        events, score = self._file.events, self._score
+        used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
+        spare = [channel for channel in range(CHANNELS) if channel not in used]
+        head = list[Timed]()
+        if self._into is None:
+            track, own = len(events.tracks), Counter[int]()
+            head.append((0, BEFORE, _meta(TRACK_NAME, DRAWN.encode())))
+        else:
+            track = self._into
+            own = Counter(score.channel[score.track == track].tolist())
+            own.pop(DRUM_CHANNEL, None)
+        like = Counter(score.channel[near].tolist()).most_common(1)
+        if self._frame.kit:
+            return track, DRUM_CHANNEL, head
+        if own:
+            return track, own.most_common(1)[0][0], head
+        if not spare:
+            return track, like[0][0] if like else 0, head
+        program = PIANO
+        if like:
+            (changes,) = np.nonzero(
+                (events.status == PROGRAM | like[0][0]) & (events.ticks <= tick)
+            )
+            if len(changes):
+                last = changes[np.argsort(events.ticks[changes], kind="stable")[-1]]
+                program = int(events.data[events.at[last]]) & 127
+        head.append((0, BEFORE, bytes([PROGRAM | spare[0], program])))
+        return track, spare[0], head
+
+    def _others(
+        self, channel: int, left: Mapping[int, list[Note]], semitones: int
+    ) -> defaultdict[int, list[Note]]:
+        """By pitch, the file's notes on the channel of the drawn ones, but for drums."""
+        score, found = self._score, defaultdict[int, list[Note]](list)
+        for n in () if self._frame.kit else np.flatnonzero(score.channel == channel).tolist():
+            own = int(score.on_tick[n]), int(score.off_tick[n])
+            pitch = int(_in_range(score.pitch[n] + semitones))
+            found[pitch] += left.get(n, [own])
+        return found
+
+    def _encoded(
+        self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[Timed]],
+        end: int | None,
+    ) -> bytes:  # fmt: skip
+        """The file without the events (E,) that are taken out, and with those that come in."""
+        events, chunks = self._file.events, list[bytes]()
+        ends = events.event == 0xFF
+        ends[ends] = events.data[events.at[ends]] == END_OF_TRACK
+        for track in range(max(len(events.tracks), *(number + 1 for number in added))):
+            of_track = events.track == track
+            numbers = np.flatnonzero(of_track & ~removed & ~ends)
+            timed = [
+                (tick, THERE, _message(events, data, number))
+                for number, tick in zip(
+                    numbers.tolist(), events.ticks[numbers].tolist(), strict=True
+                )
+            ]
+            timed = sorted([*timed, *added.get(track, ())], key=lambda event: event[:2])
+            last = int(events.ticks[of_track].max(initial=0))
+            last = max(last if end is None else min(last, end), timed[-1][0] if timed else 0)
+            now, body = 0, bytearray()
+            for tick, _, message in [*timed, (last, AFTER, _meta(END_OF_TRACK, b""))]:
+                while tick - now > LARGEST_QUANTITY:
+                    body += _quantity(LARGEST_QUANTITY) + _meta(TEXT, b"")
+                    now += LARGEST_QUANTITY
+                body += _quantity(tick - now) + message
+                now = tick
+            chunks.append(b"MTrk" + struct.pack(">I", len(body)) + body)
+        kind = 0 if self._file.format == 0 and len(chunks) == 1 else 1
+        header = struct.pack(">IHHH", 6, kind, len(chunks), self._file.division)
+        return b"".join([b"MThd", header, *chunks])
+
+
+def _message(events: Events, data: bytes, number: int) -> bytes:
+    """The bytes of an event without its delta, with its status."""
+    event, at = int(events.event[number]), int(events.at[number])
+    status = event if event > 127 else int(events.status[number])
+    return bytes([status]) + data[at : int(events.end[number])]
+
+
+def _moved(events: Events, semitones: int) -> bytes:
+    """The file's bytes with all pitches moved, those of drums excepted."""
+    data = events.data.copy()
+    pitched = (events.status >= NOTE_OFF) & (events.status < CONTROL)
+    at = events.at[pitched & (events.status & 15 != DRUM_CHANNEL)]
+    if semitones:
+        data[at] = _in_range(np.minimum(data[at], 127) + np.int64(semitones))
+    return data.tobytes()
+
+
+def _in_range(pitch: Any) -> Any:
+    """Pitches moved into those of MIDI by as few octaves as possible."""
+    return np.where(pitch < 0, pitch % 12, np.where(pitch > 127, 127 - (127 - pitch) % 12, pitch))
+
+
+def _between(others: Sequence[Note], on: int, off: int) -> Note:
+    """A note that begins after any of the others that sounds then, and ends before the next."""
+    for begin, end in sorted(others):
+        if begin <= on < end:
+            on = end
+    return on, min([begin for begin, _ in others if on <= begin < off], default=off)
+
+
+def _pedals(events: Events, end: int) -> Iterator[tuple[int, int]]:
+    """The track and channel of each pedal that is down at a tick."""
+    (controls,) = np.nonzero((events.status >> 4 == CONTROL >> 4) & (events.ticks < end))
+    controls = controls[events.data[events.at[controls]] == SUSTAIN]
+    latest = dict[int, int]()
+    for number in controls[np.argsort(events.ticks[controls], kind="stable")].tolist():
+        latest[int(events.status[number]) & 15] = number
+    for channel, number in latest.items():
+        if events.data[events.at[number] + 1] >= DOWN:
+            yield int(events.track[number]), channel
+
+
+def _meta(kind: int, body: bytes) -> bytes:
+    return bytes([0xFF, kind]) + _quantity(len(body)) + body
+
+
+def _quantity(number: int) -> bytes:
+    """A variable-length quantity: seven bits a byte, the highest first."""
+    digits = [number & 127]
+    while number := number >> 7:
+        digits.append(number & 127 | 128)
+    return bytes(reversed(digits))
