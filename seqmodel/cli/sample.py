@@ -215,8 +215,11 @@ def sample(
         longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
     sampling = medium.sampling(loaded.frame, request)
-    foreign = _foreign(loaded, sampling, prime or options.get("fill"))
-    for remark in (*sampling.remarks, *_unheard(every, options), *foreign):
+    for remark in (
+        *sampling.remarks,
+        *_unheard(every, options),
+        *_foreign(loaded, sampling, prime or options.get("fill")),
+    ):
         message(remark, quiet=quiet)
     if sampling.filling is None:
         shortest = math.inf if no_end else min_length

@@ -37,6 +37,10 @@ OF_FRAME = WINDOW + OCTAVE + 1
 """Numbers that a note reads from a frame: a window, pitch classes, and a count."""
 BUMPS = 8
 """The number of smooth functions of absolute pitch."""
+HELD = 48
+"""Frames for which a frame is held that is read with noise."""
+FREEZING = 0.5
+"""How many windows have one, as a multiple of the noise."""
 PITCH = BUMPS + OCTAVE
 """Numbers that encode the absolute pitch of a note: these functions, and its class."""
 
@@ -59,9 +63,10 @@ class NoteEncoder(nn.Module, Encoder):
     these know of all frames but the last, which is in `numbers`: the number of frames, which the
     first three share, what echo, ages and motifs remember, and what is given of the piece.
 
-    In training, with `noise`, half of the pieces are read as if a share of their notes, drawn from
-    0 to `noise`, were missing; what is to be predicted is not changed. Samples are otherwise read
-    by a model that has seen flawless music alone, and thin out at their first flaws.
+    In training, with `noise`, windows are read with a sample's flaws; what is to be predicted is
+    not changed. Of half of them a share of the notes, drawn from 0 to `noise`, is missing, and some
+    are read as if a frame were held for up to HELD frames. A model that has read flawless music
+    alone goes on from a flaw of its own as if it were meant: its samples thin out, or freeze.
     """
 
     def __init__(
@@ -152,7 +157,7 @@ class NoteEncoder(nn.Module, Encoder):
         return Encoded(x, skip, frames, before, Past(last, memory))
 
     def _heard(self, frames: Tensor) -> Tensor:
-        """Frames (T, B, C) as they are read: in training without some of their notes."""
+        """Frames (T, B, C) as they are read: in training with flaws."""
         if not (self.training and self.noise):
             return frames
         (T, B, C), D = frames.shape, self.rows
@@ -164,7 +169,13 @@ class NoteEncoder(nn.Module, Encoder):
         share = self.noise * torch.rand(B, 1) * (torch.rand(B, 1) < 0.5)
         begun = torch.where(begins, torch.arange(T).view(T, 1, 1), 0).cummax(0).values
         heard = torch.rand(T, B, D).gather(0, begun) >= share  # one draw for all of a note's frames
-        return frames * torch.cat([heard] * (C // D), 2)
+        frames = frames * torch.cat([heard] * (C // D), 2)
+        t, first, held = torch.arange(T).unsqueeze(1), torch.rand(B) * T // 1, HELD * torch.rand(B)
+        freezes = (t > first) & (t < first + held) & (torch.rand(B) < FREEZING * self.noise)
+        place = torch.where(freezes, first.long(), t).unsqueeze(2)
+        frames = frames.gather(0, place.expand(T, B, C))
+        frames[..., D:] *= ~freezes.unsqueeze(2)  # what is held is not struck
+        return frames
 
     def compiled(self, arena: Arena) -> CompiledInputs:
         """See `Encoder`."""

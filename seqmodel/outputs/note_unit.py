@@ -17,6 +17,7 @@ from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thr
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.notes import note_count
 from seqmodel.outputs.notes_tied import (
+    JOINING,
     WORK,
     Steps,
     TiedDraw,
@@ -128,16 +129,19 @@ class NoteUnitOutput(TiedOutput):
         return self.weighted_nats(self.logits(read.transpose(0, 1)), frames, of_frames, past)
 
     def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
-        """See `NotesOutput.tempered`: divided by it above the lowest note that begins.
+        """See `NotesOutput.tempered`: l / T + JOINING (1 - T) above the lowest note that begins.
 
         A note begins with a small probability, of which a low temperature leaves next to nothing:
         if all logits were divided, music would thin out and stop. So whether one does is drawn as
-        it is, and what joins it by the temperature.
+        it is, and what joins it by the temperature, the second term being for what may begin alone;
+        it makes up for the notes lost to the first one, or gained.
         """
         begins = frames[..., self.notes :] if self.onsets else (frames > past).to(frames)
         begun = begins.cumsum(-1) > begins
-        begun = torch.cat([begun] * (self.frame_size // self.notes), -1)
-        return torch.where(begun, logits / temperature, logits)
+        silent = past[..., : self.notes] == 0
+        may_begin = torch.cat([silent, torch.ones_like(silent)], -1)[..., : self.frame_size]
+        divided = logits / temperature + may_begin * (JOINING * (1 - temperature))
+        return torch.where(torch.cat([begun, begun], -1)[..., : self.frame_size], divided, logits)
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`: note by note, from low to high."""

@@ -23,6 +23,8 @@ from seqmodel.outputs.ends import log_odds
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, needed, restrikes
 from seqmodel.outputs.protocol import DrawSetting
 
+JOINING = 3.5
+"""Keeps about as many notes to a frame at any temperature: see `NoteUnitOutput.tempered`."""
 WORK = 4 * OCTAVE + 1
 """The size of `work` beyond 2 D."""
 _ARRAYS = (
@@ -31,6 +33,7 @@ _ARRAYS = (
     Array("bias", ("D // notes",)),
     Array("scores", ("D",)),  # the logits, if they are not asked for
     Array("first", ("D",)),  # the first of a frame's candidates
+    Array("shift", ("1",)),  # added to the logits of what may join, see `NoteUnitOutput.tempered`
     Array("end_weight", ("E",), optional=True),
     Array("end_bias", ("1",), optional=True),
 )
@@ -190,10 +193,12 @@ class TiedDraw(NotesDraw):
         h, _, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
+        shift = JOINING * (1 - temperature) if steps and temperature else 0.0
         fields: dict[str, DrawField] = {
             "H": H, "E": 0, "notes": notes, "R": weight.shape[1],
             "h": h, "weight": weight, "bias": bias,
             "scores": arena.take(output.frame_size), "first": arena.take(output.frame_size),
+            "shift": torch.tensor([shift], dtype=torch.float64),
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (p.double() for p in output.ending.parameters())
@@ -273,7 +278,7 @@ def _write_draw(
 def draw_notes(f: Any) -> None:  # noqa: PLR0912
     """Draw notes from low to high, by a unit if it has states of `sizes`, or from h alone.
 
-    With a unit, logits are divided by the temperature once a note has begun below: see
+    With a unit, the temperature is for what may join a note that begins: see
     `NoteUnitOutput.tempered`.
 
     Candidates for a frame are often alike, as where all notes are held. As long as one is like the
@@ -305,7 +310,9 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
             for k in unrolled(2 if f.onsets else 1):
                 seen = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
                 factor = f.factor[0] if begun else 1.0
-                f.logits[k * f.notes + note] = (seen + f.bias[k]) * factor
+                joins = begun and (k == 1 or f.x[note] == 0)
+                shift = f.shift[0] if joins else 0.0
+                f.logits[k * f.notes + note] = (seen + f.bias[k]) * factor + shift
         before = f.x[note]
         f.x[note] = f.chosen(note, f.logits[note])
         if f.onsets:

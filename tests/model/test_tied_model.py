@@ -9,7 +9,7 @@ from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.music.frames import transposed
-from seqmodel.model import sequence
+from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
 from seqmodel.model.notes import OF_FRAME, PITCH, NoteEncoder
@@ -60,8 +60,9 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
 
 
 @pytest.mark.parametrize("onsets", [False, True])
-def test_in_training_whole_notes_are_missing_from_what_is_read(onsets):
+def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, monkeypatch):
     """In half of the pieces; never from what is predicted, nor once the model is trained."""
+    monkeypatch.setattr(notes, "FREEZING", 0)
     T, B, D = 9, 400, 5
     torch.manual_seed(3)
     sounding = torch.rand(T, B, D) < 0.7
@@ -90,6 +91,39 @@ def test_in_training_whole_notes_are_missing_from_what_is_read(onsets):
     assert shares.mean() == pytest.approx(0.25, abs=0.05)
     clean = NoteEncoder(D, onsets=onsets).encode(frames, past)
     assert torch.equal(encoder.eval().encode(frames, past).inputs, clean.inputs)
+
+
+@pytest.mark.parametrize("onsets", [False, True])
+def test_in_training_frames_are_read_as_held(onsets, monkeypatch):
+    """In one stretch of a window, at any place, without strikes; in as many windows as there should
+    be."""
+    T, B, D = 120, 300, 6
+    torch.manual_seed(4)
+    sounding = torch.rand(T, B, D) < 0.5
+    frames = (torch.cat([sounding, sounding], 2) if onsets else sounding).double()
+    encoder = NoteEncoder(D, onsets=onsets, noise=1e-9)
+    monkeypatch.setattr(notes, "FREEZING", 0.4e9)
+    found = encoder.train().encode(frames, encoder.start(frames.new_zeros(1), B))
+    assert torch.equal(found.frames, frames)
+    inputs = found.inputs.view(T, B, D, -1)
+    read, struck = inputs[1:, ..., 12], inputs[1:, ..., -13]  # after each frame but the last
+    stretches = []
+    for b in range(B):
+        given = frames[:-1, b, :D]
+        other = (read[:, b] != given).any(1)
+        if onsets:
+            other |= (struck[:, b] != given).any(1)
+        if other.any():
+            first, last = int(other.nonzero().min()), int(other.nonzero().max())
+            held = read[first : last + 1, b]
+            assert (held == read[first - 1, b] if first else held == 0).all()
+            assert not (onsets and struck[first : last + 1, b].any())
+            stretches.append((first, last + 1 - first))
+    firsts, lengths = np.array(stretches).T
+    assert len(stretches) / B == pytest.approx(0.4, abs=0.08)
+    assert lengths.max() <= notes.HELD
+    assert np.mean(lengths) == pytest.approx(notes.HELD / 2, abs=6)
+    assert np.mean(firsts) == pytest.approx(T / 2, abs=10)
 
 
 @OUTPUTS

@@ -189,7 +189,8 @@ def test_draws_are_as_likely_as_the_score_says(kind, temperature):
         for n in range(D):
             begun = any(x > held for x, held in zip(frame[:n], before, strict=False))
             heat = temperature if begun or kind == "bernoulli" else 1
-            sounds = 1 / (1 + np.exp(-logits[k, n] / heat))
+            more = 3.5 * (1 - heat) if kind == "note-unit" and not before[n] else 0
+            sounds = 1 / (1 + np.exp(-logits[k, n] / heat - more))
             p[k] *= sounds if frame[n] else 1 - sounds
     if temperature == 1:
         whole = frames.unsqueeze(1)

@@ -21,7 +21,7 @@ from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes import OCTAVE, NotesOutput
-from seqmodel.outputs.notes_tied import TiedOutput
+from seqmodel.outputs.notes_tied import JOINING, TiedOutput
 from seqmodel.outputs.samples import (
     LEAST_FINE,
     LEVEL_STEP,
@@ -149,11 +149,13 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
             x = after[0]
         logits, drawn = linear(g, output.linear, x), list[Symbol]()
         divided = g("Or", g("Greater", begun, 0.0), coldest)  # see `NoteUnitOutput.tempered`
-        temperature = g("Where", divided, reading.temperature, 1.0)
+        heat = g("Where", divided, reading.temperature, 1.0)
+        more = heat * (1.0 - heat) * JOINING
         for k in range(halves):
-            number = [value[:, k : k + 1] for value in (logits, given, uniforms)]
+            logit, *number = [value[:, k : k + 1] for value in (logits, given, uniforms)]
+            logit = logit + (more if k else more * (1.0 - before))
             strike = [*drawn, before] if k else []
-            drawn.append(_drawn(g, *number, temperature, *strike))
+            drawn.append(_drawn(g, logit, *number, heat, *strike))
         begins = drawn[-1] if output.onsets else drawn[0] * (1.0 - before)
         # Both windows move on by a note, and with them the classes, which count from the note.
         newest = [classes[:, :1] + drawn[0], *drawn]
