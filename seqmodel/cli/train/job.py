@@ -12,7 +12,7 @@ from seqmodel.cli.common import blaming, message, print_json, show
 from seqmodel.cli.progress import display, training_progress
 from seqmodel.cli.train.ranks import leading
 from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
-from seqmodel.data.bundled import FRAMES, sample_dataset
+from seqmodel.data.bundled import FRAMES_WITH_ONSETS, sample_dataset
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.evaluation.baselines import baselines
@@ -272,7 +272,7 @@ def _with_rates(
 def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     """The settings for the medium of their data, all sizes solved; UsageError for no such unit."""
     data = given.get("data", file.get("data"))
-    frame = open_dataset(data).frame if data else FRAMES
+    frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
     both = {**file, **given}
     model = only_model(both.get("output", "auto"))
     if model is not None and "model" not in both:
