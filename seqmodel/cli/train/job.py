@@ -12,7 +12,7 @@ from seqmodel.cli.common import blaming, message, print_json, show
 from seqmodel.cli.progress import display, training_progress
 from seqmodel.cli.train.ranks import leading
 from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
-from seqmodel.data.bundled import FRAMES_WITH_ONSETS, sample_dataset
+from seqmodel.data.bundled import FRAMES_WITH_ONSETS, Sample, sample_dataset
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.evaluation.baselines import baselines
@@ -72,11 +72,14 @@ class Job:
                 stack.enter_context(locked(folder))
                 RUN_FOLDER.check_target(folder, force=force)
             replaces = folder is not None and folder.exists()
-            data = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
+            weights = load_run(init_from) if init_from else None
+            sample: Sample = "music" if weights is None or weights.frame.onsets else "rolls"
+            data = Path(self.settings.data or sample_dataset(RUNS, sample))
             self._dataset = open_dataset(data)
             _check_splits(self._dataset)
             device = self._chosen_device()
-            weights = _weights(init_from, self.settings, self._dataset) if init_from else None
+            if weights is not None:
+                _check_weights(weights, self.settings, self._dataset)
             self.settings = replace(self.settings, data=str(data.resolve()))
             if folder is None:
                 name = self._dataset.folder.resolve().name.removesuffix("-data")
@@ -167,15 +170,13 @@ def _check_splits(dataset: Dataset) -> None:
         dataset[split]  # raises SeqmodelError if it is damaged
 
 
-def _weights(folder: Path, settings: Config, dataset: Dataset) -> Run:
-    """The run to take weights from, checked to fit."""
-    run = load_run(folder)
+def _check_weights(run: Run, settings: Config, dataset: Dataset) -> None:
+    """SeqmodelError unless weights can be taken from the run."""
     try:
         run.check_reads(dataset)
         load_model(build_model(settings, dataset.frame), model_tensors(run.model))
     except SeqmodelError as error:
-        raise SeqmodelError(f"--init-from {folder}: {error}") from error
-    return run
+        raise SeqmodelError(f"--init-from {run.folder}: {error}") from error
 
 
 def _warn_if_trivial(settings: Config, dataset: Dataset, folder: Path, nats: float) -> None:
