@@ -145,7 +145,10 @@ class Config:
 
     data: str | None = setting(None, "A prepared dataset; the bundled sample if none.")
     preset: str = setting(
-        "default", "default, or paper: as in Chung et al. 2014.", USUAL, among=tuple(PRESETS)
+        "default",
+        "default, or paper: as in Chung et al. 2014, for music without onsets.",
+        USUAL,
+        among=tuple(PRESETS),
     )
     model: str = setting(
         "frame-wise",

@@ -384,7 +384,7 @@ def process_rows(seconds: float) -> Iterator[Row]:
         }
         alone = 0.0
         with TemporaryDirectory() as folder:
-            data = str(sample_dataset(Path(folder)))
+            data = str(sample_dataset(Path(folder), "rolls"))
             for size in PROCESSES:
                 timed = _timed(config, data, size, seconds)
                 alone = alone or timed["update_ms"]

@@ -189,10 +189,12 @@ def options_of(
     """
     known = {option.name for option in rows(medium)}
     for option in _distinct(rows):
-        unset = given.get(option.name) is None or given[option.name] is False  # 0 is a value
+        value = given.get(option.name)
+        unset = value is None or (value is False and not option.negated)  # 0 is a value
         if option.name not in known and not unset:
             owners = [other.name for other in MEDIA.values() if option in rows(other)]
-            raise UsageError(f"{option.flag} is for {' or '.join(owners)}, and {because}")
+            flag = option.no_flag if value is False else option.flag
+            raise UsageError(f"{flag} is for {' or '.join(owners)}, and {because}")
     return {name: given.get(name) for name in known}
 
 
@@ -209,7 +211,7 @@ def _of_medium(option: Option, rows: Rows) -> Parameter:
     return _parameter(
         option.name,
         Literal[option.choices] if option.choices else option.kind,
-        option.flag,
+        f"{option.flag}/{option.no_flag}" if option.negated else option.flag,
         metavar=option.metavar,
         help=option.help,
         min=option.least,

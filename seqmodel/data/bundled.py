@@ -1,6 +1,7 @@
 """The bundled samples: their files, their datasets, prepared on first use, and runs on them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,13 +15,18 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.registry import medium_of
 
 FRAMES = PianoRollFrames(Grid.of_beats(4))
-"""The frames of the music, which commands use if no dataset is given."""
+"""The frames of the music without onsets."""
+FRAMES_WITH_ONSETS = replace(FRAMES, onsets=True)
+"""Those which commands use if no dataset is given."""
 
-Sample = Literal["music", "speech"]
-PREPARED: Mapping[Sample, str] = {"music": "sample-data", "speech": "sample-speech"}
-"""The folder of each sample's dataset."""
+Sample = Literal["music", "rolls", "speech"]
+"""The rolls are the music without onsets, as earlier versions prepared it for runs of theirs."""
+PREPARED: Mapping[Sample, str] = {
+    "music": "sample-music", "rolls": "sample-data", "speech": "sample-speech",
+}  # fmt: skip
+"""The folder of each sample's dataset, which runs on it name."""
 PRETRAINED: Mapping[str, Sample] = {"music": "music", "audio": "speech"}
-"""The sample that each medium's bundled run was trained on."""
+"""The sample that each medium's bundled run was trained on, that of music on the rolls."""
 
 
 def sample_sources(sample: Sample = "music") -> Path:
@@ -28,7 +34,7 @@ def sample_sources(sample: Sample = "music") -> Path:
 
     The music is MIDI, the speech mono at 8 kHz; both are split by folders.
     """
-    return _bundled(sample, "a dataset")
+    return _bundled("music" if sample == "rolls" else sample, "a dataset")
 
 
 def pretrained_run(medium: str) -> Path:
@@ -56,7 +62,8 @@ def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
         with locked(path, wait=True):
             if not _is_prepared(path):  # another process was faster
                 files = find_sources([str(sample_sources(sample))])
-                prepare(files, path, files.medium.settings({}), force=path.exists())
+                settings = files.medium.settings({"onsets": False} if sample == "rolls" else {})
+                prepare(files, path, settings, force=path.exists())
     return path
 
 

@@ -38,11 +38,18 @@ class Option:
     choices: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
+    negated: bool = False
+    """Of a flag: whether `no_flag` says False."""
 
     @property
     def flag(self) -> str:
         """As typed: "--clip-seconds"."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def no_flag(self) -> str:
+        """As typed: "--no-onsets"."""
+        return self.flag.replace("--", "--no-", 1)
 
 
 SPLITS = ("train", "valid", "test")

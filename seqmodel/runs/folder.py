@@ -102,7 +102,7 @@ class Run(Content):
             has, how = ("no onsets", "with") if ours.onsets else ("onsets", "without")
             raise SeqmodelError(
                 f"{dataset.folder} has {has}, which {self.folder} was trained {how}: prepare the "
-                f"{ours.medium} {how} --onsets"
+                f"{ours.medium} with {'--onsets' if ours.onsets else '--no-onsets'}"
             )
         if (there.frame_size, there.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(

@@ -53,7 +53,8 @@ def music(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def data(shared: Path, music: Path) -> Path:
-    call_ok("prepare", music, "--out", shared / "data")
+    """A dataset of rolls; that of `struck_data` has onsets."""
+    call_ok("prepare", music, "--no-onsets", "--out", shared / "data")
     return shared / "data"
 
 
@@ -80,8 +81,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.
 
 @pytest.fixture(scope="session")
 def seconds_run(shared: Path, music: Path) -> Path:
-    """A run on frames of 0.1 s that models when pieces end."""
-    call_ok("prepare", music, "-o", shared / "seconds", "--step-seconds", "0.1")
+    """A run on rolls of frames of 0.1 s that models when pieces end."""
+    call_ok("prepare", music, "-o", shared / "seconds", "--step-seconds", "0.1", "--no-onsets")
     call_ok(
         *("train", shared / "seconds", "--unit", "gru", "--hidden", 4, "--epochs", 1, "--end"),
         *("--run", shared / "seconds-run", "-q"),
@@ -104,7 +105,7 @@ def struck(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def struck_data(shared: Path, struck: Path) -> Path:
-    call_ok("prepare", struck, "--onsets", "--out", shared / "struck-data")
+    call_ok("prepare", struck, "--out", shared / "struck-data")
     return shared / "struck-data"
 
 

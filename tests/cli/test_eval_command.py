@@ -159,7 +159,7 @@ def test_eval_on_frames_of_another_kind_warns(call: Call, data: Path, seconds_ru
 
 def test_eval_on_notes_prepared_differently_warns(call: Call, music: Path, run: Path):
     """Guards against missing differences that the size and name of a frame do not show."""
-    call_ok("prepare", music, "-o", "d", "--restrike", "discard", "--drums", "keep")
+    call_ok("prepare", music, "--no-onsets", "-o", "d", "--restrike=discard", "--drums=keep")
     warned = call("eval", run, "--data", "d")
     assert warned.status == 0
     assert "(restrike discard, not restrike close; drums kept, not drums dropped)" in warned.err

@@ -82,7 +82,7 @@ def test_a_folder_is_scored_whole_and_says_what_was_skipped(call: Call, music: P
 
 def test_files_are_prepared_as_the_runs_data_were(call: Call, music: Path, seconds_run: Path):
     """On its grid; and moved to C for a run whose data were."""
-    call_ok("prepare", music, "-o", "c", "--transpose-to-c", "--onsets")
+    call_ok("prepare", music, "-o", "c", "--transpose-to-c")
     options = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--run", "c-run", "-q")
     call_ok("train", "c", *options)
     for run, data in ((Path("c-run"), Path("c")), (seconds_run, seconds_run.parent / "seconds")):
@@ -115,7 +115,7 @@ def test_without_its_training_data_a_run_has_no_baselines(call: Call, data: Path
     assert json.loads(call_ok("eval", "r", "--data", "one.mid", "--json").out)["baselines"] == {}
 
 
-@pytest.mark.parametrize("otherwise", ["--onsets", "--drums=only", "--steps-per-beat=2"])
+@pytest.mark.parametrize("otherwise", ["--no-onsets", "--drums=only", "--steps-per-beat=2"])
 def test_training_data_prepared_again_otherwise_are_no_baselines(
     call: Call, music: Path, run: Path, otherwise: str
 ):

@@ -49,7 +49,7 @@ def test_without_locks_only_what_many_share_is_refused(
         "a folder on a disk of this machine\n"
     )
     there = [path.as_posix() for path in (*Path().iterdir(), *Path("runs").iterdir())]
-    assert sorted(there) == ["d", "r", "runs", "runs/sample-data"]
+    assert sorted(there) == ["d", "r", "runs", "runs/sample-music"]
 
 
 def test_a_training_that_filled_the_disk_says_how_to_go_on(

@@ -18,7 +18,7 @@ MODEL = ("--model", "tied", "--hidden", 4, "--note-hidden", 3, "--epochs", 1)
 @pytest.fixture(scope="module")
 def struck_run(shared: Path, music: Path) -> Path:
     """A run with onsets, transposed to C, that models ends."""
-    call_ok("prepare", music, "-o", shared / "c-struck", "--onsets", "--transpose-to-c")
+    call_ok("prepare", music, "-o", shared / "c-struck", "--transpose-to-c")
     call_ok("train", shared / "c-struck", *MODEL, "--end", "--run", shared / "c-run", "-q")
     return shared / "c-run"
 

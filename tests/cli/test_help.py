@@ -210,7 +210,7 @@ FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
         ("", "", {**asdict(resolve({}, presets=MUSIC.presets)), **NOTES, "unit": "lstm"}),
         (FILE, "", {"unit": "gru", "hidden": 30, "epochs": 7, "seed": 1}),
         # An option also overrides a setting in the file that it excludes.
-        (FILE, "--params 5000 --model frame-wise", {"hidden": 16, "params": None}),
+        (FILE, "--params 5000 --model frame-wise", {"hidden": 9, "params": None}),
         ("params: 5000", "--hidden 9", {"hidden": 9, "params": None}),
         ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, **NO_SEARCH}),
         ("learning_rate_draws: 3", "", {"learning_rate_draws": 3}),  # as always, with any preset

@@ -9,6 +9,7 @@ import mido
 import numpy as np
 import pytest
 from calling import Call, call_ok
+from onsets import as_frames
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.runs.folder import load_run
@@ -197,7 +198,7 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call: Call, tunes: Path)
     loaded = load_run(tunes / "run")
     said = json.loads(told.out)["pieces"][0]["nats_per_drawn_frame"]
     for metre, equal in (([0, 6, 8], True), ([0, 3, 4], False)):
-        nats = loaded.nll(piece, loaded.frame.given({"metre": [metre]}))[12:24].mean()
+        nats = loaded.nll(as_frames(piece), loaded.frame.given({"metre": [metre]}))[12:24].mean()
         assert (said == pytest.approx(nats, abs=1e-4)) == equal
     call_ok("sample", "c.npy", "--run", tunes / "run", *fill, "--metre", "3/4")
     assert (np.load("c.npy") != piece).any()

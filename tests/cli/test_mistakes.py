@@ -246,7 +246,7 @@ train {data} --processes 2 --lr search -> 2 a search for the learning rate, as o
 train {data} --parts 16 -> 2 16 parts (by default one for each of --processes) need
 train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
 eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
-eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... without --onsets
+eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... with --no-onsets
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
 report {run} --out {bad}/there.html -> 1 {bad}/there.html exists already
 report {run} nowhere --out r.html -> 1 there is no run nowhere
@@ -303,7 +303,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
     (bad / "gone.mid").symlink_to("/nowhere")
     write_piece(bad / "p.mid", seed=1)
     write_piece(bad / "one" / "train" / "0.mid", seed=0)
-    call_ok("prepare", bad / "one", "--out", bad / "one-data")
+    call_ok("prepare", bad / "one", "--no-onsets", "--out", bad / "one-data")
     sound = np.random.default_rng(0).uniform(-0.3, 0.3, 800)
     for name, samples in (("a", 800), ("short", 9), ("fine", 40)):
         soundfile.write(bad / f"{name}.wav", sound[:samples], 8000)

@@ -30,11 +30,11 @@ def test_eval_scores_it_alongside_the_trivial_models(call: Call, bundled_run: Pa
     shown = call("eval", bundled_run)
     assert (shown.status, shown.err) == (0, "")
     lines = shown.out.splitlines()
-    assert [line.split()[-1] for line in lines[2:9]] == [
+    assert [line.split()[-1] for line in lines[2:10]] == [
         f"{values[name]:.4f}"
         for name in (
             *("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame"),
-            *("end_nats_per_piece", "accuracy", "precision", "recall"),
+            *("onset_nats_per_frame", "end_nats_per_piece", "accuracy", "precision", "recall"),
         )
     ]
 
@@ -63,9 +63,10 @@ def test_inspect_shows_the_output(call: Call, bundled_run: Path):
         f"{bundled_run}: run of 2 epochs\n"
         "  lstm, 6 hidden, 1 layer\n"
         "  nade output, 9 hidden units\n"
-        # The layer (88 + 9 + 1) (6 + 1), V and U 2 * 88 * 9.
-        "  2,298 parameters, 4,568 with the output\n"
-        f"  trained on {bundled_run.parent / 'runs' / 'sample-data'}, 88 notes, 4 steps per beat\n"
+        # The layer (176 + 9 + 1) (6 + 1), V and U 2 * 176 * 9.
+        "  4,410 parameters, 8,880 with the output\n"
+        f"  trained on {bundled_run.parent / 'runs' / 'sample-music'}, 88 notes struck or held, "
+        "4 steps per beat\n"
         f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
         f"accuracy {best['valid_accuracy']:.4f}\n"
     )

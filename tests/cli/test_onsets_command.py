@@ -1,4 +1,4 @@
-"""Struck and held notes in all commands: `prepare --onsets` and what follows from it."""
+"""Struck and held notes in all commands, and rolls of MIDI files by `prepare --no-onsets`."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def only(folder: str) -> "np.ndarray":
 
 
 def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data: Path):
-    result = call("prepare", struck, "--onsets", "-o", "d")
+    result = call("prepare", struck, "-o", "d")
     assert (result.status, result.err) == (0, "not kept: velocities (68 to 100)\n")
     assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
     assert np.load("d/train.npy").shape == (320, 22)
@@ -34,6 +34,22 @@ def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data
         call("inspect", struck_data).out
     )
     assert Path("p.png").read_bytes().startswith(PNG)
+
+
+def test_rolls_among_midi_files_leave_no_onsets(call: Call, struck: Path):
+    """Guards rolls that a default would skip, and onsets asked for that would vanish."""
+    np.save("roll.npy", np.eye(88, dtype=np.uint8))
+    files, grid = (*sorted(struck.glob("*/*.mid")), "roll.npy"), ("--steps-per-beat", 4)
+    plain = call("prepare", *files, *grid, "-o", "a")
+    assert plain.out.startswith("a: 88 notes, 4 steps per beat\n")
+    assert "join it; prepare --onsets keeps them apart\n" in plain.err
+    assert "skipped" not in plain.err
+    asked = call("prepare", *files, *grid, "--onsets", "-o", "b")
+    assert asked.out.startswith("b: 88 notes struck or held, ")
+    assert "  roll.npy: does not say which notes are struck again, " in asked.err
+    pieces = [seqmodel.open_dataset(name).manifest["splits"] for name in "ab"]
+    counts = [sum(split["pieces"] for split in splits.values()) for splits in pieces]
+    assert counts == [14, 13]
 
 
 def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path):
@@ -52,7 +68,7 @@ def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path)
         for suffix in ("npy", "mid"):
             call_ok("prepare", f"{k}.{suffix}", "--onsets", *whole, "-o", f"{k}-{suffix}")
             assert np.array_equal(only(f"{k}-{suffix}"), as_frames(drawn))
-            call_ok("prepare", f"{k}.{suffix}", *whole, "-o", f"{k}-{suffix}-roll")
+            call_ok("prepare", f"{k}.{suffix}", "--no-onsets", *whole, "-o", f"{k}-{suffix}-roll")
             assert np.array_equal(only(f"{k}-{suffix}-roll"), drawn != OFF)
         shown = call("inspect", f"{k}.npy", "--plot", f"{k}-npy.png")
         values = json.loads(call("inspect", f"{k}.npy", "--json").out)

@@ -11,7 +11,7 @@ from calling import Call
 
 OPTIONS = {
     "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c "
-    "--onsets --short-notes=keep",
+    "--onsets --no-onsets --short-notes=keep",
     "audio": "--rate=8000 --context=20 --frame=10 --levels=mu-law --clip-seconds=1",
 }
 
@@ -41,7 +41,7 @@ def test_prepare_prints_a_summary_in_columns(call: Call, music: Path):
     result = call("prepare", music, "-o", "d")
     assert but_copies(result.err) == []
     assert result.out == (
-        "d: 88 notes, 4 steps per beat\n"
+        "d: 88 notes struck or held, 4 steps per beat\n"
         "  train  10 pieces  320 frames  longest 32\n"
         "  valid   3 pieces   96 frames  longest 32\n"
         "  test    2 pieces   64 frames  longest 32\n"

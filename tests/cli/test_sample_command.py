@@ -22,7 +22,7 @@ def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
     for k, (trained, options, grid) in enumerate(circles):
         for suffix in ("npy", "mid"):
             call_ok("sample", f"{k}.{suffix}", "--run", trained, "--length", 300, *options)
-        call_ok("prepare", f"{k}.mid", "--split-by", "piece", "-o", f"d{k}", *grid)
+        call_ok("prepare", f"{k}.mid", "--no-onsets", "--split-by", "piece", "-o", f"d{k}", *grid)
         again = seqmodel.open_dataset(f"d{k}")
         split = again[again.splits[0]]
         assert np.array_equal(split[0], np.load(f"{k}.npy")), options
@@ -130,7 +130,7 @@ def test_a_primer_is_used_but_included_only_when_asked_for(call: Call, music: Pa
     call_ok("sample", "both.npy", *options, "--prime", primer, "--include-prime")
     call_ok("sample", "both.png", *options, "--prime", primer, "--include-prime")
     plain, primed, both = (np.load(f"{name}.npy") for name in ("plain", "primed", "both"))
-    call_ok("prepare", primer, "-o", "d", "--split-by", "piece")
+    call_ok("prepare", primer, "--no-onsets", "-o", "d", "--split-by", "piece")
     heard = seqmodel.open_dataset("d")
     assert np.array_equal(both, np.concatenate([heard[heard.splits[0]][0], primed]))
     assert len(primed) == len(plain) == 300

@@ -52,11 +52,15 @@ def short(here: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "states", "line"),
     [
-        (["--onsets"], [1, 1, 1, 0, 1, 2], IN_ONE_FRAME),
-        ([], [1, 1, 1, 0, 1, 1], REPEATED),
-        (["--short-notes", "drop"], [1, 0, 0, 0, 1, 1], SHORT),
-        (["--restrike", "discard"], [1, 0, 0, 0, 1, 1], SHORT),
-        (["--restrike", "discard", "--short-notes", "keep"], [1, 1, 1, 0, 1, 1], REPEATED),
+        ([], [1, 1, 1, 0, 1, 2], IN_ONE_FRAME),
+        (["--no-onsets"], [1, 1, 1, 0, 1, 1], REPEATED),
+        (["--no-onsets", "--short-notes", "drop"], [1, 0, 0, 0, 1, 1], SHORT),
+        (["--no-onsets", "--restrike", "discard"], [1, 0, 0, 0, 1, 1], SHORT),
+        (
+            ["--no-onsets", "--restrike", "discard", "--short-notes", "keep"],
+            [1, 1, 1, 0, 1, 1],
+            REPEATED,
+        ),
     ],
 )
 def test_prepare_counts_notes_that_do_not_show(call: Call, short: Path, options, states, line):
@@ -64,7 +68,7 @@ def test_prepare_counts_notes_that_do_not_show(call: Call, short: Path, options,
     assert result.status == 0
     assert line in result.err.splitlines()
     manifest = json.loads(result.out)
-    merged, dropped = (0, 3) if line == SHORT else (1 if "--onsets" in options else 3, 0)
+    merged, dropped = (0, 3) if line == SHORT else (3 if options else 1, 0)
     assert manifest["notes"] == {"read": 5, "dropped": dropped, "merged": merged}
     assert manifest["frame"].get("short_notes", False) is (line != SHORT)
     data = seqmodel.open_dataset("d")
@@ -102,7 +106,7 @@ def test_published_rolls_keep_their_rule(call: Call, here: Path, shared_data: Pa
 def test_a_beat_of_staccato_is_heard(call: Call, shared_data: Path):
     """96 staccato eighths, a tenth of a beat each, once made a dataset without a note."""
     path = shared_data / "music/real/stacc.mid"
-    call_ok("prepare", path, "--onsets", "--split-by", "piece", "-o", "d")
+    call_ok("prepare", path, "--split-by", "piece", "-o", "d")
     data = seqmodel.open_dataset("d")
     frames = data[data.splits[0]][0]
     assert frames[:, 88:].sum() == 96

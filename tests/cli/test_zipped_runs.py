@@ -153,6 +153,13 @@ def test_eval_without_any_run(call: Call):
     assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
 
 
+def test_a_run_without_onsets_goes_on_from_music_without(call: Call, run: Path):
+    """Guards earlier runs, the bundled one too: by default the music now has onsets."""
+    small = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--epochs", 1, "--run", "r", "-q")
+    call_ok("train", "--init-from", run, *small)
+    assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
+
+
 def test_an_installation_without_the_bundled_runs_says_so(
     call: Call, monkeypatch: pytest.MonkeyPatch, here: Path
 ):

@@ -12,11 +12,12 @@ from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.errors import SeqmodelError
 
 
-@pytest.mark.parametrize("sample", ["music", "speech"])
+@pytest.mark.parametrize("sample", ["music", "rolls", "speech"])
 def test_the_sample_is_prepared_once(tmp_path, monkeypatch, sample):
     path = sample_dataset(tmp_path / "runs", sample)
     dataset = open_dataset(path)
     assert dataset.frame.medium == ("audio" if sample == "speech" else "music")
+    assert dataset.frame.onsets is (sample == "music")
     for split in ("train", "valid", "test"):
         assert len(dataset[split]) == len(list((sample_sources(sample) / split).iterdir()))
     assert dataset.manifest["skipped"] == []
@@ -26,12 +27,14 @@ def test_the_sample_is_prepared_once(tmp_path, monkeypatch, sample):
     assert sample_sources() == sample_sources("music")
 
 
-def test_a_sample_of_an_older_version_is_prepared_again(tmp_path):
-    """Without metres all of its pieces would silently be taken as 4/4."""
-    manifest = sample_dataset(tmp_path) / MANIFEST
+@pytest.mark.parametrize("sample", ["music", "rolls"])
+def test_a_sample_of_an_older_version_is_prepared_again(tmp_path, sample):
+    """Without metres all of its pieces would silently be taken as 4/4; with onsets, runs on the
+    music of before would find no data."""
+    manifest = sample_dataset(tmp_path, sample) / MANIFEST
     now = manifest.read_bytes()
     manifest.write_text(json.dumps({k: v for k, v in json.loads(now).items() if k != "metre"}))
-    sample_dataset(tmp_path)
+    sample_dataset(tmp_path, sample)
     assert manifest.read_bytes() == now
 
 
@@ -47,9 +50,9 @@ def test_concurrent_first_uses_prepare_the_sample_once(tmp_path, monkeypatch):
     monkeypatch.setattr(bundled, "prepare", slow)
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda _: sample_dataset(tmp_path / "runs"), range(3)))
-    assert found == [tmp_path / "runs" / "sample-data"] * 3
+    assert found == [tmp_path / "runs" / "sample-music"] * 3
     assert len(times) == 1
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["sample-data"]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["sample-music"]
 
 
 def test_an_error_in_preparing_the_sample_is_raised(tmp_path, monkeypatch):

@@ -73,8 +73,8 @@ def roll(random: np.random.Generator, frames: int) -> np.ndarray:
 def write_datasets(folder: Path) -> None:
     """The datasets music, struck and audio, of `write_sources`."""
     write_sources(folder)
-    here("prepare", folder / "mid", "-o", folder / "music", "-q")
-    here("prepare", folder / "mid", "-o", folder / "struck", "-q", "--onsets")
+    here("prepare", folder / "mid", "-o", folder / "music", "-q", "--no-onsets")
+    here("prepare", folder / "mid", "-o", folder / "struck", "-q")
     here("prepare", folder / "wav", "-o", folder / "audio", "-q")
 
 

@@ -13,7 +13,7 @@ from seqmodel.cli.common import blaming, message, print_json, show
 from seqmodel.cli.progress import display, training_progress
 from seqmodel.cli.train.ranks import leading
 from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
-from seqmodel.data.bundled import FRAMES, sample_dataset
+from seqmodel.data.bundled import FRAMES_WITH_ONSETS, Sample, sample_dataset
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.evaluation.baselines import baselines
@@ -79,11 +79,14 @@ class Job:
                 stack.enter_context(locked(folder))
                 RUN_FOLDER.check_target(folder, force=force)
             replaces = folder is not None and folder.exists()
-            data = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
+            weights = load_run(init_from) if init_from else None
+            sample: Sample = "music" if weights is None or weights.frame.onsets else "rolls"
+            data = Path(self.settings.data or sample_dataset(RUNS, sample))
             self._dataset = open_dataset(data)
             _check_splits(self._dataset)
             device = self._chosen_device()
-            weights = _weights(init_from, self.settings, self._dataset) if init_from else None
+            if weights is not None:
+                _check_weights(weights, self.settings, self._dataset)
             self.settings = replace(self.settings, data=str(data.resolve()))
             if folder is None:
                 name = self._dataset.folder.resolve().name.removesuffix("-data")
@@ -176,15 +179,13 @@ def _check_splits(dataset: Dataset) -> None:
         dataset[split]  # raises SeqmodelError if it is damaged
 
 
-def _weights(folder: Path, settings: Config, dataset: Dataset) -> Run:
-    """The run to take weights from, checked to fit."""
-    run = load_run(folder)
+def _check_weights(run: Run, settings: Config, dataset: Dataset) -> None:
+    """SeqmodelError unless weights can be taken from the run."""
     try:
         run.check_reads(dataset)
         load_model(build_model(settings, dataset.frame), model_tensors(run.model))
     except SeqmodelError as error:
-        raise SeqmodelError(f"--init-from {folder}: {error}") from error
-    return run
+        raise SeqmodelError(f"--init-from {run.folder}: {error}") from error
 
 
 def _warn_if_trivial(settings: Config, dataset: Dataset, folder: Path, nats: float) -> None:
@@ -296,7 +297,7 @@ def _with_rates(
 def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     """The settings for the medium of their data, all sizes solved; UsageError for no such unit."""
     data = given.get("data", file.get("data"))
-    frame = open_dataset(data).frame if data else FRAMES
+    frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
     both = {**file, **given}
     model = only_model(both.get("output", "auto"))
     if model is not None and "model" not in both:

@@ -4,7 +4,7 @@ import hashlib
 import math
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import add
@@ -28,7 +28,7 @@ from seqmodel.media.music.contents import (
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     PlacedNotes,
-    SourcesGrid,
+    SourcesFrames,
     chord_lengths,
     frames_in_beats,
     has_onsets,
@@ -72,13 +72,20 @@ class MidiPiece(NamedTuple):
 class MusicCorpus:
     """MIDI files and published rolls, on one grid: the one given, or that of the first source.
 
+    Where no option states onsets, there are none if a path is that of rolls.
+
     Raises:
         SeqmodelError: from `works`, if no grid is given and another source has a different one.
     """
 
-    def __init__(self, settings: PianoRollFrames | SourcesGrid, *_: object) -> None:
-        self._given = isinstance(settings, PianoRollFrames)
-        self._midi = settings if isinstance(settings, PianoRollFrames) else settings.frame
+    def __init__(
+        self, settings: PianoRollFrames | SourcesFrames, paths: Sequence[Path] = (), *_: object
+    ) -> None:
+        if isinstance(settings, PianoRollFrames):
+            settings = SourcesFrames(settings, grid=False, onsets=False)
+        self._given, self._midi = not settings.grid, settings.frame
+        if settings.onsets and any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
+            self._midi = replace(self._midi, onsets=False)
         self._frame = self._midi
         self._first: Path | None = None
         """The source whose grid is taken."""

@@ -393,13 +393,17 @@ RESTRIKES: Mapping[str, Restrike] = {"close": "close", "discard": "discard"}
 
 
 @dataclass(frozen=True)
-class SourcesGrid:
-    """Settings of `prepare`: frames on the grid of the sources, which must agree."""
+class SourcesFrames:
+    """Settings of `prepare`: frames that depend on the sources."""
 
     medium: ClassVar[str] = "music"
 
     frame: "PianoRollFrames"
-    """On the grid of MIDI files, which may have any."""
+    """Those of MIDI files."""
+    grid: bool
+    """Whether they are on the grid of the sources, which must agree; MIDI may have any."""
+    onsets: bool
+    """Whether they have onsets only if no source is a roll."""
 
 
 @dataclass(frozen=True)
@@ -554,9 +558,9 @@ OF_NOTES = {
 """The options of `prepare` that mean nothing for a kit, and why."""
 
 
-def settings(options: Mapping[str, Any]) -> PianoRollFrames | SourcesGrid:
-    """`Medium.settings`; without a grid among the options, the sources' own is taken."""
-    grid = Grid.of_options(options)
+def settings(options: Mapping[str, Any]) -> SourcesFrames:
+    """`Medium.settings`; grid and onsets that no option states are the sources'."""
+    grid, onsets = Grid.of_options(options), options.get("onsets")
     kit = options.get("drums") == "only"
     if kit:
         for name, why in OF_NOTES.items():
@@ -570,8 +574,8 @@ def settings(options: Mapping[str, Any]) -> PianoRollFrames | SourcesGrid:
         restrike,
         options.get("drums") in ("keep", "only"),
         bool(options.get("transpose_to_c")),
-        bool(options.get("onsets")),
+        onsets is not False and not kit,
         short_notes == "keep",
         kit,
     )
-    return frame if grid else SourcesGrid(frame)
+    return SourcesFrames(frame, grid=grid is None, onsets=onsets is None)

@@ -335,12 +335,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
         *[f"  tonic {values['tonic']} (estimated)" + f", key signature {keys}" * bool(keys)][kit:],
         f"  {plural(values['frames'], 'frame')} at {values['grid']}, {density}",
         *[f"  {timing_text(timing, values['grid'])}"][: timing["on_grid"] < NEARLY_ALL],
-        *(f"  {line}" for line in Tally(**values["without_onsets"]).lines(onsets=False, kit=kit)),
-        *(
-            f"  with --onsets, {line}"
-            for line in Tally(**values["with_onsets"]).lines(onsets=True)
-            if not kit
-        ),
+        *(f"  {line}" for line in Tally(**values["with_onsets"]).lines(onsets=True, kit=kit)),
         *(f"  repaired: {remark}" for remark in values["remarks"]),
     ]
 

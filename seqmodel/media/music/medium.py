@@ -75,7 +75,13 @@ class Music(Medium):
         ),
         _drums("drop"),
         Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
-        Option("onsets", bool, "MIDI: tell notes that are struck from those held on."),
+        Option(
+            "onsets",
+            bool,
+            "MIDI: tell notes that are struck from those held on, or only which sound.  "
+            "[default: onsets, unless there are rolls, which have none]",
+            negated=True,
+        ),
     )
     inspect_options = (
         Option(
