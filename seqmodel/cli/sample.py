@@ -109,7 +109,7 @@ def sample(
     temperature: float = pieces_option(
         1.0,
         min=0.0,
-        help="Below 1 tamer (notes sparser, sound smoother), above 1 wilder; 0: always the "
+        help="Below 1 tamer (chords plainer, sound smoother), above 1 wilder; 0: always the "
         "likeliest.",
     ),
     prime: Path | None = primer_option(

@@ -154,7 +154,8 @@ def test_a_silent_sample_is_reported(call: Call, run: Path):
     """Guards against a plain success where, at temperature 0, no note is likelier on than off."""
     result = call("sample", "o.npy", "--run", run, "--temperature", 0, "--length", 8)
     assert not np.load("o.npy").any()
-    assert result.err == f"o.npy: 8 frames from {run}, silent: try a higher --temperature\n"
+    advice = "silent: try --temperature 1 or another --seed, or train for longer"
+    assert result.err == f"o.npy: 8 frames from {run}, {advice}\n"
 
 
 def test_the_best_of_some_is_nearest_to_training(call: Call, run: Path):

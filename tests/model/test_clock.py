@@ -139,6 +139,22 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
     assert (held.held[10:].diff() >= 0).all()  # to the end, where nothing was ever seen
 
 
+def test_what_is_held_is_of_the_training_pieces_however_long_they_are_still(make_config, dataset):
+    """One that is still for longer than is told apart counts as if it were not."""
+    config = make_config(model="tied", clock=True, ages=True, held=True, output="auto")
+    model = build_model(with_sizes(config, dataset.frame), dataset.frame)
+    model.start_at(dataset["train"])
+    ages = [unchanged_before(piece, 88) for piece in dataset["train"]]
+    found, cut = Clock(held=True), Clock(held=True)
+    found.watch(ages)
+    assert torch.equal(model.encoder.clock.held, found.held)
+    still = unchanged_before(np.zeros((MOST_HELD + 9, 88), np.uint8), 88)
+    found.watch([*ages, still])
+    cut.watch([*ages, still.clip(max=MOST_HELD - 1)])
+    assert not torch.equal(model.encoder.clock.held, found.held)
+    assert torch.equal(cut.held, found.held)
+
+
 def test_how_long_nothing_has_changed_is_counted_alike_in_data_and_in_models():
     for onsets in (False, True):
         line = changing(60, 1, 13)[:, 0].to(torch.uint8).numpy()
@@ -155,15 +171,17 @@ def test_what_is_held_adds_to_the_odds_that_notes_read():
     """In one window, in windows with a carry, and frame by frame."""
     clocked = clock([9, 10], held=True)
     with torch.no_grad():
-        clocked.held.copy_(torch.arange(MOST_HELD) / 7)
+        clocked.held.copy_(torch.arange(MOST_HELD) / 8)
     encoder = NoteEncoder(13, ages=True, clock=clocked)
-    frames = changing(40, 2, 13)
+    T = MOST_HELD + 9
+    frames = changing(T, 2, 13)
+    frames[:, 1] = frames[0, 1]
     start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
     whole = encoder.encode(frames, start)
     for b in range(2):
-        ages = unchanged_before(frames[:, b].to(torch.uint8).numpy(), 13)
-        for t in range(40):
-            expected = clocked.table()[min(t, 19), -1] + ages[t] / 7
+        ages = unchanged_before(frames[:, b].to(torch.uint8).numpy(), 13).clip(max=MOST_HELD - 1)
+        for t in range(T):
+            expected = clocked.table()[min(t, 19), -1] + ages[t] / 8
             column = whole.inputs[t, 13 * b : 13 * b + 13, -1 - AGES]
             assert column.tolist() == pytest.approx([float(expected)] * 13, abs=1e-6)
     first = encoder.encode(frames[:11], start)

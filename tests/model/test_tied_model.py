@@ -76,7 +76,7 @@ def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, monkeypat
     assert torch.equal(found.past[1:], frames[:-1])
     read = found.inputs.view(T, B, D, -1)[1:, ..., 12] > 0  # the note itself, of those around it
     begins = struck if onsets else fresh
-    missing = np.zeros(B)
+    missing, again = np.zeros(B), 0
     for b in range(B):
         for n in range(D):
             for t in range(T - 1):
@@ -86,9 +86,11 @@ def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, monkeypat
                     assert read[t, b, n] == read[t - 1, b, n]
                 else:
                     missing[b] += not read[t, b, n]
+                    again += bool(t and sounding[t - 1, b, n] and read[t, b, n] > read[t - 1, b, n])
     shares = missing / begins[:-1].sum((0, 2)).numpy()
     assert (shares == 0).mean() == pytest.approx(0.55, abs=0.1)
     assert shares.mean() == pytest.approx(0.25, abs=0.05)
+    assert (again > 0) == onsets  # what is struck again is another note
     clean = NoteEncoder(D, onsets=onsets).encode(frames, past)
     assert torch.equal(encoder.eval().encode(frames, past).inputs, clean.inputs)
 

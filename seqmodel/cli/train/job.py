@@ -213,7 +213,10 @@ def _warn_if_odd(folder: Path) -> None:
     with display("sampling", quiet=False):
         for number in range(SAMPLES):
             piece = sampler.piece(sampling.length, seed=1, number=number)
-            hints.append(sampling.write(BytesIO(), piece, lambda done, total: None).hint)
+            try:
+                hints.append(sampling.write(BytesIO(), piece, lambda done, total: None).hint)
+            except SeqmodelError as error:  # samples that are not finite
+                hints.append(str(error))
     if found := [hint for hint in hints if hint]:
         message(f"of {SAMPLES} samples {len(found)} may disappoint: {found[0]}")
 

@@ -169,7 +169,7 @@ class MusicSampling(Sampling):
     def _hint(self, drawn: NDArray[np.uint8]) -> str:
         """What is odd about frames that were drawn."""
         if not drawn.any():
-            return "silent: try a higher --temperature"
+            return "silent: try --temperature 1 or another --seed, or train for longer"
         known = self._frame.longest_chord
         if known is None or self._around is not None:
             return ""

@@ -196,6 +196,9 @@ def test_statistics_are_of_hits_alone(tmp_path: Path):
     values = MusicComparison().compare(drawn, None, train)
     assert values["train"]["hits_per_bar"] == pytest.approx(16 * 16 / 48)
     assert values["drawn"]["hits_per_bar"] == pytest.approx(8 * 16 / 32)
+    beginnings = MusicComparison().compare(drawn, None, train, 2)["train"]
+    assert beginnings["hits_per_bar"] == pytest.approx(1 * 16 / 4)
+    assert set(beginnings["distributions"]["sounds"]) == {SOUNDS[1].name}
     assert values["drawn"]["silent_share"] == 0.5
     assert values["drawn"]["distributions"]["sounds"] == {"bass drum": 0.5, "closed hi-hat": 0.5}
     assert values["drawn"]["distances"]["sounds"] == 0

@@ -170,6 +170,7 @@ def test_a_silence_is_found(train):
     values = MusicComparison().compare([walk, *silent, rest], None, train)
     assert (values["train"]["longest_silence"], values["drawn"]["longest_silence"]) == (0, 2)
     assert values["drawn"]["long_silence_share"] == 4 / 5
+    assert Statistics.of([*silent, rest, walk]).longest_silences == [2, 2, 2, 2, 0]
 
 
 def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_dataset):
