@@ -263,7 +263,7 @@ class Config:
     input_noise: float = setting(
         0.0,
         "sample-wise: a third of train is heard through noise of up to this share of its residual; "
-        "tied: half without up to this share of its notes.",
+        "tied: half without up to this share of its notes, and a little with frames held.",
         TRAINING,
         least=0,
         neutral=0.0,

@@ -66,8 +66,9 @@ class Clock(nn.Module):
         """Keep what the training pieces tell of `held`.
 
         `unchanged` holds, for each of a piece's frames (T,), how many frames nothing had changed
-        before. That so many have not changed is evidence of the end by its likelihood ratio: how
-        often it is so before a last frame, smoothed as lengths are, over how often before any.
+        before. That it is so many is evidence: the log odds of the end after them, by how often it
+        is so before a last frame, smoothed as lengths are, and before any; less the log of the
+        share of last frames.
         """
         if self.held is None:
             return

@@ -80,11 +80,13 @@ class NoteEncoder(nn.Module, Encoder):
         bars: NDArray[np.int64] | None = None,
         clock: Clock | None = None,
         noise: float = 0.0,
+        hits: bool = False,
     ) -> None:
+        """`hits` says that what sounds is struck in every frame, as drums are."""
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
-        self.clock, self.noise = clock, noise
+        self.clock, self.noise, self.hits = clock, noise, hits
         self.bars = np.zeros(0, np.int64) if bars is None else bars
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
         barred = bars is not None
@@ -116,6 +118,7 @@ class NoteEncoder(nn.Module, Encoder):
             bars=frame.given({}) if config.bars else None,
             clock=clock,
             noise=config.input_noise,
+            hits=frame.kind == "drums",
         )
 
     def start_at(self, train: Split) -> None:
@@ -163,7 +166,8 @@ class NoteEncoder(nn.Module, Encoder):
         (T, B, C), D = frames.shape, self.rows
         sounding = frames[..., :D] > 0
         begins = sounding.clone()
-        begins[1:] &= ~sounding[:-1]
+        if not self.hits:
+            begins[1:] &= ~sounding[:-1]
         if self.onsets:
             begins |= frames[..., D:] > 0
         share = self.noise * torch.rand(B, 1) * (torch.rand(B, 1) < 0.5)
@@ -174,7 +178,8 @@ class NoteEncoder(nn.Module, Encoder):
         freezes = (t > first) & (t < first + held) & (torch.rand(B) < FREEZING * self.noise)
         place = torch.where(freezes, first.long(), t).unsqueeze(2)
         frames = frames.gather(0, place.expand(T, B, C))
-        frames[..., D:] *= ~freezes.unsqueeze(2)  # what is held is not struck
+        struck = slice(0 if self.hits else D, None)
+        frames[..., struck] *= ~freezes.unsqueeze(2)  # what is held is not struck
         return frames
 
     def compiled(self, arena: Arena) -> CompiledInputs:

@@ -59,8 +59,11 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
     assert (pitch[0] == pitch[2]).all()
 
 
-@pytest.mark.parametrize("onsets", [False, True])
-def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, monkeypatch):
+KINDS = pytest.mark.parametrize(("onsets", "hits"), [(False, False), (True, False), (False, True)])
+
+
+@KINDS
+def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, hits, monkeypatch):
     """In half of the pieces; never from what is predicted, nor once the model is trained."""
     monkeypatch.setattr(notes, "FREEZING", 0)
     T, B, D = 9, 400, 5
@@ -69,13 +72,13 @@ def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, monkeypat
     fresh = sounding & ~torch.cat([torch.zeros(1, B, D, dtype=torch.bool), sounding[:-1]])
     struck = sounding & (fresh | (torch.rand(T, B, D) < 0.3))
     frames = (torch.cat([sounding, struck], 2) if onsets else sounding).double()
-    encoder = NoteEncoder(D, onsets=onsets, noise=1.0)
+    encoder = NoteEncoder(D, onsets=onsets, hits=hits, noise=1.0)
     past = encoder.start(torch.zeros(1, dtype=torch.float64), B)
     found = encoder.train().encode(frames, past)
     assert torch.equal(found.frames, frames)
     assert torch.equal(found.past[1:], frames[:-1])
     read = found.inputs.view(T, B, D, -1)[1:, ..., 12] > 0  # the note itself, of those around it
-    begins = struck if onsets else fresh
+    begins = sounding if hits else struck if onsets else fresh
     missing, again = np.zeros(B), 0
     for b in range(B):
         for n in range(D):
@@ -90,20 +93,20 @@ def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, monkeypat
     shares = missing / begins[:-1].sum((0, 2)).numpy()
     assert (shares == 0).mean() == pytest.approx(0.55, abs=0.1)
     assert shares.mean() == pytest.approx(0.25, abs=0.05)
-    assert (again > 0) == onsets  # what is struck again is another note
+    assert (again > 0) == (onsets or hits)  # what is struck again is another note
     clean = NoteEncoder(D, onsets=onsets).encode(frames, past)
     assert torch.equal(encoder.eval().encode(frames, past).inputs, clean.inputs)
 
 
-@pytest.mark.parametrize("onsets", [False, True])
-def test_in_training_frames_are_read_as_held(onsets, monkeypatch):
-    """In one stretch of a window, at any place, without strikes; in as many windows as there should
-    be."""
+@KINDS
+def test_in_training_frames_are_read_as_held(onsets, hits, monkeypatch):
+    """In one stretch of a window, at any place, without strikes, of drums therefore silent; in as
+    many windows as there should be."""
     T, B, D = 120, 300, 6
     torch.manual_seed(4)
     sounding = torch.rand(T, B, D) < 0.5
     frames = (torch.cat([sounding, sounding], 2) if onsets else sounding).double()
-    encoder = NoteEncoder(D, onsets=onsets, noise=1e-9)
+    encoder = NoteEncoder(D, onsets=onsets, hits=hits, noise=1e-9)
     monkeypatch.setattr(notes, "FREEZING", 0.4e9)
     found = encoder.train().encode(frames, encoder.start(frames.new_zeros(1), B))
     assert torch.equal(found.frames, frames)
@@ -118,7 +121,7 @@ def test_in_training_frames_are_read_as_held(onsets, monkeypatch):
         if other.any():
             first, last = int(other.nonzero().min()), int(other.nonzero().max())
             held = read[first : last + 1, b]
-            assert (held == read[first - 1, b] if first else held == 0).all()
+            assert (held == (read[first - 1, b] if first and not hits else 0)).all()
             assert not (onsets and struck[first : last + 1, b].any())
             stretches.append((first, last + 1 - first))
     firsts, lengths = np.array(stretches).T
