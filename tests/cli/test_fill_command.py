@@ -214,6 +214,7 @@ def band(song: Path) -> Path:
         drums.append(mido.Message("note_on", channel=9, note=38, velocity=99, time=12))
         drums.append(mido.Message("note_off", channel=9, note=38, time=12))
     words += [mido.MetaMessage("lyrics", text=text, time=96) for text in ("für", "E", "lise")]
+    words.append(mido.MetaMessage("marker", text="applause", time=999))
     mido.MidiFile(type=1, ticks_per_beat=96, tracks=[*file.tracks, horn, drums, words]).save(
         "band.mid"
     )

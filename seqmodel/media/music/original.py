@@ -225,7 +225,7 @@ class Original:
             return nearest
         seconds = frames * grid.seconds_per_frame(BEATS_PER_MINUTE)
         if cut is not None:
-            kept = score.tempo_tick < max(1.0, score.ticks_at(seconds[cut : cut + 1])[0])
+            kept = score.tempo_tick < score.ticks_at(seconds[cut : cut + 1])
             score = replace(score, tempo_tick=score.tempo_tick[kept], tempo=score.tempo[kept])
         return np.rint(score.ticks_at(seconds)).astype(np.int64)
 
