@@ -246,13 +246,12 @@ class Original:
             if begin == until:
                 continue
             own = int(score.on_tick[n]), int(score.off_tick[n])
-            there = given[begin:until, row]
-            parts = [own]
-            if len(there) < until - begin or not there.all():
-                parts = self._parts(own, self._cells[n], given, begun, holds, ticks)
-            left[n] = parts
+            stays = until <= len(given) and given[begin:until, row].all()
+            parts = [own] if stays else self._parts(own, self._cells[n], given, begun, holds, ticks)
             if parts == [own]:
-                del left[n]
+                left.pop(n, None)
+            else:
+                left[n] = parts
         return left
 
     def _parts(
