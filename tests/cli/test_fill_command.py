@@ -214,6 +214,7 @@ def band(song: Path) -> Path:
         drums.append(mido.Message("note_on", channel=9, note=38, velocity=99, time=12))
         drums.append(mido.Message("note_off", channel=9, note=38, time=12))
     words += [mido.MetaMessage("lyrics", text=text, time=96) for text in ("für", "E", "lise")]
+    words.append(mido.MetaMessage("marker", text="applause", time=999))
     mido.MidiFile(type=1, ticks_per_beat=96, tracks=[*file.tracks, horn, drums, words]).save(
         "band.mid"
     )
@@ -267,8 +268,11 @@ def test_a_continued_file_is_kept(
     """Up to the primer's end, and nothing after it but what was drawn; or as a whole."""
     run = request.getfixturevalue(which)
     options = ("--run", run, "--prime", band, "--length", 24, "--temperature", 5)
-    call_ok("sample", "o.mid", *options, "--prime-frames", 10, "--include-prime")
+    told = call_ok("sample", "o.mid", *options, "--prime-frames", 10, "--include-prime")
+    alone = call_ok("sample", "alone.mid", *options)
     call_ok("sample", "all.mid", *options, "--include-prime")
+    for lines, key in ((told.err, ", and is written in its own key\n"), (alone.err, "\n")):
+        assert (f"its tonic to C as in training{key}" in lines) == (which == "struck_run")
     before, cut, whole = (mido.MidiFile(name) for name in (band, "o.mid", "all.mid"))
     for number, track in enumerate(before.tracks):
         early = [each for each in timed(track) if each[0] < 240]

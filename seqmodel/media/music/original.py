@@ -225,7 +225,7 @@ class Original:
             return nearest
         seconds = frames * grid.seconds_per_frame(BEATS_PER_MINUTE)
         if cut is not None:
-            kept = score.tempo_tick < max(1.0, score.ticks_at(seconds[cut : cut + 1])[0])
+            kept = score.tempo_tick < score.ticks_at(seconds[cut : cut + 1])
             score = replace(score, tempo_tick=score.tempo_tick[kept], tempo=score.tempo[kept])
         return np.rint(score.ticks_at(seconds)).astype(np.int64)
 
@@ -246,13 +246,12 @@ class Original:
             if begin == until:
                 continue
             own = int(score.on_tick[n]), int(score.off_tick[n])
-            there = given[begin:until, row]
-            parts = [own]
-            if len(there) < until - begin or not there.all():
-                parts = self._parts(own, self._cells[n], given, begun, holds, ticks)
-            left[n] = parts
+            stays = until <= len(given) and given[begin:until, row].all()
+            parts = [own] if stays else self._parts(own, self._cells[n], given, begun, holds, ticks)
             if parts == [own]:
-                del left[n]
+                left.pop(n, None)
+            else:
+                left[n] = parts
         return left
 
     def _parts(

@@ -95,10 +95,8 @@ class MusicSampling(Sampling):
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
         self.primer = primer[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._included = len(self.primer) if request.include_prime else 0
-        if around is not None:
-            self.remarks += around.remarks
-        if self._original is not None:
-            self.remarks += self._original.remarks
+        for of_file in (around, self._original):
+            self.remarks += [] if of_file is None else of_file.remarks
         if around is not None:
             particles, sweeps = options.get("particles") or PARTICLES, options.get("sweeps")
             if sweeps is None:
@@ -262,12 +260,13 @@ class MusicSampling(Sampling):
             piece = load_midi(path, self._frame)
         self._prime, self._prime_length = piece.score, len(piece.frames)
         self._metre_of_primer = metre_of(piece.score, piece.frames, self._frame.grid)
+        written = ""
         if self._request.include_prime:
-            self._moved = piece.transposed
+            self._moved, written = piece.transposed, ", and is written in its own key"
         if piece.transposed:
             self.remarks.append(
                 f"{path} was transposed by {piece.transposed:+d} semitones, its tonic to C as in "
-                "training"
+                f"training{written}"
             )
         return piece.frames
 

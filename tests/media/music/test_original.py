@@ -285,7 +285,7 @@ def sounding_after(path, cut, length, states=None, frame=BEATS, **options):
 def test_a_beginning_is_as_it_is_and_what_follows_is_drawn(song):
     """Guards events that are shifted or stay behind, notes that ring on, and a held pedal."""
     file = mido.MidiFile(song)
-    pedal = mido.Message("control_change", channel=1, control=64, value=100)
+    pedal = mido.Message("control_change", channel=1, control=64, value=64)  # just down
     file.tracks[2].insert(2, pedal)
     file.save(song)
     states = np.zeros((48, 88), int)
@@ -308,6 +308,15 @@ def test_a_beginning_is_as_it_is_and_what_follows_is_drawn(song):
     program = mido.Message("program_change", channel=2, program=73)
     assert (0, program) in timed(after.tracks[4])
     assert after.tracks[4][-2] == mido.MetaMessage("marker", text="end of piece", time=480)
+
+
+def test_nothing_is_struck_where_a_file_is_cut_off(tmp_path):
+    """Nor is a drum without length, which ends no later than there."""
+    path = save(
+        tmp_path / "cut.mid", [note(0, 480, 60) + note(480, 480, 36, DRUMS) + note(480, 960, 64)]
+    )
+    after = timed(sounding_after(path, 4, 8).tracks[0])
+    assert after == [*note(0, 480, 60), (480, mido.MetaMessage("end_of_track"))]
 
 
 def test_a_whole_file_loses_nothing(song):
@@ -348,6 +357,15 @@ def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     assert timed(moved.tracks[3]) == timed(before.tracks[3])
 
 
+def test_notes_that_octaves_move_onto_one_key_do_not_overlap(song):
+    """The run's C8, 3 semitones up, is folded onto the key of its C7, which sounds on."""
+    states = np.zeros((64, 88), int)
+    states[16:24, 108 - 21] = states[20:28, 96 - 21] = 2
+    _, data = redrawn(song, stretch(64, 16, 32), states, semitones=3)
+    drawn = [each[:3] for each in notes_of(read(data).tracks[4])]
+    assert drawn == [(1920, 2880, 99), (2880, 3360, 99)]
+
+
 def test_hits_are_replaced_by_hits(song):
     """A run of drums replaces what is on channel 10 alone, and draws there."""
     frame = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
@@ -383,6 +401,18 @@ def test_into_a_track(song):
         assert [each[:2] for each in sorted(bass) if each[2] == 38][:2] == [(7, 2411), (2411, 2880)]
     _, data = redrawn(song, free, states, into="1")  # which has no notes, and so no channel
     assert {each[3] for each in notes_of(read(data).tracks[0])} == {2}
+
+
+def test_into_a_track_of_mostly_drums(song):
+    """Pitches have its other channel."""
+    file = mido.MidiFile(song)
+    file.tracks[3].insert(1, mido.Message("note_on", note=60, channel=5))
+    file.tracks[3].insert(2, mido.Message("note_off", note=60, channel=5, time=0))
+    file.save(song)
+    states = np.zeros((64, 88), int)
+    states[16:20, 50] = 2
+    added = notes_of(read(redrawn(song, stretch(64, 16, 32), states, into="Kit")[1]).tracks[3])
+    assert (1920, 2400, 71, 5) in added
 
 
 @pytest.mark.parametrize(
@@ -427,6 +457,27 @@ def test_a_note_beyond_what_the_run_reads_stays(tmp_path):
     assert notes_of(after.tracks[0])[-1] == (480, 1920, 60, 0)
 
 
+def test_a_silent_end_is_marked_once(tmp_path):
+    """So that a piece that was drawn silent reads as long; the file's own marker is enough."""
+    tracks = [note(0, 480, 60) + note(480, 960, 62)]
+    path, free = save(tmp_path / "end.mid", tracks), stretch(8, 4, 8)
+    marker = (960, mido.MetaMessage("marker", text="end of piece"))
+    assert marker in timed(read(redrawn(path, free)[1]).tracks[1])
+    save(path, [[*tracks[0], marker]])
+    after = read(redrawn(path, free)[1])
+    assert [timed(track).count(marker) for track in after.tracks] == [1, 0]
+
+
+def test_a_pause_too_long_for_one_delta(tmp_path):
+    """Such as is left where the notes within it are taken out."""
+    late = (1 << 28) + 30000
+    tracks = [note(0, 9999, 60) + note(1 << 27, late - 1, 62) + note(late, late + 30000, 60)]
+    path = save(tmp_path / "long.mid", tracks, division=32767)
+    length = len(Original(path, BEATS, transposed=0).frames)
+    _, data = redrawn(path, stretch(length, 99, length, 62, 62))
+    assert sorted(read_score(data).off_tick.tolist()) == [9999, late + 30000]
+
+
 def test_formats(tmp_path):
     """One track becomes two, unless the notes go into it; patterns cannot have one more."""
     path = save(tmp_path / "one.mid", [note(0, 480, 60) + note(480, 960, 62)], kind=0)
@@ -440,6 +491,15 @@ def test_formats(tmp_path):
     save(path, [note(0, 4, 60)], division=2)
     with pytest.raises(UsageError, match=r"has ticks longer than the run's frames \(4 steps per"):
         Original(path, BEATS, transposed=0)
+
+
+def test_the_program_is_the_one_there(song):
+    """Of the track of most notes that are replaced, not one that it changes to later."""
+    file = mido.MidiFile(song)
+    file.tracks[1].append(mido.Message("program_change", program=11))
+    file.save(song)
+    drawn = read(redrawn(song, stretch(64, 16, 32))[1]).tracks[4]
+    assert mido.Message("program_change", channel=2, program=73) in drawn
 
 
 def test_where_all_channels_are_taken(tmp_path):
