@@ -26,7 +26,7 @@ PREPARED: Mapping[Sample, str] = {
 }  # fmt: skip
 """The folder of each sample's dataset, which runs on it name."""
 PRETRAINED: Mapping[str, Sample] = {"music": "music", "audio": "speech"}
-"""The sample that each medium's bundled run was trained on, that of music on the rolls."""
+"""The sample that each medium's bundled run was trained on."""
 
 
 def sample_sources(sample: Sample = "music") -> Path:

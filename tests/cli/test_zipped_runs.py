@@ -149,12 +149,12 @@ def test_eval_without_any_run(call: Call):
     assert result.status == 0, result.err
     assert result.err.startswith("no run in runs/: taking ")
     values = json.loads(result.out)
-    assert (values["pieces"], Path(values["data"]).name) == (20, "sample-data")
-    assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
+    assert (values["pieces"], Path(values["data"]).name) == (20, "sample-music")
+    assert [path.name for path in Path("runs").iterdir()] == ["sample-music"]
 
 
 def test_a_run_without_onsets_goes_on_from_music_without(call: Call, run: Path):
-    """Guards earlier runs, the bundled one too: by default the music now has onsets."""
+    """Guards earlier runs: by default the music now has onsets."""
     small = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--epochs", 1, "--run", "r", "-q")
     call_ok("train", "--init-from", run, *small)
     assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
