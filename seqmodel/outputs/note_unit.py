@@ -138,7 +138,7 @@ class NoteUnitOutput(TiedOutput):
         """
         begins = frames[..., self.notes :] if self.onsets else (frames > past).to(frames)
         begun = begins.cumsum(-1) > begins
-        silent = past[..., : self.notes] == 0
+        silent = (past[..., : self.notes] == 0).to(logits)
         may_begin = torch.cat([silent, torch.ones_like(silent)], -1)[..., : self.frame_size]
         divided = logits / temperature + may_begin * (JOINING * (1 - temperature))
         return torch.where(torch.cat([begun, begun], -1)[..., : self.frame_size], divided, logits)

@@ -52,7 +52,7 @@ def test_runs_that_cannot_be_averaged_are_refused(
     """In one line that names the run and the reason, before anything is scored."""
     shutil.copytree(music, "fewer")
     Path("fewer/train/0.mid").unlink()
-    call_ok("prepare", "fewer", "--out", "d")
+    call_ok("prepare", "fewer", "--no-onsets", "--out", "d")
     call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--no-end", "--run", "r")
     for names, why in (
         ((run, seconds_run), f"{seconds_run} differs from {run} (0.1 s per step, not "),

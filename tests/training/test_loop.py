@@ -31,7 +31,7 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
         monkeypatch.setattr(
             loop,
             "likelihood",
-            lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, {}, np.zeros(1), np.zeros(1)),
+            lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, {}, np.zeros(1), np.zeros(1), []),
         )
         trainer = Trainer(make_config(epochs=len(figures), **options), dataset, tmp_path / "run")
         heard = []

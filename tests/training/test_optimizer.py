@@ -192,6 +192,7 @@ def test_noise_is_on_the_units_matrices_and_peepholes_only(
 def test_dropped_weights_are_the_recurrent_ones_and_get_no_gradient(make_config, dataset):
     """Guards against a gradient at other weights than the loss, and dropout that is not undone."""
     options = {"model": "tied", "unit": "gru", "hidden": 40, "note_hidden": 30, "end": True}
+    options |= {"input_noise": 0.0}
     model = build_model(with_sizes(make_config(**options), dataset.frame), dataset.frame)
     clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     frames = torch.from_numpy(dataset["train"][0])[:, None]

@@ -35,7 +35,7 @@ def test_training_lowers_the_valid_figure(options, make_config, dataset, train, 
 def test_the_loss_is_the_mean_over_frames_without_padding(options, make_config, dataset):
     """Pieces of 1 to 30 frames, whole and in windows: padding is not counted and costs nothing."""
     torch.manual_seed(2)
-    model = build_model(make_config(**TIED, **options), dataset.frame)
+    model = build_model(make_config(**TIED, **options, input_noise=0.0), dataset.frame)
     whole = batches.load(dataset["train"], np.arange(11))
     loss = window_loss(model, torch.from_numpy(whole.frames), whole.lengths, model.start(11))
     with torch.no_grad():
@@ -53,7 +53,8 @@ def test_the_loss_is_the_mean_over_frames_without_padding(options, make_config, 
 def test_padding_reaches_no_gradient(make_config, dataset):
     """Pieces of 1 and 30 frames in one batch, against each alone."""
     torch.manual_seed(2)
-    model = build_model(make_config(**TIED, **NOTES, end=True), dataset.frame)
+    config = make_config(**TIED, **NOTES, end=True, input_noise=0.0)
+    model = build_model(config, dataset.frame)
 
     def gradients(indices):
         batch = batches.load(dataset["train"], np.array(indices))
