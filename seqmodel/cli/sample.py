@@ -46,8 +46,9 @@ FORMATS = [*dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.f
 FEW_PARTICLES = 2.0
 """Where fewer are effective, what is given may be unlike the training data."""
 FOREIGN = 3.0
-"""From how many times the nats per frame of valid on a file is foreign to a run. Of the bundled
-tunes, those of valid have up to 1.3 times the mean, chorales 11 times and more, songs 5 to 70."""
+"""A file with more than so many times the nats per frame of valid is foreign to a run. By the
+bundled one its tunes of valid have up to 1.3 times the mean, chorales 11 times and more, songs 5 to
+70."""
 OF_PRIME = ("--prime-frames", "--prime-seconds", "--include-prime")
 NOT_WITH_FILL = ("--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of")
 EXCLUSIVE = [
@@ -218,7 +219,8 @@ def sample(
     for remark in (
         *sampling.remarks,
         *_unheard(every, options),
-        *_foreign(loaded, sampling, prime or options.get("fill")),
+        # Unless it is told, the file would be scored for nothing.
+        *(() if quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
     ):
         message(remark, quiet=quiet)
     if sampling.filling is None:
