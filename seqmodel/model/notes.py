@@ -30,7 +30,7 @@ from seqmodel.model.motifs import (
     motifs_size,
     write_motifs,
 )
-from seqmodel.outputs.notes import OCTAVE, note_count
+from seqmodel.outputs.notes import OCTAVE, hits_alone, note_count
 
 WINDOW = 2 * OCTAVE + 1
 OF_FRAME = WINDOW + OCTAVE + 1
@@ -82,7 +82,7 @@ class NoteEncoder(nn.Module, Encoder):
         noise: float = 0.0,
         hits: bool = False,
     ) -> None:
-        """`hits` says that what sounds is struck in every frame, as drums are."""
+        """`hits` says that what sounds is struck in every frame."""
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
@@ -118,7 +118,7 @@ class NoteEncoder(nn.Module, Encoder):
             bars=frame.given({}) if config.bars else None,
             clock=clock,
             noise=config.input_noise,
-            hits=frame.kind == "drums",
+            hits=hits_alone(frame),
         )
 
     def start_at(self, train: Split) -> None:

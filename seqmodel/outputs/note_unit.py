@@ -15,7 +15,7 @@ from seqmodel.kernels.dropout import Dropout
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.notes import note_count
+from seqmodel.outputs.notes import hits_alone, note_count
 from seqmodel.outputs.notes_tied import (
     JOINING,
     WORK,
@@ -57,10 +57,14 @@ class NoteUnitOutput(TiedOutput):
         dropout: float = 0.0,
         end: bool = False,
         onsets: bool = False,
+        hits: bool = False,
     ) -> None:
-        """`unit` reads h (..., hidden_size) and `below_size` more numbers."""
+        """`unit` reads h (..., hidden_size) and `below_size` more numbers.
+
+        `hits` says that what sounds is struck in every frame.
+        """
         super().__init__(hidden_size, unit.hidden_size, notes, end=end, onsets=onsets)
-        self.unit, self.dropout = unit, Dropout(dropout)
+        self.unit, self.dropout, self.hits = unit, Dropout(dropout), hits
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
@@ -85,6 +89,7 @@ class NoteUnitOutput(TiedOutput):
             dropout=config.dropout,
             end=config.end,
             onsets=frame.onsets,
+            hits=hits_alone(frame),
         )
 
     def layers(self) -> list[Unit]:
@@ -136,9 +141,10 @@ class NoteUnitOutput(TiedOutput):
         it is, and what joins it by the temperature, the second term being for what may begin alone;
         it makes up for the notes lost to the first one, or gained.
         """
-        begins = frames[..., self.notes :] if self.onsets else (frames > past).to(frames)
+        held = torch.zeros_like(past) if self.hits else past
+        begins = frames[..., self.notes :] if self.onsets else (frames > held).to(frames)
         begun = begins.cumsum(-1) > begins
-        silent = (past[..., : self.notes] == 0).to(logits)
+        silent = (held[..., : self.notes] == 0).to(logits)
         may_begin = torch.cat([silent, torch.ones_like(silent)], -1)[..., : self.frame_size]
         divided = logits / temperature + may_begin * (JOINING * (1 - temperature))
         return torch.where(torch.cat([begun, begun], -1)[..., : self.frame_size], divided, logits)
@@ -172,7 +178,7 @@ class NoteUnitOutput(TiedOutput):
         calls, states = steps(layers, note_x, arena, product=product)
         read = states[-len(layers[-1].spec.state)]  # a layer's first state
         of_notes = Steps(weight[:, :H], product, note_x, calls, states, read)
-        return TiedDraw(self, setting, of_notes)
+        return TiedDraw(self, setting, of_notes, hits=self.hits)
 
 
 def note_inputs(

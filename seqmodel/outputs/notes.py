@@ -42,6 +42,11 @@ def note_count(frame: FrameDefinition) -> int:
     return frame.frame_size // 2 if frame.onsets else frame.frame_size
 
 
+def hits_alone(frame: FrameDefinition) -> bool:
+    """Whether what sounds is struck in every frame, as drums are."""
+    return frame.kind == "drums"
+
+
 def needed(past: Tensor | None) -> Tensor:
     """The previous frames; ValueError if None, since they decide which struck bits are free."""
     if past is None:

@@ -187,9 +187,17 @@ class TiedDraw(NotesDraw):
     """A draw of notes one after another."""
 
     def __init__(
-        self, output: TiedOutput, setting: DrawSetting, steps: Steps | None = None
+        self,
+        output: TiedOutput,
+        setting: DrawSetting,
+        steps: Steps | None = None,
+        *,
+        hits: bool = False,
     ) -> None:
-        """`steps` read each note's row of h; without them the output layer reads the row itself."""
+        """`steps` read each note's row of h; without them the output layer reads the row itself.
+
+        `hits` as in `NoteUnitOutput`.
+        """
         h, _, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
@@ -217,7 +225,7 @@ class TiedDraw(NotesDraw):
                 fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(states)}
         signature = _signature(tuple(states), output.onsets)
         addresses = tuple(call.shape for call in inner)
-        what = addresses, tuple(states), temperature == 0, output.onsets, output.end
+        what = addresses, tuple(states), temperature == 0, output.onsets, hits, output.end
         super().__init__(
             output, setting, signature, fields, _write_draw, signature, *what, calls=inner
         )
@@ -243,7 +251,7 @@ def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
 
 def _write_draw(
     frame: NotesWriter, signature: Signature, calls: tuple[tuple[int, int], ...],
-    sizes: tuple[int, ...], at_zero: bool, onsets: bool, end: bool,
+    sizes: tuple[int, ...], at_zero: bool, onsets: bool, hits: bool, end: bool,
 ) -> Any:  # fmt: skip
     """Draw a frame; makes `calls`, addresses and field counts, for each note."""
     e, b, f = frame.e, frame.e.builder, frame.field
@@ -267,7 +275,7 @@ def _write_draw(
         "logits": frame.logits or frame.array("scores"), "first_logits": frame.array("logits"),
         "states": tuple(frame.array(f"state{k}") for k in range(len(sizes))),
         "trails": tuple(frame.array(f"trail{k}") for k in range(len(sizes) if frame.fills else 0)),
-        "sizes": sizes, "fills": frame.fills, "onsets": onsets,
+        "sizes": sizes, "fills": frame.fills, "onsets": onsets, "hits": hits,
         "candidate": frame.n if frame.fills else 0, "dot": Written(e.dot),
         "multiply": Written(multiply), "chosen": Written(chosen), "advance": Written(advance),
     }  # fmt: skip
@@ -299,6 +307,7 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
     begun = not runs
     for note in range(f.notes):
         strike = f.notes + note
+        before = 0.0 if f.hits else f.x[note]
         if compares and alike:
             for k in unrolled(2 if f.onsets else 1):
                 f.logits[k * f.notes + note] = f.first_logits[k * f.notes + note]
@@ -310,10 +319,9 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
             for k in unrolled(2 if f.onsets else 1):
                 seen = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
                 factor = f.factor[0] if begun else 1.0
-                joins = begun and (k == 1 or f.x[note] == 0)
+                joins = begun and (k == 1 or before == 0)
                 shift = f.shift[0] if joins else 0.0
                 f.logits[k * f.notes + note] = (seen + f.bias[k]) * factor + shift
-        before = f.x[note]
         f.x[note] = f.chosen(note, f.logits[note])
         if f.onsets:
             struck = before == 0 or f.chosen(strike, f.logits[strike]) > 0

@@ -15,7 +15,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.bernoulli import TiedBernoulliOutput
 from seqmodel.outputs.note_unit import NoteInputs, NoteUnitOutput, note_inputs, notes_below
-from seqmodel.outputs.notes import as_drawn
+from seqmodel.outputs.notes import as_drawn, note_count
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units import UNITS, make
@@ -23,11 +23,13 @@ from seqmodel.units import UNITS, make
 H = 5
 
 
-def note_unit_output(unit="gru", *, notes=6, layers=1, backend="auto", end=False, onsets=False):
+def note_unit_output(
+    unit="gru", *, notes=6, layers=1, backend="auto", end=False, onsets=False, hits=False
+):
     """An output whose notes depend strongly on each other, in float64."""
     torch.manual_seed(3)
     made = make(unit, H + below_size(onsets=onsets), 4, backend, layers=layers)
-    output = NoteUnitOutput(H, made, notes, end=end, onsets=onsets).double()
+    output = NoteUnitOutput(H, made, notes, end=end, onsets=onsets, hits=hits).double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.7)
     return output
@@ -172,24 +174,24 @@ def test_with_onsets_the_likelihood_sums_to_one_after_any_frame(kind):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-@pytest.mark.parametrize("kind", ["bernoulli", "note-unit"])
+@pytest.mark.parametrize("kind", ["bernoulli", "note-unit", "hits"])
 def test_draws_are_as_likely_as_the_score_says(kind, temperature):
     """Frequencies against exact probabilities, from one h: chi-square of 16 frames.
 
     Of dependent notes the temperature is for those above the lowest that begins: it leaves alone
-    how likely any does.
+    how likely any does. A hit begins after a hit of the same sound, too.
     """
-    D, count = 4, 20_000
-    output = bernoulli_output(D) if kind == "bernoulli" else note_unit_output(notes=D)
+    D, count, hits = 4, 20_000, kind == "hits"
+    output = bernoulli_output(D) if kind == "bernoulli" else note_unit_output(notes=D, hits=hits)
     h = torch.randn(1, D, H, dtype=torch.float64)
     frames, before = all_frames(D), [1.0, 0.0, 0.0, 1.0]
     logits = output.note_logits(h.expand(16, D, H), frames.unsqueeze(1))[:, 0].detach().numpy()
-    p = np.ones(16)
+    held_from, p = [0.0] * D if hits else before, np.ones(16)
     for k, frame in enumerate(frames.tolist()):
         for n in range(D):
-            begun = any(x > held for x, held in zip(frame[:n], before, strict=False))
+            begun = any(x > held for x, held in zip(frame[:n], held_from, strict=False))
             heat = temperature if begun or kind == "bernoulli" else 1
-            more = 3.5 * (1 - heat) if kind == "note-unit" and not before[n] else 0
+            more = 3.5 * (1 - heat) if kind != "bernoulli" and not held_from[n] else 0
             sounds = 1 / (1 + np.exp(-logits[k, n] / heat - more))
             p[k] *= sounds if frame[n] else 1 - sounds
     if temperature == 1:
@@ -234,12 +236,12 @@ def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES):
     + [("gru", "bernoulli", 1), ("lstm", "bernoulli", 2)],
 )
 def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeypatch):
-    """Every unit on both axes, stacks, ends, onsets and temperatures, note for note."""
+    """Every unit on both axes, stacks, ends, onsets, drums and temperatures, note for note."""
     monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 2)
     onsets = layers == 2
-    frame = replace(FRAMES, onsets=onsets)
+    frame = replace(FRAMES, onsets=onsets, kit=unit == "tanh")
     model = tied_model(unit, output, layers, frame=frame)
-    prime = random_frames(2, 88, onsets).numpy()
+    prime = random_frames(2, note_count(frame), onsets).numpy()
     for temperature in (0.8, 0.0):
         same_draws(model, temperature=temperature, prime=prime)
 

@@ -139,6 +139,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
     def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
         (begun, *state), (classes, *below) = old[: 1 + len(sizes)], old[1 + len(sizes) :]
         h, given, uniforms, before = rows
+        held = 0.0 if output.hits else before
         x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(OCTAVE), *below[1:]], 1)
         new = list[Symbol]()
         for k, layer in enumerate(layers):
@@ -153,10 +154,10 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
         more = heat * (1.0 - heat) * JOINING
         for k in range(halves):
             logit, *number = [value[:, k : k + 1] for value in (logits, given, uniforms)]
-            logit = logit + (more if k else more * (1.0 - before))
+            logit = logit + (more if k else more * (1.0 - held))
             strike = [*drawn, before] if k else []
             drawn.append(_drawn(g, logit, *number, heat, *strike))
-        begins = drawn[-1] if output.onsets else drawn[0] * (1.0 - before)
+        begins = drawn[-1] if output.onsets else drawn[0] * (1.0 - held)
         # Both windows move on by a note, and with them the classes, which count from the note.
         newest = [classes[:, :1] + drawn[0], *drawn]
         for line, last in zip([classes, *below], newest, strict=True):
