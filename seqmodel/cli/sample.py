@@ -29,8 +29,9 @@ from seqmodel.cli.options import (
 from seqmodel.cli.progress import counting, display, part
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import new_file
-from seqmodel.media.definitions import Filling, Medium, Progress, SampleRequest, Sampling
+from seqmodel.media.definitions import Medium
 from seqmodel.media.registry import MEDIA, medium_of
+from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:

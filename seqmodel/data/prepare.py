@@ -18,10 +18,10 @@ from seqmodel.media.definitions import (
     Corpus,
     FrameDefinition,
     Piece,
-    Progress,
     Settings,
     Work,
 )
+from seqmodel.media.samples import Progress
 
 # ---- splits --------------------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ from seqmodel.evaluation.average import average
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
-from seqmodel.media.definitions import Progress
 from seqmodel.media.picture import Picture
 from seqmodel.media.registry import medium_of
+from seqmodel.media.samples import Progress
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 

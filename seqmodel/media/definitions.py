@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from seqmodel.errors import UsageError
 from seqmodel.media.picture import Picture
+from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
@@ -304,108 +304,6 @@ class Pieces(Protocol):
 # ---- what is written ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SampleRequest:
-    """The part of a `seqmodel sample` request that concerns the medium."""
-
-    kind: str
-    """One of the medium's `formats`."""
-    length: int | None = None
-    """In frames, primer excluded."""
-    seconds: float | None = None
-    """The same in seconds; at most one of the two is set."""
-    shortest: int = 0
-    """Frames before which the model may not end the piece."""
-    prime: Path | None = None
-    prime_frames: int | None = None
-    """How many frames of `prime` are used, from its beginning; None: all."""
-    prime_seconds: float | None = None
-    """The same in seconds; at most one of the two is set."""
-    include_prime: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Values of `Medium.sample_options`."""
-    title: str = ""
-    """The title of a picture."""
-    longest_piece: int | None = None
-    """Frames in the longest training piece, if the model ends pieces by itself."""
-
-    def frames_to_draw(self, default: int, most: int, per_second: float, what: str) -> int:
-        """The limit of a piece, in frames; UsageError for more than `most`, which is `what`."""
-        option, frames = "--length", self.length or default
-        if self.seconds is not None:
-            option, frames = "--seconds", _frames(self.seconds, per_second, most)
-        elif self.length is None and self.shortest:
-            # As long again is left to the model for an end.
-            option, frames = "--min-length", max(default, 2 * self.shortest)
-        if frames > most:
-            raise UsageError(f"{option} asks for more than {what}")
-        if self.shortest > frames:
-            raise UsageError(f"--min-length {self.shortest:,} is above the {frames:,} of {option}")
-        return frames
-
-    def frames_of_prime(self, most: int, per_second: float) -> int | None:
-        """How many frames of the primer are used, from its beginning; None: all."""
-        if self.prime_seconds is None:
-            return self.prime_frames
-        return _frames(self.prime_seconds, per_second, most)
-
-
-def _frames(seconds: float, per_second: float, most: int) -> int:
-    """Seconds in whole frames, at least one and at most one more than `most`."""
-    return max(1, round(min(seconds * per_second, most + 1)))
-
-
-class Filling(NamedTuple):
-    """A piece, a part of which is to be drawn anew; see `sampling.filling`."""
-
-    piece: "NDArray[Any]"
-    """(T, F)"""
-    free: "NDArray[np.bool_]"
-    """(T, D), the notes to be drawn."""
-    particles: int
-    sweeps: int
-
-
-class Written(NamedTuple):
-    """What is reported about a sampled piece."""
-
-    size: str
-    """Such as "256 frames"."""
-    hint: str = ""
-    """What is odd about it and what to try, if anything."""
-
-
-class Sampling(Protocol):
-    """How the pieces of one request are written."""
-
-    length: int
-    """Frames to draw for each piece."""
-    primer: "NDArray[Any]"
-    """(P, F), what the model reads first; P may be 0."""
-    filling: Filling | None = None
-    """What is to be drawn instead of a piece of this length after the primer, if anything."""
-    remarks: Sequence[str]
-    """Remarks on the primer, one line each."""
-    given: "NDArray[np.int64] | None" = None
-    """(G,) `FrameDefinition.given` of the pieces; None: what is usual, or there is nothing."""
-    manner: Mapping[str, Any] = MappingProxyType({})
-    """The `Medium.sample_options` with which a piece of the data is played as these are."""
-
-    def write(
-        self,
-        file: BinaryIO,
-        chunks: Iterable["NDArray[Any]"],
-        progress: Callable[[int, int], None],
-    ) -> Written:
-        """Write one piece, given in chunks (n, F) as they are drawn.
-
-        Reports to `progress` how much of the piece is done.
-        """
-
-    def picture(self, frames: "NDArray[Any]") -> Picture:
-        """A piece (T, F) as it is written, in another colour what of it was given."""
-
-
 class Comparison(Protocol):
     """How sampled pieces are compared with the data, in the medium's own terms."""
 
@@ -603,7 +501,3 @@ class Medium(Protocol):
     def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
         """A piece (T, F) as report pages show it, if there is a `page_format`."""
         raise NotImplementedError(f"{self.name} is not shown on report pages")
-
-
-Progress = Callable[[int, int], None]
-"""Called with the amount done and the total."""

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from seqmodel.config import to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Progress, SampleRequest, Sampling
 from seqmodel.media.registry import medium_of
+from seqmodel.media.samples import Progress, Sampling
 from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
@@ -315,15 +315,8 @@ def real_piece(
 
 
 def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Sampling:
-    medium = medium_of(run.frame)
-    request = SampleRequest(
-        kind=kind,
-        seconds=medium.page_seconds,
-        longest_piece=run.longest_piece if run.config.end else None,
-        options=options,
-    )
     try:
-        return medium.sampling(run.frame, request)
+        return run.sampling(kind, options=options)
     except UsageError as error:
         hint = "" if any(options.values()) else "; or add --samples 0"
         raise UsageError(f"cannot sample {run.folder}: {error}{hint}") from error

@@ -9,7 +9,7 @@ from typing import Any
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
-from seqmodel.media.definitions import Progress
+from seqmodel.media.samples import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
 from seqmodel.report.origin import brief
 from seqmodel.report.page.parts import Curve

@@ -4,7 +4,7 @@ README.md lists their files.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
+from seqmodel.media.registry import medium_of
+from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
@@ -80,6 +82,18 @@ class Run(Content):
                 "name: name one with --data"
             )
         return dataset
+
+    def sampling(
+        self, kind: str, seconds: float | None = None, options: Mapping[str, Any] | None = None
+    ) -> Sampling:
+        """How pieces drawn from it are written, by default as long as on report pages.
+
+        UsageError as `Medium.sampling`.
+        """
+        medium = medium_of(self.frame)
+        seconds = seconds or medium.page_seconds
+        request = SampleRequest(kind, seconds=seconds, options=options or {})
+        return medium.sampling(self.frame, request)
 
     def trained_on(self, dataset: Dataset) -> bool:
         """Whether it was trained on this dataset, by its fingerprint or else by its place."""

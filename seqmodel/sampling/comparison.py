@@ -7,7 +7,7 @@ import numpy as np
 
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.definitions import Comparison, SampleRequest
+from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
@@ -56,7 +56,9 @@ def compare_samples(
     told = f"as long as pieces of {split}"
     if run.config.end:
         lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
-    limit = None if seconds is None else _frames(run, seconds)
+    limit = (
+        None if seconds is None else run.sampling(medium_of(run.frame).formats[0], seconds).length
+    )
     if limit is not None:
         lengths = [limit] * number
         told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
@@ -81,13 +83,6 @@ def compare_samples(
         **({"cut_off": cut_off} if run.config.end else {}),
         **comparison.compare(drawn, None if same else pieces, train, limit),
     }
-
-
-def _frames(run: Run, seconds: float) -> int:
-    """The length that `seqmodel sample --seconds` would give."""
-    medium = medium_of(run.frame)
-    request = SampleRequest(medium.formats[0], seconds=seconds)
-    return medium.sampling(run.frame, request).length
 
 
 def _training_split(run: Run, dataset: Dataset) -> Split:

@@ -24,8 +24,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from seqmodel.config import Config
 from seqmodel.files import disk_error, new_file
-from seqmodel.media.definitions import SampleRequest
 from seqmodel.media.registry import medium_of
+from seqmodel.media.samples import SampleRequest
 from seqmodel.runs.folder import EVENTS, Run, load_run
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.loop import Listener
@@ -138,9 +138,7 @@ def _sample(run: Run) -> Values:
     medium, sampler = medium_of(run.frame), Sampler(run.model)
     if not {"png", "wav"} <= {*medium.formats} or not sampler.is_compiled:
         return []
-    longest = run.longest_piece if run.config.end else None
-    request = SampleRequest("wav", seconds=SECONDS, longest_piece=longest)
-    length = medium.sampling(run.frame, request).length
+    length = run.sampling("wav", SECONDS).length
     frames = np.concatenate([*sampler.piece(length, seed=SEED)])
     if not np.isfinite(frames).all():
         return []

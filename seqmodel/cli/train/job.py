@@ -19,7 +19,6 @@ from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.files import new_folder, remove_empty
 from seqmodel.locks import locked
-from seqmodel.media.definitions import SampleRequest
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
@@ -206,9 +205,7 @@ def _warn_if_trivial(settings: Config, dataset: Dataset, folder: Path, nats: flo
 def _warn_if_odd(folder: Path) -> None:
     """Draw a few samples, and warn if some are silent or freeze."""
     run = load_run(folder, torch.device("cpu"))
-    medium, longest = medium_of(run.frame), run.longest_piece if run.config.end else None
-    request = SampleRequest(medium.formats[0], seconds=medium.page_seconds, longest_piece=longest)
-    sampling = medium.sampling(run.frame, request)
+    sampling = run.sampling(medium_of(run.frame).formats[0])
     sampler, hints = Sampler(run.model, given=sampling.given), []
     with display("sampling", quiet=False):
         for number in range(SAMPLES):

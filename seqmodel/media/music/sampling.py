@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Filling, FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.input import named
 from seqmodel.media.music.contents import semitones_to_key
 from seqmodel.media.music.corpus import load_midi, load_roll, metre_of
@@ -63,6 +63,7 @@ from seqmodel.media.music.writing import (
 )
 from seqmodel.media.npy import with_comment
 from seqmodel.media.picture import Picture
+from seqmodel.media.samples import Filling, SampleRequest, Sampling, Written
 from seqmodel.media.words import plural
 
 

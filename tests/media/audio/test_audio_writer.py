@@ -12,7 +12,7 @@ import soundfile
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.sampling import AudioSampling, write_audio
-from seqmodel.media.definitions import SampleRequest
+from seqmodel.media.samples import SampleRequest
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder
 
 FRAME = AudioFrames(11_025, frame_size=7)

@@ -12,7 +12,7 @@ from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.sampling import AudioSampling
-from seqmodel.media.definitions import SampleRequest
+from seqmodel.media.samples import SampleRequest
 
 FRAME = AudioFrames(RATE, dtype="mu-law")
 

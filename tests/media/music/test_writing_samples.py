@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from seqmodel.data.bundled import FRAMES
-from seqmodel.media.definitions import SampleRequest
 from seqmodel.media.music.frames import with_onsets
 from seqmodel.media.music.sampling import MusicSampling
+from seqmodel.media.samples import SampleRequest
 
 
 def write(file, kind, chunks, frames, definition=FRAMES, **options):
