@@ -6,7 +6,6 @@ long the piece has lasted, and how long nothing has changed in it, depend on the
 likelihoods stay exact.
 """
 
-import math
 from collections.abc import Iterable
 from functools import cache
 
@@ -67,8 +66,8 @@ class Clock(nn.Module):
 
         `unchanged` holds, for each of a piece's frames (T,), how many frames nothing had changed
         before. That it is so many is evidence: the log odds of the end after them, by how often it
-        is so before a last frame, smoothed as lengths are, and before any; less the log of the
-        share of last frames.
+        is so before a last frame, smoothed as lengths are, and before any; less those of any frame
+        being the last.
         """
         if self.held is None:
             return
@@ -81,8 +80,8 @@ class Clock(nn.Module):
         going = torch.cat([ends.new_ones(1), torch.cumprod(1 - ends, 0)])[:-1] * len(last)
         going = going.clamp(min=1e-300)
         odds = going * ends / torch.maximum(going, torch.from_numpy(frames))
-        prior = math.log(len(last) / frames.sum())
-        self.held.copy_((odds.logit(eps=1e-6) - prior) / ODDS_SCALE)
+        evidence = odds.logit(eps=1e-6) - torch.tensor(len(last) / frames.sum()).logit(eps=1e-6)
+        self.held.copy_(evidence / ODDS_SCALE)
 
     def table(self) -> Tensor:
         """(M, size), float64: row t is for a piece of t frames so far; see `period`.

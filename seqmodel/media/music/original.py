@@ -194,10 +194,9 @@ class Original:
         replaced = [n for n in left if n in self._cells] if cut is None else []
         first = int(ticks[free.any(axis=1).argmax()])
         track, channel, head = self._home(replaced or list(self._cells), first)
-        added[track] += head
         others, ended = self._others(channel, left, semitones), defaultdict[int, int](int)
         notes, lowest = notes_of(frames), rows_of(frames).lowest
-        drawn = ~given_notes(notes, given)
+        drawn, new = ~given_notes(notes, given), list[Timed]()
         loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)[drawn]
         for (begin, until, key), velocity in zip(notes[drawn].tolist(), loud.tolist(), strict=True):
             off = self._end(until, key - lowest, given, ticks)
@@ -207,13 +206,15 @@ class Original:
             on, off = _between(others[pitch], max(int(ticks[begin]), ended[pitch]), off)
             if on < off:
                 ended[pitch] = off
-                added[track] += [
+                new += [
                     (on, AFTER, bytes([NOTE_ON | channel, pitch, velocity])),
                     (off, BEFORE, bytes([NOTE_OFF | channel, pitch, RELEASE])),
                 ]
         last = int(ticks[-1])
         if not frames[-1].any() and (cut is not None or score.end_tick < last):
-            added[track].append((last, AFTER, _meta(MARKER, END_OF_PIECE)))
+            new.append((last, AFTER, _meta(MARKER, END_OF_PIECE)))
+        if new:
+            added[track] += [*head, *new]
         return self._encoded(data, removed, added, end)
 
     def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
@@ -315,7 +316,8 @@ class Original:
             base = int(keys[first]) * E
             begin, after = np.searchsorted(places, [base + first, base + last + 1])
             removed[places[begin:after] - base] = changed
-            for n in notes if changed else ():
+            follows = False  # whether the next note of the chain keeps its strike
+            for n in reversed(notes) if changed else ():
                 on_event, off_event = int(score.on_event[n]), int(score.off_event[n])
                 own = int(score.on_tick[n]), int(score.off_tick[n])
                 track = int(score.track[n])
@@ -323,6 +325,8 @@ class Original:
                 for part in left.get(n, [own]):
                     ended = part[1] == own[1] and (not strikes[off_event] or off_event == on_event)
                     if not ended and part[0] >= part[1]:
+                        # One of several strikes on a tick stays with the last of them.
+                        removed[on_event] &= not (follows and part == own)
                         continue
                     if part[0] == own[0]:
                         removed[on_event] = False
@@ -333,6 +337,7 @@ class Original:
                     else:
                         ends = bytes([begins[0] & 15 | NOTE_OFF, begins[1], RELEASE])
                         added[track].append((part[1], BEFORE, ends))
+                follows = not removed[on_event]
         if end is not None:
             for track, channel in _pedals(events, end):
                 added[track].append((end, AFTER, bytes([CONTROL | channel, SUSTAIN, 0])))
@@ -391,7 +396,7 @@ class Original:
         events, chunks = self._file.events, list[bytes]()
         ends = events.event == 0xFF
         ends[ends] = events.data[events.at[ends]] == END_OF_TRACK
-        for track in range(max(len(events.tracks), *(number + 1 for number in added))):
+        for track in range(max([len(events.tracks), *(number + 1 for number in added)])):
             of_track = events.track == track
             numbers = np.flatnonzero(of_track & ~removed & ~ends)
             timed = [
