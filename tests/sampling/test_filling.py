@@ -32,14 +32,16 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
             6, notes, *width, end=end, onsets=onsets
         )
     else:
-        encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=Clock() if end else None)
+        remembers = dict.fromkeys(("ages", "motifs"), kind == "motifs")
+        clock = Clock() if end else None
+        encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=clock, **remembers)
         h_size = 6 + encoder.skip_size
-        if kind == "note-unit":
+        if kind == "tied-bernoulli":
+            output = TiedBernoulliOutput(h_size, notes, end=end, onsets=onsets)
+        else:
             below = below_size(onsets=onsets)
             unit = units.make("lstm", h_size + below, 5)
             output = NoteUnitOutput(h_size, unit, notes, end=end, onsets=onsets)
-        else:
-            output = TiedBernoulliOutput(h_size, notes, end=end, onsets=onsets)
     model = SequenceModel(encoder, units.make("gru", encoder.input_size, 6), output)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -60,8 +62,10 @@ def log_p(model, piece, *, ends=True):
     return -float(nats)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("end", "onsets"), [(False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("kind", "end", "onsets"),
+    [(kind, both, both) for both in (False, True) for kind in KINDS] + [("motifs", True, True)],
+)
 def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
     """Given numbers, candidates, resampling and sweeps: every bit and every weight."""
     model = build(kind, 9, end=end, onsets=onsets)
