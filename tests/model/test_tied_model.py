@@ -11,6 +11,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.music.frames import transposed
 from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.clock import Clock
 from seqmodel.model.encoder import Past
 from seqmodel.model.notes import OF_FRAME, PITCH, NoteEncoder
 from seqmodel.units.module import Unit
@@ -129,6 +130,23 @@ def test_in_training_frames_are_read_as_held(onsets, hits, monkeypatch):
     assert lengths.max() <= notes.HELD
     assert np.mean(lengths) == pytest.approx(notes.HELD / 2, abs=6)
     assert np.mean(firsts) == pytest.approx(T / 2, abs=10)
+
+
+def test_no_frame_is_read_as_held_where_a_piece_may_close(monkeypatch):
+    """Guards last chords, which are held as well: a model that distrusts them never ends."""
+    T, B, D, clock = 60, 200, 6, Clock()
+    clock.start_at(np.array([300, notes.HELD + 90]))
+    encoder = NoteEncoder(D, clock=clock, noise=1e-9).train()
+    monkeypatch.setattr(notes, "FREEZING", 1e9)
+    torch.manual_seed(5)
+    past, flawed = encoder.start(torch.zeros(1), B), list[int]()
+    for window in range(3):
+        found = encoder.encode((torch.rand(T, B, D) < 0.5).float(), past)
+        read = found.inputs.view(T, B, D, -1)[..., 12]
+        wrong = (read != found.past).any(2).any(1)
+        flawed += (wrong.nonzero().flatten() + T * window).tolist()
+        past = found.last
+    assert (min(flawed), max(flawed)) == (1, 89)
 
 
 @OUTPUTS
