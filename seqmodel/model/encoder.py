@@ -79,6 +79,9 @@ class Encoder(ABC):
     def start_at(self, train: Split) -> None:  # noqa: B027
         """Keep what the inputs refer to of the training split; by default nothing."""
 
+    def anneal(self, share: float) -> None:  # noqa: B027
+        """Train on at this share of the learning rate it began with; by default no matter."""
+
     def correct(  # noqa: B027
         self, drawn: NDArray[np.float32] | None, score: Callable[[], float]
     ) -> None:

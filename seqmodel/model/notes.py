@@ -66,8 +66,9 @@ class NoteEncoder(nn.Module, Encoder):
     In training, with `noise`, windows are read with a sample's flaws; what is to be predicted is
     not changed. Of half of them a share of the notes, drawn from 0 to `noise`, is missing, and some
     are read as if a frame were held for up to HELD frames, but not where a piece may close: last
-    chords are held, too. A model that has read flawless music alone goes on from a flaw of its
-    own as if it were meant: its samples thin out, or freeze.
+    chords are held, too. Flaws become rarer as the learning rate falls. A model that has read
+    flawless music alone goes on from a flaw of its own as if it were meant: its samples thin out,
+    or freeze.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class NoteEncoder(nn.Module, Encoder):
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
-        self.clock, self.noise, self.hits = clock, noise, hits
+        self.clock, self.noise, self.hits, self._begun_with = clock, noise, hits, noise
         self.bars = np.zeros(0, np.int64) if bars is None else bars
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
         barred = bars is not None
@@ -127,6 +128,10 @@ class NoteEncoder(nn.Module, Encoder):
         if self.clock is not None:
             self.clock.start_at(train.lengths)
             self.clock.watch(unchanged_before(piece, self.rows) for piece in train)
+
+    def anneal(self, share: float) -> None:
+        """See `Encoder`: flaws become as much rarer."""
+        self.noise = self._begun_with * share
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
@@ -176,7 +181,8 @@ class NoteEncoder(nn.Module, Encoder):
         heard = torch.rand(T, B, D).gather(0, begun) >= share  # one draw for all of a note's frames
         frames = frames * torch.cat([heard] * (C // D), 2)
         t, left = torch.arange(T).unsqueeze(1), torch.full((B,), float(T))
-        if self.clock and memory is not None:  # whose first number counts frames for the clock
+        # The first number of the memory counts frames for the clock; hits are never held.
+        if self.clock and memory is not None and not self.hits:
             left = (self.clock.soonest - HELD - memory[:, 0].cpu()).clamp(0, T)
         first, held = torch.rand(B) * left // 1, HELD * torch.rand(B)
         freezes = (t > first) & (t < first + held) & (t < left)

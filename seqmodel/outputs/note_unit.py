@@ -139,7 +139,7 @@ class NoteUnitOutput(TiedOutput):
         A note begins with a small probability, of which a low temperature leaves next to nothing:
         if all logits were divided, music would thin out and stop. So whether one does is drawn as
         it is, and what joins it by the temperature, the second term being for what may begin alone;
-        it makes up for the notes lost to the first one, or gained.
+        it makes up for the notes lost to the first one, or gained. Hits begin wherever they sound.
         """
         held = torch.zeros_like(past) if self.hits else past
         begins = frames[..., self.notes :] if self.onsets else (frames > held).to(frames)

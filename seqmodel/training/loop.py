@@ -282,6 +282,7 @@ class Trainer:
             window = -(-config.truncate // steps) or longest
             share_done = (progress.epoch + progress.batch / len(plan)) / config.epochs
             rate = learning_rate_at(config, share_done)
+            self.state.model.encoder.anneal(rate / (config.learning_rate or 1.0))
             for begin in range(progress.window * window, longest, window):
                 started = time.monotonic()
                 windows = {

@@ -132,6 +132,25 @@ def test_in_training_frames_are_read_as_held(onsets, hits, monkeypatch):
     assert np.mean(firsts) == pytest.approx(T / 2, abs=10)
 
 
+def test_flaws_become_rarer_as_the_learning_rate_falls(make_config, train, tmp_path, monkeypatch):
+    """Were they as many to the end, the likelihood of flawless music would pay for them."""
+    shares, missing = list[float](), list[float]()
+    monkeypatch.setattr(NoteEncoder, "anneal", lambda _, share: shares.append(share))
+    options = {"model": "tied", "unit": "gru", "output": "bernoulli", "schedule": "cosine"}
+    train(make_config(**options, hidden=2, batch_size=11, epochs=3), tmp_path / "run")
+    assert shares == pytest.approx([1, 0.75, 0.25])
+    monkeypatch.undo()
+    monkeypatch.setattr(notes, "FREEZING", 0)
+    encoder = NoteEncoder(5, noise=1.0).train()
+    frames = torch.ones(2, 400, 5)
+    for share in (1, 0.5, 0.5, 0):
+        encoder.anneal(share)
+        torch.manual_seed(6)
+        read = encoder.encode(frames, encoder.start(frames, 400)).inputs[1, :, 12]
+        missing.append(float(1 - read.mean()))
+    assert missing == pytest.approx([0.25, 0.125, 0.125, 0], abs=0.03)
+
+
 def test_no_frame_is_read_as_held_where_a_piece_may_close(monkeypatch):
     """Guards last chords, which are held as well: a model that distrusts them never ends."""
     T, B, D, clock = 60, 200, 6, Clock()
