@@ -193,7 +193,7 @@ class Plan:
         Raises:
             UsageError: if they do not fit each other or the data.
         """
-        from seqmodel.media.registry import medium_of
+        from seqmodel.media.registry import presets_of
         from seqmodel.model.build import with_sizes
         from seqmodel.outputs.registry import only_model
 
@@ -204,7 +204,7 @@ class Plan:
         if self.quick:
             epochs = QUICK_FRAMES // dataset["train"].frames
             given.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
-        config = resolve(given, {}, medium_of(dataset.frame).presets)
+        config = resolve(given, {}, presets_of(dataset.frame))
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         return with_sizes(seeded.without_search(), dataset.frame)
 

@@ -177,6 +177,11 @@ class FrameDefinition(Protocol):
         return range(0)
 
     @property
+    def presets(self) -> Mapping[str, Mapping[str, Any]]:
+        """Those of `Medium.presets` that are others for such frames."""
+        return {}
+
+    @property
     def context(self) -> int:
         """C, the number of preceding values that a model reads; by default the previous frame."""
         return self.frame_size

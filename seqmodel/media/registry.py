@@ -30,6 +30,11 @@ def medium_of(frame: FrameDefinition) -> Medium:
     return MEDIA[frame.medium]
 
 
+def presets_of(frame: FrameDefinition) -> Mapping[str, Mapping[str, Any]]:
+    """`Medium.presets`, as they are for these frames."""
+    return {**medium_of(frame).presets, **frame.presets}
+
+
 def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinition:
     """The frame definition written by the `to_json` of this medium.
 

@@ -19,7 +19,7 @@ from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.files import new_folder, remove_empty
 from seqmodel.locks import locked
-from seqmodel.media.registry import medium_of
+from seqmodel.media.registry import medium_of, presets_of
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
 from seqmodel.runs.checkpoint import load_model, model_tensors
@@ -302,7 +302,7 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     model = only_model(both.get("output", "auto"))
     if model is not None and "model" not in both:
         given = {**given, "model": model}
-    settings = with_sizes(resolve(given, file, medium_of(frame).presets), frame)
+    settings = with_sizes(resolve(given, file, presets_of(frame)), frame)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
     outline(settings, frame)  # UsageError if there is no such model
     return settings

@@ -438,6 +438,12 @@ class PianoRollFrames(FrameDefinition):
         return "drums" if self.kit else self.medium
 
     @property
+    def presets(self) -> Mapping[str, Mapping[str, Any]]:
+        """Drum loops are few and short: more and noisier updates, see README.md."""
+        own = {"batch_size": 1, "epochs": 20, "weight_noise": 0.075, "dropout": 0.0}
+        return {"tied": own} if self.kit else {}
+
+    @property
     def variants(self) -> range:
         """Semitones to transpose by: each of the twelve keys once; a kit is in none."""
         return range(0) if self.kit else range(-5, 7)
