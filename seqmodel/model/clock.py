@@ -6,7 +6,6 @@ long the piece has lasted, and how long nothing has changed in it, depend on the
 likelihoods stay exact.
 """
 
-import math
 from collections.abc import Iterable
 from functools import cache
 
@@ -83,11 +82,6 @@ class Clock(nn.Module):
         odds = going * ends / torch.maximum(going, torch.from_numpy(frames))
         evidence = odds.logit(eps=1e-6) - torch.tensor(len(last) / frames.sum()).logit(eps=1e-6)
         self.held.copy_(evidence / ODDS_SCALE)
-
-    @property
-    def soonest(self) -> float:
-        """Frames in the shortest training piece; infinity if it knows of none."""
-        return min([float(length) for length in self.lengths.tolist() if length], default=math.inf)
 
     def table(self) -> Tensor:
         """(M, size), float64: row t is for a piece of t frames so far; see `period`.

@@ -65,10 +65,9 @@ class NoteEncoder(nn.Module, Encoder):
 
     In training, with `noise`, windows are read with a sample's flaws; what is to be predicted is
     not changed. Of half of them a share of the notes, drawn from 0 to `noise`, is missing, and some
-    are read as if a frame were held for up to HELD frames, but not where a piece may close: last
-    chords are held, too. Flaws become rarer as the learning rate falls. A model that has read
-    flawless music alone goes on from a flaw of its own as if it were meant: its samples thin out,
-    or freeze.
+    are read as if a frame were held for up to HELD frames. Flaws become rarer as the learning rate
+    falls. A model that has read flawless music alone goes on from a flaw of its own as if it were
+    meant: its samples thin out, or freeze.
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class NoteEncoder(nn.Module, Encoder):
         """See `Encoder`; computed on the CPU."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
-            given = self._heard(for_kernels(before), past.memory).contiguous()
+            given = self._heard(for_kernels(before)).contiguous()
         T, B, _ = before.shape
         memory = None if past.memory is None else past.memory.to("cpu", copy=True)
         fields = self._fields(T, B, memory, given.dtype)
@@ -165,8 +164,8 @@ class NoteEncoder(nn.Module, Encoder):
         memory = None if memory is None else memory.to(before.device)
         return Encoded(x, skip, frames, before, Past(last, memory))
 
-    def _heard(self, frames: Tensor, memory: Tensor | None) -> Tensor:
-        """Frames (T, B, C) as they are read after `memory`: in training with flaws."""
+    def _heard(self, frames: Tensor) -> Tensor:
+        """Frames (T, B, C) as they are read: in training with flaws."""
         if not (self.training and self.noise):
             return frames
         (T, B, C), D = frames.shape, self.rows
@@ -180,13 +179,8 @@ class NoteEncoder(nn.Module, Encoder):
         begun = torch.where(begins, torch.arange(T).view(T, 1, 1), 0).cummax(0).values
         heard = torch.rand(T, B, D).gather(0, begun) >= share  # one draw for all of a note's frames
         frames = frames * torch.cat([heard] * (C // D), 2)
-        t, left = torch.arange(T).unsqueeze(1), torch.full((B,), float(T))
-        # The first number of the memory counts frames for the clock; hits are never held.
-        if self.clock and memory is not None and not self.hits:
-            left = (self.clock.soonest - HELD - memory[:, 0].cpu()).clamp(0, T)
-        first, held = torch.rand(B) * left // 1, HELD * torch.rand(B)
-        freezes = (t > first) & (t < first + held) & (t < left)
-        freezes &= torch.rand(B) < FREEZING * self.noise
+        t, first, held = torch.arange(T).unsqueeze(1), torch.rand(B) * T // 1, HELD * torch.rand(B)
+        freezes = (t > first) & (t < first + held) & (torch.rand(B) < FREEZING * self.noise)
         place = torch.where(freezes, first.long(), t).unsqueeze(2)
         frames = frames.gather(0, place.expand(T, B, C))
         struck = slice(0 if self.hits else D, None)

@@ -11,7 +11,6 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.music.frames import transposed
 from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import Clock
 from seqmodel.model.encoder import Past
 from seqmodel.model.notes import OF_FRAME, PITCH, NoteEncoder
 from seqmodel.units.module import Unit
@@ -149,23 +148,6 @@ def test_flaws_become_rarer_as_the_learning_rate_falls(make_config, train, tmp_p
         read = encoder.encode(frames, encoder.start(frames, 400)).inputs[1, :, 12]
         missing.append(float(1 - read.mean()))
     assert missing == pytest.approx([0.25, 0.125, 0.125, 0], abs=0.03)
-
-
-def test_no_frame_is_read_as_held_where_a_piece_may_close(monkeypatch):
-    """Guards last chords, which are held as well: a model that distrusts them never ends."""
-    T, B, D, clock = 60, 200, 6, Clock()
-    clock.start_at(np.array([300, notes.HELD + 90]))
-    encoder = NoteEncoder(D, clock=clock, noise=1e-9).train()
-    monkeypatch.setattr(notes, "FREEZING", 1e9)
-    torch.manual_seed(5)
-    past, flawed = encoder.start(torch.zeros(1), B), list[int]()
-    for window in range(3):
-        found = encoder.encode((torch.rand(T, B, D) < 0.5).float(), past)
-        read = found.inputs.view(T, B, D, -1)[..., 12]
-        wrong = (read != found.past).any(2).any(1)
-        flawed += (wrong.nonzero().flatten() + T * window).tolist()
-        past = found.last
-    assert (min(flawed), max(flawed)) == (1, 89)
 
 
 @OUTPUTS
