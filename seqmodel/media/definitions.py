@@ -194,6 +194,11 @@ class FrameDefinition(Protocol):
         """F, the number of values in a frame."""
 
     @property
+    def played_size(self) -> int:
+        """F and, if velocities are kept, one for each note: what is drawn and written."""
+        return self.frame_size
+
+    @property
     def row_dtype(self) -> "np.dtype[Any]":
         """The platform-independent type of a stored row."""
 

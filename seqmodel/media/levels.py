@@ -1,6 +1,7 @@
 """Levels: a number that is kept of each note, such as its velocity, in a few steps."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from seqmodel.plain import Fields
 
 MOST_LEVELS = 16
+NAMES = "edges", "means"
 LARGEST = 127
 """The numbers are whole, from 1 on; 0 is one that is not known."""
 UNKNOWN_MEAN = 80.0
@@ -48,20 +50,20 @@ class Levels:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for manifest and checkpoint."""
-        return {"edges": [*self.edges], "means": [*self.means]}
+        return {name: [*getattr(self, name)] for name in NAMES}
 
     @classmethod
     def from_json(cls, fields: Fields, key: str) -> "Levels":
         """The inverse of `to_json`, a field of others; ValueError names it if it is damaged."""
         fields = fields.fields(key)
-        name, edges, means = fields.name, fields.values.get("edges"), fields.values.get("means")
-        whole = isinstance(edges, list) and all(type(edge) is int for edge in edges)
-        if not whole or not all(a < b for a, b in zip([0, *edges], [*edges, LARGEST], strict=True)):
+        name, values = fields.name, fields.values
+        edges, means = (values[n] if isinstance(values.get(n), list) else [-1] for n in NAMES)
+        whole = all(type(edge) is int for edge in edges)
+        if not whole or not all(a < b for a, b in pairwise([0, *edges, LARGEST])):
             raise ValueError(f"{name}.edges must be whole numbers that increase, from 1 to 126")
-        numbers = isinstance(means, list) and all(isinstance(mean, int | float) for mean in means)
-        borders = zip([0, *edges], [*edges, LARGEST], strict=True)
-        if not numbers or len(means) != len(edges) + 1 or not all(
-            low < mean <= high for mean, (low, high) in zip(means, borders, strict=True)
-        ):  # fmt: skip
+        within = len(means) == len(edges) + 1
+        for mean, low, high in zip(means, [0, *edges], [*edges, LARGEST], strict=False):
+            within = within and isinstance(mean, int | float) and low < mean <= high
+        if not within:
             raise ValueError(f"{name}.means must be a number between each two edges")
         return cls(tuple(edges), tuple(map(float, means)))

@@ -491,7 +491,7 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def played_size(self) -> int:
-        """The numbers in a frame with all that is kept of it: 264 with velocities."""
+        """See `FrameDefinition`: 264 with velocities."""
         return self.frame_size + NOTES * (self.velocity is not None)
 
     @property
