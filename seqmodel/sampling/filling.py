@@ -105,7 +105,7 @@ class Filler:
             SeqmodelError: if what is given is impossible with all that was drawn.
         """
         uniforms = Uniforms(seed, number)
-        F, D = self.output.frame_size, self.output.notes
+        F = self.output.frame_size
         piece, known = piece[:, :F], np.where(free, 0, piece[:, F:] if piece.shape[1] > F else 0)
         free = self._free_numbers(piece, free)
         (frames_to_draw,) = np.nonzero(free.any(1))

@@ -349,7 +349,7 @@ def as_played(
     """Drawn frames as (T, 176), where a file's own notes begin and end as they do there.
 
     One that is drawn on where the file's ends is struck anew. The file's frames are (T, 176), what
-    was drawn of the others is `free` (T, 88). Velocities, if any, and hits of a kit are as they are.
+    was drawn of the others is `free` (T, 88). Velocities and hits of a kit are as they are.
     """
     if is_kit(frames):
         return frames
