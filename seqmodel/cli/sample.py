@@ -232,8 +232,7 @@ def sample(
         message(remark, quiet=quiet)
     stated = {"temperature": temperature, "velocity_temperature": velocity_temperature}
     if sampling.filling is None:
-        shortest = math.inf if no_end else min_length
-        write = _drawing(every, sampling, seed, stated, shortest, best_of)
+        write = _drawing(every, sampling, seed, stated, math.inf if no_end else min_length, best_of)
         what, counted = "sampling", "drafts" if best_of > 1 else "sampling"
     else:
         write = _filling(loaded, sampling, sampling.filling, seed, stated)

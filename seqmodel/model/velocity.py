@@ -143,13 +143,13 @@ class VelocityOutput(nn.Module):
     ) -> dict[str, Any]:  # fmt: skip
         """What `draw_levels` takes, in float64; it changes `levels` and `memory`."""
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
-        weight, K = self.hidden.weight.double(), heard_size(len(self.levels))
+        weight, K = self.hidden.weight.detach().double(), heard_size(len(self.levels))
         read = torch.cat([self._row(h, t, piece, note).cpu(), self._pitch(note)], 1).double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
         return self._fields(levels, memory) | {
             "N": len(note), "K": K, "J": HIDDEN, "greedy": int(temperature == 0),
             "before": before.contiguous(), "weight": weight[:, -K:].cpu().contiguous(),
-            "out": self.out.weight.double().cpu().contiguous(),
+            "out": self.out.weight.detach().double().cpu().contiguous(),
             "bias": self.out.bias.detach().double().cpu(), "uniforms": torch.from_numpy(uniforms),
             "sharpness": torch.tensor([1 / (temperature or 1)], dtype=torch.float64),
             "heard": NEW, "seen": NEW, "odds": NEW,
