@@ -99,13 +99,13 @@ def test_levels_are_drawn_as_often_as_they_cost() -> None:
     context = torch.zeros(2, 1, 7, dtype=torch.int64)
     context[0, 0, 1], context[1, 0, 3], context[1, 0, 4] = 3, 2, TO_DRAW
     shares = np.zeros(L)
-    for uniform in (np.arange(2000) + 0.5) / 2000:
+    for uniform in (np.arange(400) + 0.5) / 400:
         drawn, _ = output.draw(h, context, before, np.array([uniform]), 1.0)
-        shares[int(drawn[1, 0, 4]) - 1] += 1 / 2000
+        shares[int(drawn[1, 0, 4]) - 1] += 1 / 400
     for level in range(1, L + 1):
         context[1, 0, 4] = level
         nats, _ = output.score(h, context, before)
-        assert shares[level - 1] == pytest.approx(float(torch.exp(-nats.detach()[-1])), abs=1e-3)
+        assert shares[level - 1] == pytest.approx(float(torch.exp(-nats.detach()[-1])), abs=4e-3)
 
 
 def test_where_a_piece_is_cut_does_not_matter() -> None:
@@ -121,9 +121,9 @@ def test_where_a_piece_is_cut_does_not_matter() -> None:
 
 
 def test_gradients_are_those_of_differences() -> None:
-    output, levels = random_output(), random_levels(5, 2, 7)
-    h = torch.randn(5, 14, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda h: output.score(h, levels, output.start(h, 2)).nats, h)
+    output, levels = random_output(), random_levels(3, 1, 7)
+    h = torch.randn(3, 7, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda h: output.score(h, levels, output.start(h, 1)).nats, h)
 
 
 def test_one_level_costs_nothing() -> None:
