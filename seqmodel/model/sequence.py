@@ -163,7 +163,7 @@ class SequenceModel(nn.Module):
     ) -> tuple[Tensor | None, Carry]:
         """What the levels of the frames read cost, and the carry after them.
 
-        -log p of each strike whose velocity is known (N,), exact and differentiable; None if the
+        -log p of each strike whose velocity is known (N,), see `VelocityOutput.score`; None if the
         model has no levels, or the data no velocities (T, B, D).
         """
         if self.velocity is None or velocities is None:

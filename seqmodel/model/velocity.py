@@ -78,14 +78,15 @@ class VelocityOutput(nn.Module):
         return torch.where(velocities > 0, level, UNKNOWN) * struck
 
     def score(self, h: Tensor, levels: Tensor, memory: Tensor) -> Scored:
-        """-log p of each known level of `levels_of`, exact and differentiable; h is as in `Output`.
+        """-log p of each known level of `levels_of`, exact; h is as in `Output`.
 
-        `memory` (B, M) is what was remembered before the window.
+        Differentiable, but for h: what the unit learns remains that of frames alone. `memory` (B,
+        M) is what was remembered before the window.
         """
         piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
         heard, after = self._hear(levels, memory, torch.bincount(piece, minlength=levels.shape[1]))
         chosen = levels[t, piece, note] - 1
-        read = [self._row(h, t, piece, note), self._pitch(note).to(h), heard.to(h)]
+        read = [self._row(h.detach(), t, piece, note), self._pitch(note).to(h), heard.to(h)]
         seen = torch.tanh(self.hidden(torch.cat(read, 1)))
         logits = self.out(torch.cat([seen, read[2]], 1))
         return Scored(F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after)

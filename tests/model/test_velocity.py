@@ -15,6 +15,7 @@ from seqmodel.media.music.frames import with_onsets
 from seqmodel.model import velocity
 from seqmodel.model.velocity import TO_DRAW, UNKNOWN, VelocityOutput, heard_size, rates, standard
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.training.update import window_loss
 
 LEVELS = Levels((30, 60, 90), (20.0, 50.5, 70.0, 100.0))
 L = len(LEVELS)
@@ -120,10 +121,24 @@ def test_where_a_piece_is_cut_does_not_matter() -> None:
     assert torch.equal(memory, after)
 
 
-def test_gradients_are_those_of_differences() -> None:
-    output, levels = random_output(), random_levels(3, 1, 7)
-    h = torch.randn(3, 7, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda h: output.score(h, levels, output.start(h, 1)).nats, h)
+def test_levels_leave_the_gradient_of_frames_as_it_is() -> None:
+    """Guards nats per frame against what levels cost, and levels against not being learned."""
+    model = random_model({"end": True}, replace(FRAMES, onsets=True, velocity=LEVELS))
+    roll = (np.random.default_rng(5).random((9, 88)) < 0.1).astype(np.uint8)
+    frames, loud = with_onsets(roll)[:, None], np.full((9, 1, 88), 70, np.uint8)
+    gradients = []
+    for velocities in (None, loud):
+        model.zero_grad()
+        line = torch.from_numpy(frames)
+        loss = window_loss(model, line, np.array([9]), model.start(1), velocities=velocities)
+        loss.total.backward()
+        gradients.append({name: weight.grad for name, weight in model.named_parameters()})
+    without, with_levels = gradients
+    for name, gradient in without.items():
+        if name.startswith("velocity."):
+            assert with_levels[name].abs().max() > 0
+        else:
+            assert torch.equal(gradient, with_levels[name])
 
 
 def test_one_level_costs_nothing() -> None:
