@@ -134,9 +134,9 @@ class Filler:
         velocities = self._sampler.velocities
         if velocities is None:
             return filled
-        start = velocities.after(self._sampler.start, filled.frames[:0])
+        before = velocities.after(self._sampler.start, filled.frames[:0])
         played = np.concatenate([filled.frames, known.astype(np.uint8)], axis=1)
-        return replace(filled, frames=velocities.play(played, start, uniforms.apart())[0])
+        return replace(filled, frames=velocities.play(played, before, uniforms.apart())[0])
 
     def _check_memory(self, frames: int) -> None:
         size = self.output.frame_size

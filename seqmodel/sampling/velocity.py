@@ -58,9 +58,9 @@ class VelocityDraw:
         levels = self._levels(frames)
         levels[levels < 0] = TO_DRAW
         numbers = uniforms.take(int((levels == TO_DRAW).sum()))
-        known, drawn, used = frames[:, F:], [], 0
+        known, drawn = frames[:, F:], list[NDArray[np.uint8]]()
+        at = used = 0
         for part in torch.split(levels, self._model.window(1)):
-            at = sum(map(len, drawn))
             line = torch.from_numpy(frames[at : at + len(part), :F].astype(np.float64))
             with torch.inference_mode():
                 line = line.unsqueeze(1).to(carry.past.numbers.device)
@@ -68,7 +68,7 @@ class VelocityDraw:
                 wanted = int((part == TO_DRAW).sum())
                 given = numbers[used : used + wanted]
                 found, memory = self._velocity.draw(h, part, memory, given, self._temperature)
-            used += wanted
+            at, used = at + len(part), used + wanted
             drawn.append(self._played[found[:, 0].numpy()])
         velocities = np.concatenate(drawn)
         if known.size:
