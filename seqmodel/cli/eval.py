@@ -267,7 +267,7 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
         f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
-    lines += describe(result) if each else run.model.output.describe(result)
+    lines += describe(result) if each else run.model.describe(result)
     if "voices" in result:
         sung = result["voices"]
         lines += [

@@ -49,10 +49,12 @@ Device = Annotated[
 ]
 
 
-def check_temperature(temperature: float) -> None:
-    """UsageError unless it is a number; the option has checked that it is not negative."""
-    if not math.isfinite(temperature):
-        raise UsageError(f"--temperature must be finite, not {temperature}")
+def check_temperature(temperature: float, velocity_temperature: float | None = None) -> None:
+    """UsageError unless they are numbers; the options have checked that none is negative."""
+    of_velocity = "--velocity-temperature", velocity_temperature or 0.0
+    for option, value in (("--temperature", temperature), of_velocity):
+        if not math.isfinite(value):
+            raise UsageError(f"{option} must be finite, not {value}")
 
 
 def exclude(options: Mapping[str, object]) -> None:

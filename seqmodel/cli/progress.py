@@ -162,11 +162,13 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
             shown.show(what, *news, done=event.done, total=event.total)
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
+            loud = line.get("valid_velocity_nats_per_note")
+            velocity = "" if loud is None else f"velocity {loud:.4f}  "
             shown.say(
                 f"epoch {line['epoch']:>{len(str(config.epochs))}}/{config.epochs}"
                 f"  train {line['train_nats_per_frame']:8.4f}"
                 f"  valid {line['valid_nats_per_frame']:8.4f}{'*' if is_best else ' '}"
-                f"  {line['frames_per_second']:>7,} frames/s"
+                f"  {velocity}{line['frames_per_second']:>7,} frames/s"
             )
 
         def draw(number: int, count: int, rate: float, final: bool) -> None:

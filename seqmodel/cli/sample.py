@@ -114,6 +114,12 @@ def sample(
         help="Below 1 tamer (chords plainer, sound smoother), above 1 wilder; 0: always the "
         "likeliest.",
     ),
+    velocity_temperature: float | None = pieces_option(
+        None,
+        min=0.0,
+        help="That of how hard notes are struck, for data prepared with --velocity.  "
+        "[default: --temperature]",
+    ),
     prime: Path | None = primer_option(
         None, metavar="FILE", help="Continue this file, of the run's medium, or a sampled .npy."
     ),
@@ -176,7 +182,7 @@ def sample(
     of_prime = next((option for option in OF_PRIME if given[option]), None)
     if of_prime and prime is None:
         raise UsageError(f"{of_prime} needs --prime FILE")
-    check_temperature(temperature)
+    check_temperature(temperature, velocity_temperature)
 
     from seqmodel.evaluation.average import named
 
@@ -220,16 +226,17 @@ def sample(
     for remark in (
         *sampling.remarks,
         *_unheard(every, options),
+        *_unplayed(loaded, velocity_temperature),
         # Unless it is told, the file would be scored for nothing.
         *(() if quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
     ):
         message(remark, quiet=quiet)
+    stated = {"temperature": temperature, "velocity_temperature": velocity_temperature}
     if sampling.filling is None:
-        shortest = math.inf if no_end else min_length
-        write = _drawing(every, sampling, seed, temperature, shortest, best_of)
+        write = _drawing(every, sampling, seed, stated, math.inf if no_end else min_length, best_of)
         what, counted = "sampling", "drafts" if best_of > 1 else "sampling"
     else:
-        write = _filling(loaded, sampling, sampling.filling, seed, temperature)
+        write = _filling(loaded, sampling, sampling.filling, seed, stated)
         what = counted = "filling"
     pieces = []
     with display(what, quiet=quiet) as shown:
@@ -248,6 +255,13 @@ def sample(
         print_json({**(of or {"run": str(loaded.folder)}), "seed": seed, "pieces": pieces})
 
 
+def _unplayed(run: "Run", velocity_temperature: float | None) -> list[str]:
+    """A remark on --velocity-temperature, if the run has no velocities to draw."""
+    if velocity_temperature is None or run.frame.velocity is not None:
+        return []
+    return [f"{run.folder} was trained without velocities: --velocity-temperature does nothing"]
+
+
 def _unheard(runs: Sequence["Run"], options: Mapping[str, Any]) -> list[str]:
     """Remarks on options that the runs' models know nothing of."""
     return [
@@ -261,11 +275,11 @@ def _drawing(
     runs: Sequence["Run"],
     sampling: Sampling,
     seed: int,
-    temperature: float,
+    stated: Mapping[str, Any],
     shortest: float,
     best_of: int,
 ) -> Write:
-    """The function that draws piece k; `shortest` is as in `Sampler.draw`.
+    """The function that draws piece k; `stated` and `shortest` are as in `Sampler`.
 
     Of `best_of` drafts the piece is the one whose nats per frame come nearest to training's.
     """
@@ -276,7 +290,7 @@ def _drawing(
     from seqmodel.sampling.sampler import PieceSampler, Sampler
 
     run, models = runs[0], [run.model for run in runs]
-    stated: dict[str, Any] = {"temperature": temperature, "given": sampling.given}
+    stated = {**stated, "given": sampling.given}
     sampler: PieceSampler = (
         Sampler(run.model, **stated) if len(runs) == 1 else AverageSampler(models, **stated)
     )
@@ -348,9 +362,9 @@ def _foreign(run: "Run", sampling: Sampling, path: Path | None) -> list[str]:
 
 
 def _filling(
-    run: "Run", sampling: Sampling, filling: Filling, seed: int, temperature: float
+    run: "Run", sampling: Sampling, filling: Filling, seed: int, stated: Mapping[str, Any]
 ) -> Write:
-    """The function that draws piece k around what is given.
+    """The function that draws piece k around what is given; `stated` is as in `Sampler`.
 
     Raises:
         UsageError: where the particles do not fit in memory.
@@ -360,9 +374,7 @@ def _filling(
 
     from seqmodel.sampling.filling import Filler
 
-    filler = Filler(
-        run.model, particles=filling.particles, temperature=temperature, given=sampling.given
-    )
+    filler = Filler(run.model, particles=filling.particles, given=sampling.given, **stated)
     drawn = np.asarray(filling.free.any(axis=1))
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:

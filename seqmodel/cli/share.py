@@ -91,6 +91,10 @@ def export(
     if chosen is None:
         raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
     check_target(out, force=force)
-    written = chosen.load()(load_run(run))
+    loaded = load_run(run)
+    written = chosen.load()(loaded)
     write_file(out, written)
+    if loaded.frame.velocity is not None and out.suffix.lower() != ".zip":
+        remark = f"{out} draws notes alone: the velocities that {run} has learned stay behind"
+        message(remark, quiet=quiet)
     message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB", quiet=quiet)

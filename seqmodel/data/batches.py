@@ -24,6 +24,8 @@ class Batch:
     """(B,) frames each piece has from the start of `frames` on; <= 0 once the piece has ended."""
     given: NDArray[np.int64] | None = None
     """(B, G) what a model is given of pieces besides frames, where they begin here."""
+    velocities: NDArray[np.uint8] | None = None
+    """(T, B, D), see `FrameDefinition.velocities`; 0 in padding."""
 
 
 def shuffled(
@@ -110,7 +112,11 @@ def load(
         stored[: len(piece), k] = piece
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
     frames = decoded.reshape(T, len(indices), frame.frame_size)
+    loud = frame.velocities(stored.reshape(-1, *frame.row_shape))
+    velocities = None if loud is None else loud.reshape(T, len(indices), -1)
     if variants is not None:
         for k, variant in enumerate(variants.tolist()):
             frames[:, k] = frame.vary(frames[:, k], variant)
-    return Batch(frames, lengths, None if begin else split.given(indices))
+            if velocities is not None:
+                velocities[:, k] = frame.vary(velocities[:, k], variant)
+    return Batch(frames, lengths, None if begin else split.given(indices), velocities)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import VELOCITY_FIGURE, SequenceModel
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.protocol import Window
 
@@ -133,6 +133,8 @@ def likelihood(
     figures = model.output.figures().values(
         sums, nats=float(nats.sum()), frames=split.frames, pieces=len(split)
     )
+    if sums["levels"]:
+        figures[VELOCITY_FIGURE] = sums["level_nats"] / sums["levels"]
     return Likelihood.of(split.lengths, nats, first, figures, frame_nats, end_nats)
 
 
@@ -163,7 +165,7 @@ def _score(
         T, lengths = len(batch.frames), torch.from_numpy(batch.lengths)
         ragged = lengths.clamp(0, T) if int(lengths.min()) < T else None
         frames = torch.from_numpy(batch.frames).to(carry.past.numbers.device)
-        h, frames, past, carry = model.read(frames, carry, ragged)
+        h, frames, past, carry = reading = model.read(frames, carry, ragged)
         lengths = lengths.to(h.device)
         steps = torch.arange(T, device=h.device).unsqueeze(1)
         window = Window(h, frames, past, lengths, steps == lengths - 1, steps < lengths)
@@ -177,6 +179,12 @@ def _score(
         if begin == 0:
             first = scores[0].cpu().numpy()
         _add(sums, figures.sums(window))
+        loud = batch.velocities
+        of_levels, carry = model.score_levels(
+            reading, None if loud is None else torch.from_numpy(loud)
+        )
+        if of_levels is not None:
+            _add(sums, {"level_nats": float(of_levels.double().sum()), "levels": len(of_levels)})
         report(int(split.lengths[indices].clip(max=begin + length).sum()))
     return [nats.tolist(), first.tolist(), sums]
 

@@ -5,6 +5,8 @@ compute any of them directly. The key comes from NumPy's SeedSequence. A uniform
 upper 53 bits over 2^53.
 """
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,12 @@ class Uniforms:
         before = self._state
         self._state = (before + count * GAMMA) % 2**64
         return before
+
+    def apart(self) -> "Uniforms":
+        """A stream of its own, which depends on where this one is and leaves it there."""
+        other = copy(self)
+        other._state = int(np.random.SeedSequence(self._state).generate_state(1, np.uint64)[0])
+        return other
 
     def take(self, *shape: int) -> NDArray[np.float64]:
         """The next uniforms."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from seqmodel.media.levels import Levels
+
 
 # ---- definitions ---------------------------------------------------------------------------------
 
@@ -159,6 +161,8 @@ class FrameDefinition(Protocol):
     """The name of the frames' medium, as looked up by `registry.medium_of`."""
     onsets: bool = False
     """Whether a frame's first half says which notes sound and its second which begin."""
+    velocity: "Levels | None" = None
+    """The levels that velocities of notes have in train; None if they are not kept."""
     rate: int = 0
     """Samples per second; 0 if the values are not samples."""
     mean: float = 0.0
@@ -195,6 +199,11 @@ class FrameDefinition(Protocol):
         """F, the number of values in a frame."""
 
     @property
+    def played_size(self) -> int:
+        """F and, if velocities are kept, one for each note: what is drawn and written."""
+        return self.frame_size
+
+    @property
     def row_dtype(self) -> "np.dtype[Any]":
         """The platform-independent type of a stored row."""
 
@@ -225,6 +234,10 @@ class FrameDefinition(Protocol):
 
         Rows of zeros, with which batches are padded, become zeros or the nearest level.
         """
+
+    def velocities(self, rows: "NDArray[Any]") -> "NDArray[np.uint8] | None":
+        """(T, D), how hard each note that sounds was struck, 0 if unknown; None: not kept."""
+        return None
 
     def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
         """The inverse of `decode`."""

@@ -1,7 +1,7 @@
 """The model: an encoder reads the past, a unit remembers it, an output predicts the next frame."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -11,10 +11,14 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.model.encoder import Encoder, Past
-from seqmodel.outputs.protocol import Output
+from seqmodel.outputs.protocol import Output, labelled
 from seqmodel.units.backends import choose_device
 from seqmodel.units.module import AnyState, Stack, Unit, UnitState, is_stack
 
+if TYPE_CHECKING:
+    from seqmodel.model.velocity import VelocityOutput
+
+VELOCITY_FIGURE = "velocity_nats_per_note"
 FRAMES_AT_ONCE = 8192
 """Read at a time over all pieces outside training: bounds the memory."""
 ROWS_AT_ONCE = 1 << 16
@@ -26,10 +30,12 @@ class Carry(NamedTuple):
 
     state: AnyState
     past: Past
+    levels: Tensor | None = None
+    """(B, M), what is remembered of levels, if the model has them: see `velocity`."""
 
     def tensors(self) -> list[Tensor]:
-        """All its tensors: the states from the lowest layer up, then the past."""
-        past = [tensor for tensor in self.past if tensor is not None]
+        """All its tensors: the states from the lowest layer up, then the past, then levels."""
+        past = [tensor for tensor in (*self.past, self.levels) if tensor is not None]
         return [tensor for layer in self.layers() for tensor in layer] + past
 
     def like(self, tensors: Sequence[Tensor]) -> "Carry":
@@ -37,7 +43,8 @@ class Carry(NamedTuple):
         rest = iter(tensors)
         layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self.layers()]
         state = tuple(layers) if is_stack(self.state) else layers[0]
-        return Carry(state, Past(*rest))
+        past = Past(next(rest), None if self.past.memory is None else next(rest))
+        return Carry(state, past, None if self.levels is None else next(rest))
 
     def layers(self) -> Sequence[UnitState]:
         """The states of the unit's layers, the lowest first."""
@@ -76,11 +83,13 @@ class SequenceModel(nn.Module):
     """
 
     def __init__(
-        self, encoder: Encoder, unit: Unit | Stack, output: Output, dropout: float = 0.0
-    ) -> None:
+        self, encoder: Encoder, unit: Unit | Stack, output: Output, dropout: float = 0.0,
+        velocity: "VelocityOutput | None" = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.encoder, self.unit, self.output = encoder, unit, output
         self.dropout = Dropout(dropout)
+        self.velocity = velocity
 
     def start_at(self, train: Split) -> None:
         """Take from the training split what the encoder refers to and where training starts."""
@@ -92,6 +101,11 @@ class SequenceModel(nn.Module):
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""
         return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""
+        levels = labelled(figures, {VELOCITY_FIGURE: "velocity, nats per note"})
+        return [*self.output.describe(figures), *levels]
 
     def parameter_counts(self) -> ParameterCounts:
         """The parameters of its units alone, and with the output layer."""
@@ -120,7 +134,10 @@ class SequenceModel(nn.Module):
         """
         state = self.unit.zero_state(batch_size * self.encoder.rows)
         past = self.encoder.start(self.layers()[0].W, batch_size)
-        return Carry(state, past if given is None else self.encoder.told(past, given))
+        levels = None
+        if self.velocity is not None:
+            levels = self.velocity.start(past.numbers, batch_size)
+        return Carry(state, past if given is None else self.encoder.told(past, given), levels)
 
     def joined(self, carry: Carry) -> Carry:
         """The carry before the first frame of pieces that are joined to those read."""
@@ -139,7 +156,22 @@ class SequenceModel(nn.Module):
         h = self.dropout(h)
         if skip is not None:
             h = torch.cat([h, skip], 2)
-        return Reading(h, frames, past, Carry(state, last))
+        return Reading(h, frames, past, Carry(state, last, carry.levels))
+
+    def score_levels(
+        self, reading: Reading, velocities: Tensor | None
+    ) -> tuple[Tensor | None, Carry]:
+        """What the levels of the frames read cost, and the carry after them.
+
+        -log p of each strike whose velocity is known (N,), see `VelocityOutput.score`; None if the
+        model has no levels, or the data no velocities (T, B, D).
+        """
+        if self.velocity is None or velocities is None:
+            return None, reading.after
+        assert reading.after.levels is not None
+        levels = self.velocity.levels_of(reading.frames, velocities)
+        nats, after = self.velocity.score(reading.h, levels, reading.after.levels)
+        return nats, reading.after._replace(levels=after)
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
         """h (B R, H or H + E) for the step that follows `carry`, and the unit's new state."""

@@ -131,13 +131,16 @@ class Run(Content):
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio. ValueError for frames
-        of another shape. With onsets D is 176, and impossible frames cost infinity. What is `given`
-        of the piece, see `FrameDefinition.given`, is what is usual in train unless stated.
+        of another shape. With onsets D is 176, and impossible frames cost infinity; velocities may
+        follow, which are not scored. What is `given` of the piece, see `FrameDefinition.given`, is
+        what is usual in train unless stated.
         """
         size = self.frame.frame_size
-        if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:
-            raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
-        line = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
+        sizes = dict.fromkeys((size, self.frame.played_size))
+        if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] not in sizes:
+            wide = " or ".join(map(str, sizes))
+            raise ValueError(f"frames must be (T >= 1, {wide}), not {frames.shape}")
+        line = torch.from_numpy(np.asarray(frames[:, :size], np.float32)).unsqueeze(1)
         carry, nats = self.model.start(1, None if given is None else given[np.newaxis]), []
         with torch.inference_mode():
             for window in torch.split(line, self.model.window(1)):

@@ -19,7 +19,7 @@ class AverageSampler(PieceSampler):
     A uniform chooses the model, each as likely as the others, and those that follow in the stream
     are the frame's; whether the piece ends with it is that model's word too. So the probability of
     a piece is exactly that of the average. Between frames PyTorch reads them, which takes most of
-    the time.
+    the time. Velocities, if the first model has any, are its own.
     """
 
     def __init__(
@@ -28,16 +28,26 @@ class AverageSampler(PieceSampler):
         *,
         temperature: float = 1.0,
         given: NDArray[Any] | None = None,
+        velocity_temperature: float | None = None,
     ) -> None:
-        """The temperature is that of each model; `given` is as in `Sampler`."""
+        """The temperatures are those of each model; `given` is as in `Sampler`."""
+        loud = velocity_temperature
         self._samplers = [
-            Sampler(model, temperature=temperature, given=given, chunk=1) for model in models
+            Sampler(model, temperature=temperature, given=given, chunk=1, velocity_temperature=loud)
+            for model in models
         ]
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Drawing:
         """See `PieceSampler.draw`; ends drawn before frame `shortest` are passed over."""
+        first = self._samplers[0]
+        carry = first.start if prime is None else first.after(prime)
+        frames = self._frames(uniforms, prime, shortest)
+        return first.played(frames, carry, prime, uniforms)
+
+    def _frames(self, uniforms: Uniforms, prime: NDArray[Any] | None, shortest: float) -> Drawing:
+        """The same without velocities."""
         carries = [s.start if prime is None else s.after(prime) for s in self._samplers]
         for frames in count(1):
             k = int(uniforms.take(1)[0] * len(carries))

@@ -107,7 +107,7 @@ class PlainParticles:
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
         """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""
-        state, past = _of_particles(self._carry, ancestors, self._model.encoder.rows)
+        state, past, _ = _of_particles(self._carry, ancestors, self._model.encoder.rows)
         added = torch.from_numpy(frames).to(past.numbers)
         self._carry = Carry(state, self._model.encoder.append(past, added))
 

@@ -10,7 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
 from seqmodel.units.backends import stepper
+
+if TYPE_CHECKING:
+    from seqmodel.sampling.velocity import VelocityDraw
 
 CHUNK = 256
 """Steps drawn at a time, taking a few milliseconds."""
@@ -35,8 +38,9 @@ class PieceSampler(ABC):
         """Draw frames without end.
 
         Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
-        `prime` (P, F) is the model's input before the first frame drawn. The piece does not end
-        before frame `shortest`, or never if it is infinite.
+        After these come the velocities of notes that begin, if the model has any: (n, F + D).
+        `prime` (P, F), or (P, F + D), is the model's input before the first frame drawn. The piece
+        does not end before frame `shortest`, or never if it is infinite.
         """
 
     def piece(
@@ -69,14 +73,20 @@ class Sampler(PieceSampler):
         temperature: float = 1.0,
         given: NDArray[np.int64] | None = None,
         chunk: int | None = None,
+        velocity_temperature: float | None = None,
     ) -> None:
-        """`chunk` is how many steps to draw at a time, `CHUNK` by default, but at least a frame."""
+        """`chunk` is how many steps to draw at a time, `CHUNK` by default, but at least a frame.
+
+        `velocity_temperature` is by default the temperature.
+        """
         self._model, self._temperature = model, temperature
+        loud = temperature if velocity_temperature is None else velocity_temperature
+        self._velocity_temperature = loud
         self._steps = model.encoder.steps
         self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
         start = model.start(1, None if given is None else given[np.newaxis])
         tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
-        self.start = start.like(tensors)
+        self.start = start.like(tensors)._replace(levels=None)
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
@@ -87,7 +97,27 @@ class Sampler(PieceSampler):
         piece goes on. That is the distribution of the frame alone, since given the past an end does
         not depend on the frame before it.
         """
-        return self.go_on(self.start if prime is None else self.after(prime), uniforms, shortest)
+        carry = self.start if prime is None else self.after(prime)
+        return self.played(self.go_on(carry, uniforms, shortest), carry, prime, uniforms)
+
+    def played(
+        self, frames: Drawing, carry: Carry, prime: NDArray[Any] | None, uniforms: Uniforms
+    ) -> Drawing:
+        """Frames that follow a primer, after which the carry is, with their velocities if any."""
+        if self.velocities is None:
+            return frames
+        prime = np.zeros((0, self._model.output.frame_size)) if prime is None else prime
+        place = self.velocities.after(carry, np.asarray(prime, np.uint8))
+        return self.velocities.follow(frames, place, uniforms.apart())
+
+    @cached_property
+    def velocities(self) -> "VelocityDraw | None":
+        """What draws velocities, if the model has any."""
+        if self._model.velocity is None:
+            return None
+        from seqmodel.sampling.velocity import VelocityDraw  # loads the compiler
+
+        return VelocityDraw(self.double, self._velocity_temperature)
 
     def go_on(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Drawing:
         """As `draw`, after a carry of `after`."""
@@ -114,9 +144,14 @@ class Sampler(PieceSampler):
         return copy.deepcopy(self._model).double().eval()
 
     def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
-        """The carry of one piece in float64 after frames (P, F) from its start or a carry."""
+        """The carry of one piece in float64 after frames (P, F) from its start or a carry.
+
+        Whatever follows the F numbers of a frame is left out.
+        """
         carry = carry or self.start
         window = self._model.window(1)
+        if self._model.velocity is not None:
+            prime = prime[:, : self._model.output.frame_size]
         for start in range(0, len(prime), window):
             frames = np.asarray(prime[start : start + window], np.float64)
             with torch.inference_mode():

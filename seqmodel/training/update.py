@@ -31,9 +31,10 @@ class WindowLoss(NamedTuple):
     """The loss of a window, and the figures that come with it."""
 
     total: Tensor
-    """Nats over the frames that share the update, ends included; to be differentiated."""
+    """Nats over the frames that share the update, with those of ends and of levels; to be
+    differentiated."""
     nats: Tensor
-    """The same without ends, detached: times `total_frames` it is the window's sum of nats."""
+    """The same of frames alone, detached: times `total_frames` it is the window's sum of nats."""
     frames: int
     """How many frames the window has, without padding."""
     after: Carry
@@ -121,7 +122,9 @@ def window_gradient(
     with weight_noise(model, config.weight_noise), weight_dropout(model, config.weight_dropout):
         if config.parts > 1:  # the same noise for all, but not the same dropout
             _seed(update_seed(seed, part))
-        loss = window_loss(model, frames, batch.lengths, carry, total_frames)
+        loss = window_loss(
+            model, frames, batch.lengths, carry, total_frames, velocities=batch.velocities
+        )
         loss.total.backward()  # type: ignore[no-untyped-call]
     return float(loss.nats) * (total_frames or loss.frames), loss.after
 
@@ -139,8 +142,12 @@ def window_loss(
     lengths: NDArray[np.int64],
     carry: Carry,
     total_frames: int | None = None,
+    *,
+    velocities: NDArray[np.uint8] | None = None,
 ) -> WindowLoss:
     """The loss of frames (T, B, F) of any dtype, the first `lengths[b]` of row b.
+
+    With `velocities` (T, B, D) a model that has levels also pays for these.
 
     Each frame weighs 1 / `total_frames`, the number of frames of all windows that share one
     update: gradients of several processes then add up to the gradient of the mean. By default the
@@ -154,9 +161,15 @@ def window_loss(
     for row, length in enumerate(inside):
         weights[length:, row] = 0
     ragged = torch.from_numpy(np.array(inside)) if min(inside) < T else None
-    h, frames, past, after = model.read(frames, carry, ragged)
+    h, frames, past, _ = reading = model.read(frames, carry, ragged)
     loss = model.output.loss(h, frames, past, torch.from_numpy(weights).to(h), lengths)
-    return WindowLoss(loss.total, loss.nats, count, after)
+    of_levels, after = model.score_levels(
+        reading, None if velocities is None else torch.from_numpy(velocities)
+    )
+    total = loss.total
+    if of_levels is not None:
+        total = total + of_levels.sum() / (total_frames or count)
+    return WindowLoss(total, loss.nats, count, after)
 
 
 def step(state: TrainingState, learning_rate: float) -> float:

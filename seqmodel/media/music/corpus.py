@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
+from seqmodel.media.levels import LARGEST, Levels
 from seqmodel.media.music.contents import (
     HALF,
     ON_GRID,
@@ -60,7 +61,7 @@ class MidiPiece(NamedTuple):
     """What was read from a MIDI file."""
 
     frames: NDArray[np.uint8]
-    """(T, 88), (T, 176) with onsets, or (T, 47) of a kit."""
+    """(T, 88), (T, 176) with onsets, (T, 264) with velocities too, or (T, 47) of a kit."""
     content: str
     """`Work.content`."""
     transposed: int
@@ -83,6 +84,12 @@ class MusicCorpus:
     ) -> None:
         if isinstance(settings, PianoRollFrames):
             settings = SourcesFrames(settings, grid=False, onsets=False)
+        elif settings.frame.velocity is not None:
+            for path in paths:
+                if path.suffix.lower() in ROLL_SUFFIXES:
+                    raise SeqmodelError(
+                        f"--velocity is for MIDI files; {path} does not say how loud its notes are"
+                    )
         self._given, self._midi = not settings.grid, settings.frame
         if settings.onsets and any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
             self._midi = replace(self._midi, onsets=False)
@@ -101,6 +108,8 @@ class MusicCorpus:
         """Of its pieces, in order."""
         self._longest_chord = 0
         """In train."""
+        self._velocities = np.zeros(LARGEST + 1, np.int64)
+        """How many notes of train are struck with each."""
 
     @property
     def frame(self) -> PianoRollFrames:
@@ -112,6 +121,7 @@ class MusicCorpus:
             metre=metres[0][0] if metres else frame.metre,
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
+            velocity=Levels.of(self._velocities) if self._velocities.any() else frame.velocity,
         )
 
     @property
@@ -169,7 +179,7 @@ class MusicCorpus:
         self, source: str, frames: NDArray[np.uint8], content: str, score: Score | None = None, *,
         transposed: int = 0, split: str | None = None, voices: NDArray[np.int8] | None = None,
     ) -> Work:  # fmt: skip
-        grid, packed, heard = self._frame.grid, pack(frames), 0
+        grid, packed, heard = self._frame.grid, self._frame.encode(frames), 0
         repairs = [*score.remarks] if score else []
         facts: dict[str, Any] = {"transposed": transposed}
         if voices is not None:
@@ -189,7 +199,10 @@ class MusicCorpus:
         def in_train(rows: NDArray[np.uint8]) -> None:
             """`Work.in_train`; the rows of its beginning, or all."""
             nonlocal heard
-            chords = chord_lengths(self._frame.decode(rows))
+            decoded, loud = self._frame.decode(rows), self._frame.velocities(rows)
+            chords = chord_lengths(decoded)
+            if loud is not None:
+                self._velocities += np.bincount(loud[struck(decoded)], minlength=LARGEST + 1)
             self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
             if "tempo" in facts and not heard:
                 insort(self._train_tempos, facts["tempo"])
@@ -251,6 +264,8 @@ def load_midi(
         kit=kit,
     )  # fmt: skip
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
+    if frame.velocity is not None:
+        frames = np.concatenate([frames, placed.velocities(frames)], axis=1)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return MidiPiece(frames, content_of(content), transposed, score, placed)

@@ -30,6 +30,7 @@ from seqmodel.media.music.frames import (
 )
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
 from seqmodel.media.music.kit import SOUNDS
+from seqmodel.media.music.loudness import ROWS, accent_rows, loudness, played
 
 # ---- baselines -----------------------------------------------------------------------------------
 
@@ -262,9 +263,10 @@ class MusicComparison(Comparison):
         values = {"voices": reference.voices, "train": _figures(reference, reference)}
         sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
         for name, pieces in sets.items():
-            copied = longest_copies(pieces, train)
+            scored = (piece[:, : train.frame.frame_size] for piece in pieces)
+            copied = longest_copies(scored, train)
             values[name] = _figures(Statistics.of(pieces, limit), reference, copied)
-        return values
+        return _with_loudness(values, sets, train)
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         """`Comparison.lines`."""
@@ -286,8 +288,27 @@ class MusicComparison(Comparison):
             ("dissonant intervals", "dissonance", "10.4f"),
             ("melodic step, semitones", "melodic_step", "10.4f"),
             *COPIES,
+            *(ROWS if "velocity" in values["train"] else ()),
+            *accent_rows(values["train"]),
         )
-        return comparison_lines(values, split, figures, _distances(DISTRIBUTIONS))
+        apart = (*DISTRIBUTIONS, *(("velocities",) if "velocity" in values["train"] else ()))
+        return comparison_lines(values, split, figures, _distances(apart))
+
+
+def _with_loudness(
+    values: dict[str, Any], sets: Mapping[str, Rolls], train: Pieces
+) -> dict[str, Any]:
+    """The figures with those of velocities, where pieces hold them."""
+    frame = train.frame
+    assert isinstance(frame, PianoRollFrames)
+    figures, usual = loudness(played(train), frame)
+    values["train"] |= figures
+    for name, pieces in sets.items():
+        figures, levels = loudness(played(pieces), frame)
+        values[name] |= figures
+        if levels and usual:
+            values[name]["distances"]["velocities"] = total_variation(levels, usual)
+    return values
 
 
 def _distances(names: Iterable[str]) -> list[Row]:

@@ -3,7 +3,9 @@ drum kit's 47 sounds are struck.
 
 Frames that distinguish struck from held notes are (T, 176): which sound, then which begin. A note
 that begins also sounds, and one that sounds after silence begins. Before the first frame there is
-silence. Frames without onsets, (T, 88), are the first half alone.
+silence. Frames without onsets, (T, 88), are the first half alone. Frames with velocities, (T, 264),
+have 88 more numbers: of each note that sounds, the MIDI velocity with which it was struck, 1 to
+127, or 0 where it is not known.
 
 Hits of a kit have no length: a 1 in its frames, (T, 47), is a hit, also where the frame before has
 one. What is said below of frames (T, 88) holds for them too.
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.levels import Levels
 from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
@@ -66,9 +69,14 @@ OFF, STRUCK, HELD = 0, 1, 2
 
 
 def has_onsets(frames: NDArray[np.uint8]) -> bool:
-    """Whether frames are (T, 176), not (T, 88)."""
+    """Whether frames are (T, 176) or (T, 264), not (T, 88)."""
     width: int = frames.shape[1]
-    return width == 2 * NOTES
+    return width >= 2 * NOTES
+
+
+def velocities_in(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The velocities (T, 88) that frames hold, a view; none, (T, 0), if they are not (T, 264)."""
+    return frames[:, 2 * NOTES :]
 
 
 def sounding(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -81,7 +89,7 @@ def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
     if is_kit(frames):
         return frames > 0
     if has_onsets(frames):
-        return frames[:, NOTES:] > 0
+        return frames[:, NOTES : 2 * NOTES] > 0
     return (frames > 0) & ~sounded(frames)
 
 
@@ -106,7 +114,7 @@ def with_onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def after_silence(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Frames (T, 176) cut from their past: notes held into the first one begin there."""
     begun = frames.copy()
-    begun[:1, NOTES:] = begun[:1, :NOTES]
+    begun[:1, NOTES : 2 * NOTES] = begun[:1, :NOTES]
     return begun
 
 
@@ -175,7 +183,7 @@ def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     packed = pack(roll)  # a million frames are 88 MB, and no copy is made of them
     changed = (packed[1:] != packed[:-1]).any(axis=1)
     if is_kit(frames) or has_onsets(frames):
-        changed |= frames[1:, -roll.shape[1] :].any(axis=1)
+        changed |= struck(frames)[1:].any(axis=1)
     begins = np.append(0, 1 + np.flatnonzero(changed))
     held: NDArray[np.int64] = np.diff(begins, append=len(roll))
     return held[np.flatnonzero(roll[begins].any(axis=1))]
@@ -194,6 +202,7 @@ class PlacedNotes:
         end: int64 (N,), the frame after the last; `begin` for one that fills none.
         row: int64 (N,), its key, 0 to 87, or the sound of a kit, 0 to 46.
         track: int64 (N,), the track that it is from.
+        velocity: uint8 (N,), how hard it is struck.
         length: T, the frames of the piece.
         rows: what rows there are.
         related, unknown: see `Tally`.
@@ -204,6 +213,7 @@ class PlacedNotes:
     end: NDArray[np.int64]
     row: NDArray[np.int64]
     track: NDArray[np.int64]
+    velocity: NDArray[np.uint8]
     length: int
     rows: Rows = PIANO
     related: int = 0
@@ -228,6 +238,17 @@ class PlacedNotes:
         roll = np.concatenate([sounding, np.zeros_like(sounding)], axis=1).view(np.uint8)
         roll[begin[filling], D + row[filling]] = 1
         return roll
+
+    def velocities(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Of each note that sounds in `frames` with onsets, how hard it was struck: (T, 88).
+
+        Of notes that share an onset the loudest counts.
+        """
+        filling = self.begin < self.end
+        loudest = np.zeros((self.length, self.rows.size), np.uint8)
+        at = self.begin[filling], self.row[filling]
+        np.maximum.at(loudest, at, self.velocity[filling])
+        return held_on(loudest, frames)
 
     def tally(self, frames: NDArray[np.uint8]) -> Tally:
         """What became of the notes in `frames`, those with onsets or those without."""
@@ -322,14 +343,15 @@ def place(
         end = np.maximum(end, begin + 1)
     row = ROWS[pitch] if kit else folded(pitch + transpose) - LOWEST_PITCH
     moved = int((row + rows.lowest != pitch).sum()) if kit else 0
-    of = score.track[chosen]
-    return PlacedNotes(on_tick, begin, end, row, of, length, rows, moved, unknown)
+    of, velocity = score.track[chosen], score.velocity[chosen]
+    return PlacedNotes(on_tick, begin, end, row, of, velocity, length, rows, moved, unknown)
 
 
 def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
     """Frames (T, 88), or (T, 176) with onsets, transposed up by `semitones`, or down if negative.
 
-    Notes that leave the piano's range are moved back into it by octaves, so none is lost.
+    Notes that leave the piano's range are moved back into it by octaves, so none is lost. So are
+    their velocities, if any.
     """
     halves = frames.reshape(len(frames), -1, NOTES)
     moved = np.zeros_like(halves)
@@ -338,8 +360,18 @@ def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
     moved[..., first + semitones : end + semitones] = halves[..., first:end]
     target = folded(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
     for note in (*range(min(first, NOTES)), *range(end, NOTES)):
-        moved[..., target[note]] |= halves[..., note]
+        onto = moved[..., target[note]]
+        np.maximum(onto, halves[..., note], out=onto)
     return moved.reshape(frames.shape)
+
+
+def held_on(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Of notes that sound in `frames` with onsets, numbers (T, 88) that each has at its onset."""
+    T = len(frames)
+    begun = np.where(struck(frames), np.arange(T)[:, None], 0)
+    begun = np.maximum.accumulate(begun, axis=0)
+    held: NDArray[np.uint8] = np.take_along_axis(at_onset, begun, axis=0) * sounding(frames)
+    return held
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -408,7 +440,10 @@ class SourcesFrames:
 
 @dataclass(frozen=True)
 class PianoRollFrames(FrameDefinition):
-    """How music becomes frames, stored as 11 bytes (88 bits) each, 22 with onsets, 6 of a kit."""
+    """How music becomes frames, stored as 11 bytes (88 bits) each, 22 with onsets, 6 of a kit.
+
+    With velocities, which frames with onsets alone have, a byte for each note follows.
+    """
 
     medium: ClassVar[str] = "music"
     values: ClassVar[Literal["binary"]] = "binary"
@@ -431,6 +466,8 @@ class PianoRollFrames(FrameDefinition):
     """The median of its pieces' tempos, in beats per minute; None if none is known."""
     longest_chord: int | None = None
     """The frames of the longest chord in train, see `chord_lengths`; None if it is not known."""
+    velocity: Levels | None = None
+    """The levels that velocities have in train; None if they are not kept."""
 
     @property
     def kind(self) -> str:
@@ -459,9 +496,14 @@ class PianoRollFrames(FrameDefinition):
         return 2 * NOTES if self.onsets else self.rows.size
 
     @property
+    def played_size(self) -> int:
+        """See `FrameDefinition`: 264 with velocities."""
+        return self.frame_size + NOTES * (self.velocity is not None)
+
+    @property
     def row_shape(self) -> tuple[int, ...]:
-        """One bit per value."""
-        return (-(-self.frame_size // 8),)
+        """One bit per value, and a byte for each velocity."""
+        return (-(-self.frame_size // 8) + NOTES * (self.velocity is not None),)
 
     @property
     def fingerprint(self) -> bytes:
@@ -481,11 +523,24 @@ class PianoRollFrames(FrameDefinition):
 
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Stored rows (T, 11) as frames (T, 88), zeros and ones; with onsets twice as wide."""
-        return unpack(rows, self.frame_size)
+        return unpack(rows[:, : -(-self.frame_size // 8)], self.frame_size)
+
+    def velocities(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        """See `FrameDefinition`."""
+        return None if self.velocity is None else rows[:, -NOTES:]
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames (T, 88) as stored rows (T, 11); with onsets twice as wide."""
-        return pack(values)
+        """Frames (T, 88) as stored rows (T, 11); with onsets twice as wide.
+
+        With velocities they may be (T, 264); otherwise none is known.
+        """
+        packed = pack(values[:, : self.frame_size])
+        if self.velocity is None:
+            return packed
+        rows = np.zeros((len(values), *self.row_shape), np.uint8)
+        rows[:, : packed.shape[1]] = packed
+        rows[:, packed.shape[1] :][:, : values.shape[1] - self.frame_size] = velocities_in(values)
+        return rows
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
         """The stored bytes: there is only one way to store a roll."""
@@ -493,7 +548,12 @@ class PianoRollFrames(FrameDefinition):
 
     def cut(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """With onsets, notes held into the first frame begin there: silence precedes it."""
-        return pack(after_silence(self.decode(rows))) if self.onsets else rows
+        if not self.onsets:
+            return rows
+        begun = rows.copy()
+        packed = pack(after_silence(self.decode(rows)))
+        begun[:, : packed.shape[1]] = packed
+        return begun
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
         """Frames transposed by `variant` semitones, any number, their onsets with them."""
@@ -527,6 +587,7 @@ class PianoRollFrames(FrameDefinition):
             **({"metre": metre_name(self.metre)} if self.metre else {}),
             **({"tempo": self.tempo} if self.tempo else {}),
             **({"longest_chord": self.longest_chord} if self.longest_chord else {}),
+            **({"velocity": self.velocity.to_json()} if self.velocity else {}),
         }
 
     @classmethod
@@ -538,6 +599,9 @@ class PianoRollFrames(FrameDefinition):
             raise ValueError(f"frame.restrike must be one of {', '.join(RESTRIKES)}")
         if "kit" in fields and "onsets" in fields:
             raise ValueError("frame.kit and frame.onsets exclude each other")
+        if "velocity" in fields and "onsets" not in fields:
+            raise ValueError("frame.velocity needs frame.onsets")
+        velocity = Levels.from_json(fields, "velocity") if "velocity" in fields else None
         return cls(
             Grid.from_json(dict(fields.fields("grid").values)),
             RESTRIKES[restrike],
@@ -547,17 +611,20 @@ class PianoRollFrames(FrameDefinition):
             "short_notes" in fields and fields.flag("short_notes"),
             "kit" in fields and fields.flag("kit"),
             *usual_from_json(fields),
+            velocity=velocity,
         )
 
     def __str__(self) -> str:
         if self.kit:
             return f"{KIT.size} drum sounds, {self.grid}"
-        return f"{NOTES} notes{' struck or held' * self.onsets}, {self.grid}"
+        loud = ", with velocities" * (self.velocity is not None)
+        return f"{NOTES} notes{' struck or held' * self.onsets}{loud}, {self.grid}"
 
 
 OF_NOTES = {
     "transpose_to_c": "drums have no tonic",
     "onsets": "every hit is an onset",
+    "velocity": "only velocities of notes are kept",
     "restrike": "hits have no length",
     "short_notes": "hits have no length",
 }
@@ -572,6 +639,8 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         for name, why in OF_NOTES.items():
             if options.get(name):
                 raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
+    if options.get("velocity") and onsets is False:
+        raise UsageError("--velocity needs onsets: leave out --no-onsets")
     restrike: Restrike = options.get("restrike") or "close"
     # Notes are discarded to get the published rolls, which drop short ones as well.
     short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
@@ -583,5 +652,6 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         onsets is not False and not kit,
         short_notes == "keep",
         kit,
+        velocity=Levels() if options.get("velocity") else None,
     )
     return SourcesFrames(frame, grid=grid is None, onsets=onsets is None)

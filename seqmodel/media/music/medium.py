@@ -82,6 +82,11 @@ class Music(Medium):
             "[default: onsets, unless there are rolls, which have none]",
             negated=True,
         ),
+        Option(
+            "velocity",
+            bool,
+            "MIDI: keep how hard each note is struck, which a run then learns as well.",
+        ),
     )
     inspect_options = (
         Option(

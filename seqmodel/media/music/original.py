@@ -183,6 +183,7 @@ class Original:
         """
         if cut is None:  # a run that discards restruck notes may read fewer frames
             beyond = self.frames[len(frames) :]
+            beyond = np.pad(beyond, ((0, 0), (0, max(0, frames.shape[1] - beyond.shape[1]))))
             frames = np.concatenate([frames, beyond])
             free = np.pad(free, ((0, len(beyond)), (0, 0)))
         score, given = self._score, ~free

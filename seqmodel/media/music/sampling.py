@@ -20,6 +20,7 @@ from seqmodel.media.music.frames import (
     after_silence,
     chord_lengths,
     has_onsets,
+    held_on,
     in_frames,
     is_kit,
     outer_notes,
@@ -27,6 +28,7 @@ from seqmodel.media.music.frames import (
     states,
     struck,
     transposed,
+    velocities_in,
     with_onsets,
 )
 from seqmodel.media.music.grid import (
@@ -139,7 +141,7 @@ class MusicSampling(Sampling):
         """`Sampling.write`."""
         included = end = self._included
         # Allocated once, and backed by memory only as it is filled: never twice the music.
-        frames = np.empty((included + self.length, self._frame.frame_size), np.uint8)
+        frames = np.empty((included + self.length, self._frame.played_size), np.uint8)
         frames[:included] = self.primer[:included]
         for chunk in chunks:
             frames[end : end + len(chunk)] = chunk
@@ -147,8 +149,10 @@ class MusicSampling(Sampling):
             progress(end - included, self.length)
         if self._frame.onsets and not included:
             frames[:1] = after_silence(frames[:1])
-        hint = self._hint(frames[included:end])
         frames = frames[:end]
+        if (loud := velocities_in(frames)).size:
+            loud[included:] = held_on(loud, frames)[included:]
+        hint = self._hint(frames[included:])
         size = plural(len(frames), "frame")
         if self._original is not None:
             file.write(self._in_original(self._original, frames))
@@ -244,7 +248,7 @@ class MusicSampling(Sampling):
     def _read_primer(self) -> NDArray[np.uint8]:
         path = self._request.prime
         if path is None:
-            return np.empty((0, self._frame.frame_size), np.uint8)
+            return np.empty((0, self._frame.played_size), np.uint8)
         with named(f"--prime {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 frames, _ = load_roll(path, self._frame)
@@ -257,7 +261,8 @@ class MusicSampling(Sampling):
                         "taken as held"
                     )
                     frames = with_onsets(frames)
-                return frames
+                unknown = np.zeros((len(frames), self._frame.played_size - frames.shape[1]))
+                return np.concatenate([frames, unknown.astype(np.uint8)], axis=1)
             piece = load_midi(path, self._frame)
         self._prime, self._prime_length = piece.score, len(piece.frames)
         self._metre_of_primer = metre_of(piece.score, piece.frames, self._frame.grid)
@@ -345,7 +350,7 @@ def as_played(
     """Drawn frames as (T, 176), where a file's own notes begin and end as they do there.
 
     One that is drawn on where the file's ends is struck anew. The file's frames are (T, 176), what
-    was drawn of the others is `free` (T, 88). Hits of a kit are as they are.
+    was drawn of the others is `free` (T, 88). Velocities and hits of a kit are as they are.
     """
     if is_kit(frames):
         return frames
@@ -353,14 +358,15 @@ def as_played(
     begun = struck(frames) | (struck(file) & given & roll)
     goes_on = (sounding(file) > 0) & ~struck(file)
     ends = np.pad((roll & given)[:-1], ((1, 0), (0, 0))) & ~goes_on
-    return np.concatenate([roll, begun | (roll & ends)], axis=1).astype(np.uint8)
+    parts = roll, begun | (roll & ends), velocities_in(frames)
+    return np.concatenate(parts, axis=1).astype(np.uint8)
 
 
 class FilledPiece:
     """A file, as the run reads it, and the part of it that is to be drawn anew.
 
     Attributes:
-        frames: (T, 88), or (T, 176) with onsets.
+        frames: (T, 88), or (T, 176) with onsets, and with velocities (T, 264).
         free: (T, 88), the notes to be drawn.
         transposed: semitones by which it was moved, its tonic to C.
         tempo: beats per minute.

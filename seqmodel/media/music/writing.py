@@ -1,8 +1,8 @@
 """Music written: piano-rolls to MIDI files, which read back as the same frames, and to sound.
 
-How loud notes are follows rules: nobody plays every note alike.
+How loud notes are follows rules, unless frames hold velocities: nobody plays every note alike.
 
-A note's MIDI velocity is 68, plus
+By the rules a note's MIDI velocity is 68, plus
 - its metre: 14 on the first beat of a bar, 9 in the middle of one of four beats, 6 on the other
   beats, and 2 halfway between two, or on the thirds of dotted ones, as in 6/8; none of it where
   frames are of real time;
@@ -51,6 +51,7 @@ from seqmodel.media.music.frames import (
     outer_notes,
     rows_of,
     sounding,
+    velocities_in,
 )
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
@@ -77,7 +78,7 @@ DOWNBEAT, MIDDLE, BEAT, HALFWAY = 14, 9, 6, 2
 MELODY, BASS = 10, 4
 ARCH = 8
 LOUDEST = QUIETEST + DOWNBEAT + MELODY + ARCH
-"""No note is louder."""
+"""No note is louder by the rules; one that is sounds as loud as this."""
 FLAT = 80
 """The velocity of all notes that are played alike."""
 
@@ -94,7 +95,10 @@ def velocities(
     metre: Sequence[Signature] = (),
     flat: bool = False,
 ) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of `notes_of(frames)`, in the bars of `metre`, else of 4/4."""
+    """The MIDI velocity (N,) of each of `notes_of(frames)`: its own if the frames hold it.
+
+    By rule it follows the bars of `metre`, else those of 4/4.
+    """
     if flat:
         return np.full(len(notes), FLAT)
     begin, key = notes[:, 0], notes[:, 2] - rows_of(frames).lowest
@@ -109,6 +113,9 @@ def velocities(
         accent, phrase = _accents(begin, metre or signatures([], len(frames)), grid)
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
     louder: NDArray[np.int64] = QUIETEST + accent + voice + arch.astype(np.int64)
+    if (own := velocities_in(frames)).size:
+        own = own[begin, key]
+        louder = np.where(own > 0, own, louder)
     return louder
 
 
@@ -420,7 +427,7 @@ def write_music(
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
-    loudness = velocities(notes, frames, grid, metre=metre, flat=flat) / LOUDEST
+    loudness = velocities(notes, frames, grid, metre=metre, flat=flat).clip(max=LOUDEST) / LOUDEST
     hollow = None if given is None else given_notes(notes, given)
     sound = render(notes, times, loudness, hollow, kit=is_kit(frames))
     write_sound(kind, file, sound, RATE, samples)

@@ -1,0 +1,69 @@
+"""Levels: a number that is kept of each note, such as its velocity, in a few steps."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.plain import Fields
+
+MOST_LEVELS = 16
+NAMES = "edges", "means"
+LARGEST = 127
+"""The numbers are whole, from 1 on; 0 is one that is not known."""
+UNKNOWN_MEAN = 80.0
+"""What the only level stands for if train has no such number."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Numbers from 1 to 127 in at most 16 steps, each about as common as the others in train.
+
+    Level k holds those above `edges[k - 1]` and up to `edges[k]`; `means[k]` is their mean.
+    """
+
+    edges: tuple[int, ...] = ()
+    means: tuple[float, ...] = (UNKNOWN_MEAN,)
+
+    @classmethod
+    def of(cls, counts: NDArray[np.int64]) -> "Levels":
+        """From how often train has each number, (128,): one for each if there are few enough."""
+        counts = counts * (np.arange(LARGEST + 1) > 0)
+        values, total = np.flatnonzero(counts), int(counts.sum())
+        if not total:
+            return cls()
+        if len(values) > MOST_LEVELS:
+            share = np.arange(1, MOST_LEVELS) / MOST_LEVELS
+            reached = np.searchsorted(np.cumsum(counts), np.ceil(share * total))
+            edges = np.unique(reached[reached < values[-1]])
+        else:
+            edges = values[:-1]
+        level = np.searchsorted(edges, values)
+        sums = np.bincount(level, counts[values] * values)
+        means = sums / np.bincount(level, counts[values])
+        return cls(tuple(edges.tolist()), tuple(np.round(means, 2).tolist()))
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for manifest and checkpoint."""
+        return {name: [*getattr(self, name)] for name in NAMES}
+
+    @classmethod
+    def from_json(cls, fields: Fields, key: str) -> "Levels":
+        """The inverse of `to_json`, a field of others; ValueError names it if it is damaged."""
+        fields = fields.fields(key)
+        name, values = fields.name, fields.values
+        edges, means = (values[n] if isinstance(values.get(n), list) else [-1] for n in NAMES)
+        whole = all(type(edge) is int for edge in edges)
+        if not whole or not all(a < b for a, b in pairwise([0, *edges, LARGEST])):
+            raise ValueError(f"{name}.edges must be whole numbers that increase, from 1 to 126")
+        within = len(means) == len(edges) + 1
+        for mean, low, high in zip(means, [0, *edges], [*edges, LARGEST], strict=False):
+            within = within and isinstance(mean, int | float) and low < mean <= high
+        if not within:
+            raise ValueError(f"{name}.means must be a number between each two edges")
+        return cls(tuple(edges), tuple(map(float, means)))

@@ -1,0 +1,403 @@
+"""How hard notes are struck: a level for each, given the frame and all levels before.
+
+After the strikes of a frame are drawn, their levels follow from the lowest note to the highest:
+
+    s = tanh(V [h_n; p_n; r] + b)        p(level | ...) = softmax(U [s; r] + c)
+
+h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, and r what it hears
+of the levels so far, see `write_strike`: a function of the past and of the notes below in the same
+frame, so that likelihoods are exact. Notes do not depend on levels: what frames cost is what they
+cost without.
+"""
+
+from math import exp
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.code.language import clear
+from seqmodel.kernels.device import for_kernels
+from seqmodel.kernels.run.signature import NEW, Array, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.media.levels import Levels
+from seqmodel.model.notes import PITCH, absolute_pitch
+from seqmodel.outputs.notes import OCTAVE
+
+HIDDEN = 32
+UNKNOWN, TO_DRAW = -1, -2
+"""In place of a level, 1 to L, or of 0 where no note is struck."""
+
+
+class Scored(NamedTuple):
+    """The levels of a window's strikes."""
+
+    nats: Tensor
+    """(N,), of each whose level is known, piece by piece, then in order."""
+    memory: Tensor
+    """(B, M), what is remembered after it."""
+
+
+class VelocityOutput(nn.Module):
+    """p(levels of a frame's strikes | strikes, h, levels before).
+
+    Attributes:
+        levels: what they stand for.
+        notes: D.
+        memory_size: M, how many numbers remember a piece's levels; all are 0 before its first.
+    """
+
+    def __init__(self, h_size: int, levels: Levels, notes: int, rows: int) -> None:
+        """`rows` of h there are for each piece: one, or one for each note."""
+        super().__init__()
+        self.levels, self.notes, self._rows = levels, notes, rows
+        self.memory_size = OF_NOTES * notes + OF_PIECE
+        heard = heard_size(len(levels))
+        self.hidden = nn.Linear(h_size + PITCH + heard, HIDDEN)
+        self.out = nn.Linear(HIDDEN + heard, len(levels))
+        for parameter in self.out.parameters():
+            nn.init.zeros_(parameter)
+        self.edges = torch.tensor(levels.edges, dtype=torch.int64)
+
+    def start(self, like: Tensor, batch_size: int) -> Tensor:
+        """What is remembered before the first frame: (B, M)."""
+        return like.new_zeros(batch_size, self.memory_size)
+
+    def levels_of(self, frames: Tensor, velocities: Tensor) -> Tensor:
+        """(T, B, D) int64 on the CPU: the level, from 1 on, of each note that is struck, else 0.
+
+        Frames are (T, B, 2 D), velocities (T, B, D), 0 where they are not known.
+        """
+        struck = frames[..., self.notes :].cpu() > 0
+        velocities = velocities.cpu()
+        level = 1 + torch.bucketize(velocities.to(torch.int64), self.edges)
+        return torch.where(velocities > 0, level, UNKNOWN) * struck
+
+    def score(self, h: Tensor, levels: Tensor, memory: Tensor) -> Scored:
+        """-log p of each known level of `levels_of`, exact; h is as in `Output`.
+
+        Differentiable, but for h: what the unit learns remains that of frames alone. `memory` (B,
+        M) is what was remembered before the window.
+        """
+        piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
+        heard, after = self._hear(levels, memory, torch.bincount(piece, minlength=levels.shape[1]))
+        chosen = levels[t, piece, note] - 1
+        read = [self._row(h.detach(), t, piece, note), self._pitch(note).to(h), heard.to(h)]
+        seen = torch.tanh(self.hidden(torch.cat(read, 1)))
+        logits = self.out(torch.cat([seen, read[2]], 1))
+        return Scored(F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after)
+
+    def remember(self, levels: Tensor, memory: Tensor) -> Tensor:
+        """What is remembered (B, M) after `levels_of` frames."""
+        return self._hear(levels, memory, (levels > 0).sum((0, 2)))[1]
+
+    def _row(self, h: Tensor, t: Tensor, piece: Tensor, note: Tensor) -> Tensor:
+        """The rows of h (T, B R, H) of notes (N,): (N, H)."""
+        row = (t * h.shape[1] + piece * self._rows + note * (self._rows > 1)).to(h.device)
+        return h.reshape(-1, h.shape[2]).index_select(0, row)
+
+    def _pitch(self, note: Tensor) -> Tensor:
+        return absolute_pitch(self.notes)[note]
+
+    def _hear(self, levels: Tensor, memory: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """What is heard at each strike of known level (N, K), and what is remembered after."""
+        after = for_kernels(memory).clone()
+        fields = self._fields(levels, after) | {
+            "N": int(counts.sum()), "K": heard_size(len(self.levels)), "heard": NEW,
+            "starts": torch.cumsum(counts, 0) - counts,
+        }  # fmt: skip
+        job = _reading(after.element_size()).job(fields)
+        parallel_for([job], thread_count(len(counts)))
+        return job.made["heard"], after.to(memory)
+
+    def _fields(self, levels: Tensor, memory: Tensor) -> dict[str, Any]:
+        T, B, D = levels.shape
+        return {
+            "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
+            "levels": levels.contiguous(), "memory": memory, "above": NEW,
+            "loud": torch.tensor(standard(self.levels), dtype=memory.dtype),
+            "rates": torch.tensor(rates(D), dtype=memory.dtype),
+        }  # fmt: skip
+
+    def draw(
+        self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
+        temperature: float,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Draw the levels of one piece that are TO_DRAW among `levels` (T, 1, D), in float64.
+
+        Takes a uniform for each; at temperature 0 the likeliest. Returns the levels and what is
+        remembered after them.
+        """
+        drawn, after = levels.clone().contiguous(), for_kernels(memory).clone()
+        job = _drawing().job(self.draw_fields(h, drawn, after, uniforms, temperature))
+        parallel_for([job], 1)
+        return drawn, after
+
+    @torch.no_grad()
+    def draw_fields(
+        self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
+        temperature: float,
+    ) -> dict[str, Any]:  # fmt: skip
+        """What `draw_levels` takes, in float64; it changes `levels` and `memory`."""
+        t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
+        weight, K = self.hidden.weight.detach().double(), heard_size(len(self.levels))
+        read = torch.cat([self._row(h, t, piece, note).cpu(), self._pitch(note)], 1).double()
+        before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
+        return self._fields(levels, memory) | {
+            "N": len(note), "K": K, "J": HIDDEN, "greedy": int(temperature == 0),
+            "before": before.contiguous(), "weight": weight[:, -K:].cpu().contiguous(),
+            "out": self.out.weight.detach().double().cpu().contiguous(),
+            "bias": self.out.bias.detach().double().cpu(), "uniforms": torch.from_numpy(uniforms),
+            "sharpness": torch.tensor([1 / (temperature or 1)], dtype=torch.float64),
+            "heard": NEW, "seen": NEW, "odds": NEW,
+        }  # fmt: skip
+
+
+def standard(levels: Levels) -> list[float]:
+    """(L + 1,): 0, then the mean velocity of each level, standardised over the levels."""
+    means = np.array(levels.means)
+    return [0.0, *((means - means.mean()) / (means.std() or 1.0)).tolist()]
+
+
+def rates(notes: int) -> NDArray[np.float64]:
+    """(2, D): how far what is heard around a note follows a strike so many semitones away."""
+    away = np.arange(notes)
+    return np.stack([0.5 * np.exp(-away / 4), 0.25 * np.exp(-away / 12)])
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+
+_COMMON = (
+    Array("levels", ("T", "B", "D"), torch.int64),
+    Array("memory", ("B", "M")),
+    Array("above", ("B", "D")),
+    Array("loud", ("L + 1",)),
+    Array("rates", ("2", "D")),
+)
+
+
+@compiled_once
+def _reading(itemsize: int) -> Kernel:
+    arrays = *_COMMON, Array("heard", ("N", "K")), Array("starts", ("B",), torch.int64)
+    signature = Signature("read_levels", ("T", "B", "D", "L", "M", "N", "K"), arrays)
+    return compile_text(signature, itemsize, read_levels, over="B")
+
+
+@compiled_once
+def _drawing() -> Kernel:
+    arrays = (
+        *_COMMON, Array("before", ("N", "J")), Array("weight", ("J", "K")),
+        Array("out", ("L", "J + K")), Array("bias", ("L",)), Array("uniforms", ("N",)),
+        Array("sharpness", ("1",)), Array("heard", ("K",)), Array("seen", ("J",)),
+        Array("odds", ("L",)),
+    )  # fmt: skip
+    sizes = "T", "B", "D", "L", "M", "N", "K", "J", "greedy"
+    return compile_text(Signature("draw_levels", sizes, arrays), 8, draw_levels, over="B")
+
+
+# ---- texts of `kernels.code.language` ------------------------------------------------------------
+#
+# A piece's memory holds for each note the level of its last strike, when that was, and what is
+# heard around it, nearby and widely: means of levels as `loud` has them, of recent strikes, each
+# counting the less the farther away it is. Then what follows here.
+
+OF_NOTES = 4
+FRAMES = 0
+"""How many frames there have been, this one included."""
+STRIKES = 1
+"""How many levels."""
+FAST, SLOW = 2, 3
+"""Means of recent levels."""
+LATEST = 4
+"""The last level."""
+STRUCK = 5
+"""The frame that was the last with strikes, this one excluded."""
+MEAN, BOTTOM, TOP = 6, 7, 8
+"""Of the levels in it: their mean, the lowest note's and the highest's."""
+SUM, COUNT, LOWER, LOWEST = 9, 10, 11, 12
+"""Of the levels so far in this frame: sum, number, the nearest note below, the lowest note's."""
+OF_PIECE = 13
+
+FAST_RATE, SLOW_RATE = 0.3, 0.03
+CHORD = 4
+"""Numbers of notes are given as a share of this."""
+SCALARS = 20
+BOUND = 20.0
+"""Beyond it tanh is 1 or -1 to the last bit."""
+
+
+def heard_size(levels: int) -> int:
+    """K, how many numbers each strike hears."""
+    return SCALARS + 2 * levels
+
+
+def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> None:
+    """Before the lowest note: how far above each note the next is struck, or 0, in `above`."""
+    piece = memory[OF_NOTES * D :]
+    piece[FRAMES] += 1
+    piece[SUM] = 0.0
+    piece[COUNT] = 0.0
+    nearest = D
+    for k in range(D):
+        n = D - 1 - k
+        above[n] = float(nearest - n) if nearest < D else 0.0
+        if levels[n] != 0:
+            nearest = n
+
+
+def write_strike(
+    to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any
+) -> None:
+    """What note `n` hears (K,) before its level: of `others` struck above it, and of levels.
+
+    Means of recent ones; of those around it; its own last; the last of all; those of the last frame
+    with strikes; those of the notes below in this one. Then one of L each for the last of all and
+    its own last.
+    """
+    piece = memory[OF_NOTES * D :]
+    own = int(memory[n])
+    latest = int(piece[LATEST])
+    away = piece[FRAMES] - memory[D + n] if own > 0 else 0.0
+    since = piece[FRAMES] - piece[STRUCK]
+    count = piece[COUNT]
+    begun = count > 0
+    clear(to, SCALARS + 2 * L)
+    to[0] = piece[FAST]
+    to[1] = piece[SLOW]
+    to[2] = memory[2 * D + n]
+    to[3] = memory[3 * D + n]
+    to[4] = loud[own]
+    to[5] = 1.0 / away if own > 0 else 0.0
+    to[6] = 16.0 / (16.0 + away) if own > 0 else 0.0
+    to[7] = loud[latest]
+    to[8] = 1.0 / since
+    to[9] = piece[MEAN]
+    to[10] = piece[BOTTOM]
+    to[11] = piece[TOP]
+    to[12] = float(begun)
+    to[13] = (n - piece[LOWER]) / OCTAVE if begun else 0.0
+    to[14] = piece[SUM] / count if begun else 0.0
+    to[15] = count / CHORD
+    to[16] = piece[LOWEST] if begun else 0.0
+    to[17] = float(others > 0)
+    to[18] = above[n] / OCTAVE
+    to[19] = float(others) / CHORD
+    if latest > 0:
+        to[SCALARS + latest - 1] = 1.0
+    if own > 0:
+        to[SCALARS + L + own - 1] = 1.0
+
+
+def hear(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any) -> None:
+    """Remember the level of note `n`, from 1 on."""
+    piece = memory[OF_NOTES * D :]
+    value = loud[level]
+    memory[n] = float(level)
+    memory[D + n] = piece[FRAMES]
+    for m in range(D):
+        away = max(m - n, n - m)
+        memory[2 * D + m] += rates[away] * (value - memory[2 * D + m])
+        memory[3 * D + m] += rates[D + away] * (value - memory[3 * D + m])
+    piece[STRIKES] += 1
+    newest = 1.0 / piece[STRIKES]
+    piece[FAST] += max(FAST_RATE, newest) * (value - piece[FAST])
+    piece[SLOW] += max(SLOW_RATE, newest) * (value - piece[SLOW])
+    piece[LATEST] = float(level)
+    if piece[COUNT] == 0:
+        piece[LOWEST] = value
+    piece[SUM] += value
+    piece[COUNT] += 1
+    piece[LOWER] = float(n)
+
+
+def end_frame(memory: Any, loud: Any, D: Any) -> None:
+    """After the highest note."""
+    piece = memory[OF_NOTES * D :]
+    if piece[COUNT] > 0:
+        piece[STRUCK] = piece[FRAMES]
+        piece[MEAN] = piece[SUM] / piece[COUNT]
+        piece[BOTTOM] = piece[LOWEST]
+        piece[TOP] = loud[int(piece[LATEST])]
+
+
+def read_levels(
+    levels: Any, memory: Any, above: Any, loud: Any, rates: Any, heard: Any, starts: Any,
+    first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any,
+) -> None:  # fmt: skip
+    """What each strike hears (N, K) of the pieces `first` to `last`; theirs begin at `starts`."""
+    for piece in range(first, last):
+        own = memory[piece * M :]
+        over = above[piece * D :]
+        strike = starts[piece]
+        for t in range(T):
+            frame = levels[(t * B + piece) * D :]
+            left = 0
+            for n in range(D):
+                left += frame[n] != 0
+            begin_frame(frame, own, over, D)
+            for n in range(D):
+                left -= frame[n] != 0
+                if frame[n] > 0:
+                    write_strike(heard[strike * K :], own, over, loud, n, left, D, L)
+                    hear(own, loud, rates, frame[n], n, D)
+                    strike += 1
+            end_frame(own, loud, D)
+
+
+def draw_levels(
+    levels: Any, memory: Any, above: Any, loud: Any, rates: Any, before: Any, weight: Any, out: Any,
+    bias: Any, uniforms: Any, sharpness: Any, heard: Any, seen: Any, odds: Any, first: Any,
+    last: Any, T: Any, D: Any, L: Any, K: Any, J: Any, greedy: Any,
+) -> None:  # fmt: skip
+    """Draw the levels of a piece that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
+    strike = 0
+    for _ in range(first, last):
+        for t in range(T):
+            frame = levels[t * D :]
+            left = 0
+            for n in range(D):
+                left += frame[n] != 0
+            begin_frame(frame, memory, above, D)
+            for n in range(D):
+                left -= frame[n] != 0
+                if frame[n] == TO_DRAW:
+                    write_strike(heard, memory, above, loud, n, left, D, L)
+                    for j in range(J):
+                        total = before[strike * J + j]
+                        for k in range(K):
+                            total += weight[j * K + k] * heard[k]
+                        seen[j] = 1.0 - 2.0 / (exp(2.0 * min(max(total, -BOUND), BOUND)) + 1.0)
+                    for level in range(L):
+                        total = bias[level]
+                        for j in range(J):
+                            total += out[level * (J + K) + j] * seen[j]
+                        for k in range(K):
+                            total += out[level * (J + K) + J + k] * heard[k]
+                        odds[level] = total * sharpness[0]
+                    frame[n] = 1 + chosen(odds, uniforms[strike], L, greedy)
+                    strike += 1
+                if frame[n] > 0:
+                    hear(memory, loud, rates, frame[n], n, D)
+            end_frame(memory, loud, D)
+
+
+def chosen(odds: Any, uniform: Any, L: Any, greedy: Any) -> Any:
+    """One of L by its log odds, which are overwritten; the likeliest if `greedy`."""
+    best = 0
+    for k in range(1, L):
+        best = k if odds[k] > odds[best] else best
+    most = odds[best]
+    total = 0.0
+    for k in range(L):
+        odds[k] = exp(odds[k] - most)
+        total += odds[k]
+    reached = 0.0
+    found = 0
+    for k in range(L - 1):
+        reached += odds[k]
+        found += reached <= uniform * total
+    return best if greedy != 0 else found

@@ -1,0 +1,72 @@
+"""Velocities in all commands, from `prepare --velocity` to a filled file."""
+
+import json
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+from calling import Call, call_ok
+
+import seqmodel
+
+
+def strikes(path: "Path | str") -> list[tuple[str, int, int]]:
+    """(Track, pitch, velocity) of each note-on of a MIDI file."""
+    tracks = mido.MidiFile(path).tracks
+    events = [(track.name, each) for track in tracks for each in track]
+    return [
+        (name, each.note, each.velocity)
+        for name, each in events
+        if each.type == "note_on" and each.velocity
+    ]
+
+
+@pytest.fixture
+def loud_run(call: Call, struck: Path) -> str:
+    call_ok("prepare", struck, "--velocity", "-o", "loud")
+    call_ok("train", "loud", "--unit", "gru", "--hidden", 4, "--epochs", 1, "--run", "r")
+    return "r"
+
+
+def test_a_run_learns_draws_and_keeps_velocities(
+    call: Call, struck: Path, struck_data: Path, loud_run: str
+) -> None:
+    """Guards figures that mix frames and levels, samples played by rule, and files changed."""
+    levels = seqmodel.load_run(loud_run).frame.velocity
+    played = {*np.rint(levels.means).astype(int).tolist()}
+    loud, plain = seqmodel.open_dataset("loud"), seqmodel.open_dataset(struck_data)
+    for name in loud.splits:
+        assert all((a == b).all() for a, b in zip(loud[name], plain[name], strict=True))
+    values = json.loads(call("eval", loud_run, "--json", "--samples", 2, "--seconds", 4).out)
+    line = json.loads(Path("r/metrics.jsonl").read_text().splitlines()[-1])
+    cost = line["valid_velocity_nats_per_note"]
+    assert values["velocity_nats_per_note"] == pytest.approx(cost, rel=1e-5)
+    assert 0 < cost < 3
+    without = json.loads(call("eval", loud_run, "--data", struck_data, "--json").out)
+    assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
+    assert "velocity_nats_per_note" not in without
+    assert {"velocity_spread", "accent_1"} <= values["samples"]["drawn"].keys()
+    assert "velocities" in values["samples"]["drawn"]["distances"]
+
+    call_ok("sample", "s.mid", "--run", loud_run, "--length", 60)
+    found = {velocity for _, _, velocity in strikes("s.mid")}
+    assert found <= played
+    call_ok("sample", "t.mid", "--run", loud_run, "--length", 60, "--velocity-temperature", 0)
+    assert [one[1] for one in strikes("s.mid")] == [one[1] for one in strikes("t.mid")]
+
+    source = sorted(struck.glob("*/*.mid"))[0]
+    fill = ("--fill", source, "--frames", "4:8", "--particles", 2, "--sweeps", 0)
+    call_ok("sample", "f.mid", "--run", loud_run, *fill)
+    kept = [one for one in strikes("f.mid") if one[0] != "drawn"]
+    assert set(kept) <= set(strikes(source))
+    assert {v for name, _, v in strikes("f.mid") if name == "drawn"} <= played
+    result = call("export", loud_run, "r.html")
+    assert "the velocities that r has learned stay behind" in result.err
+
+
+def test_what_cannot_have_velocities_says_so(call: Call, struck: Path, struck_run: Path) -> None:
+    result = call("prepare", struck, "--velocity", "--no-onsets", "-o", "d")
+    assert result.err == "seqmodel: --velocity needs onsets: leave out --no-onsets\n"
+    result = call("sample", "s.npy", "--run", struck_run, "--velocity-temperature", 1)
+    assert "was trained without velocities: --velocity-temperature does nothing" in result.err

@@ -1,0 +1,152 @@
+"""Velocities of MIDI files kept in datasets, and their levels."""
+
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+
+from seqmodel.data.batches import load
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.levels import Levels
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.registry import medium_of, medium_of_file
+
+STEP = 120
+"""Ticks of a frame."""
+
+
+def write(path: Path, notes: list[tuple[int, int, int, int]]) -> None:
+    """A file of notes (begin, end, pitch, velocity), in frames of a quarter of 480 ticks."""
+    events = []
+    for begin, end, pitch, velocity in notes:
+        events += [(begin, 1, pitch, velocity), (end, 0, pitch, 64)]
+    track, now = mido.MidiTrack(), 0
+    for frame, on, note, velocity in sorted(events):
+        kind, time = "note_on" if on else "note_off", (frame - now) * STEP
+        track.append(mido.Message(kind, note=note, velocity=velocity, time=time))
+        now = frame
+    mido.MidiFile(tracks=[track], ticks_per_beat=480).save(path)
+
+
+def prepared(folder: Path, pieces: dict[str, list[tuple[int, int, int, int]]], **options):
+    """A dataset of files, each of which goes to train."""
+    (folder / "train").mkdir(parents=True)
+    for name, notes in pieces.items():
+        write(folder / "train" / f"{name}.mid", notes)
+    sources = find_sources([str(folder)])
+    settings = sources.medium.settings({"velocity": True} | options)
+    prepare(sources, folder / "data", settings)
+    return open_dataset(folder / "data")
+
+
+def random_notes(random: np.random.Generator, count: int) -> list[tuple[int, int, int, int]]:
+    notes = []
+    for pitch in random.choice(np.arange(21, 109), 12, replace=False).tolist():
+        begins = np.unique(random.integers(0, 60, count // 12)).tolist()
+        for begin, after in zip(begins, [*begins[1:], 64], strict=True):
+            end = int(random.integers(begin + 1, after + 1))
+            notes.append((begin, end, pitch, int(random.integers(1, 128))))
+    return notes
+
+
+def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path: Path) -> None:
+    # Guards against velocities that slip by a note, a row or a frame, or are lost in batches.
+    random = np.random.default_rng(1)
+    pieces = {name: random_notes(random, 200) for name in ("a", "b")}
+    dataset = prepared(tmp_path, pieces)
+    train = dataset["train"]
+    batch = load(train, np.arange(2), begin=3, window=40)
+    assert batch.velocities is not None
+    for k, source in enumerate(train.sources):
+        notes = pieces[Path(source).stem]
+        expected = np.zeros((64, 88), int)
+        for begin, end, pitch, velocity in notes:
+            expected[begin:end, pitch - 21] = velocity
+        found = train.frame.velocities(train.stored(k))
+        assert (found == expected[: len(found)]).all()
+        window = expected[3:43]
+        assert (batch.velocities[:, k] == window[: len(batch.velocities)]).all()
+    plain = prepared(tmp_path / "plain", pieces, velocity=False)["train"]
+    assert all((ours == theirs).all() for ours, theirs in zip(train, plain, strict=True))
+    assert plain.frame.velocity is None
+
+
+def test_transposed_pieces_take_their_velocities_with_them(tmp_path: Path) -> None:
+    dataset = prepared(tmp_path, {"a": [(0, 4, 60, 33), (2, 4, 64, 99)]})
+    batch = load(dataset["train"], np.arange(1), np.array([5]))
+    assert batch.velocities is not None
+    assert batch.velocities[3, 0, 60 - 21 + 5] == 33
+    assert batch.velocities[3, 0, 64 - 21 + 5] == 99
+    assert batch.frames.sum(axis=(0, 1))[60 - 21 + 5] == 4
+
+
+def test_an_excerpt_strikes_held_notes_as_they_were_struck(tmp_path: Path) -> None:
+    dataset = prepared(tmp_path, {"a": [(0, 8, 60, 33), (4, 8, 64, 99)]})
+    frame, rows = dataset.frame, dataset["train"].stored(0)
+    cut = frame.cut(rows[6:])
+    assert frame.decode(cut)[0, 88 + 60 - 21] == 1
+    assert frame.velocities(cut)[0, 60 - 21] == 33
+
+
+def test_levels_are_even_shares_of_train() -> None:
+    # An independent count: np.quantile of the numbers themselves.
+    random = np.random.default_rng(2)
+    numbers = np.clip(random.normal(64, 20, 20_000).round(), 1, 127).astype(int)
+    levels = Levels.of(np.bincount(numbers, minlength=128))
+    share = np.quantile(numbers, np.arange(1, 16) / 16, method="inverted_cdf")
+    assert levels.edges == tuple(share.astype(int))
+    level = np.searchsorted(levels.edges, numbers)
+    assert [round(numbers[level == k].mean(), 2) for k in range(16)] == list(levels.means)
+
+
+@pytest.mark.parametrize("values", [[], [80], [5, 5, 9], [*range(1, 17)]])
+def test_few_distinct_numbers_have_a_level_each(values: list[int]) -> None:
+    levels = Levels.of(np.bincount(np.array(values, int), minlength=128))
+    distinct = sorted(set(values)) or [80]
+    assert list(levels.means) == distinct
+    assert levels.edges == tuple(distinct[:-1] if values else ())
+
+
+def test_levels_come_back_from_the_manifest(tmp_path: Path) -> None:
+    dataset = prepared(tmp_path, {"a": random_notes(np.random.default_rng(3), 100)})
+    assert len(dataset.frame.velocity) == 16
+    assert PianoRollFrames.from_json(dataset.frame.to_json()) == dataset.frame
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"edges": [3, 2]}, {"edges": [1.5]}, {"edges": 3}, {"means": [80]}, {"means": ["a", 3]}],
+)
+def test_damaged_levels_are_named(damage: dict[str, object]) -> None:
+    values = {"edges": [40, 60], "means": [30.0, 50.0, 90.0]} | damage
+    frame = PianoRollFrames.from_json
+    grid = {"notes": 88, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": False}
+    with pytest.raises(ValueError, match=r"velocity\.(edges|means) must be"):
+        frame(grid | {"transpose_to_c": False, "onsets": True, "velocity": values})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"onsets": False}, "leave out --no-onsets"), ({"drums": "only"}, "not for --drums only")],
+)
+def test_options_that_have_no_velocities(options: dict[str, object], words: str) -> None:
+    music = medium_of(PianoRollFrames.from_json(MINIMAL))
+    with pytest.raises(UsageError, match=words):
+        music.settings({"velocity": True} | options)
+
+
+def test_rolls_have_no_velocities(tmp_path: Path) -> None:
+    np.save(tmp_path / "roll.npy", np.ones((8, 88), np.uint8))
+    music = medium_of_file(tmp_path / "roll.npy")
+    with pytest.raises(SeqmodelError, match=r"roll\.npy does not say how loud"):
+        music.corpus(music.settings({"velocity": True}), [tmp_path / "roll.npy"], tmp_path)
+
+
+MINIMAL = {
+    "notes": 88, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": False,
+    "transpose_to_c": False,
+}  # fmt: skip

@@ -1,0 +1,179 @@
+"""Levels of velocities: what they cost, and how they are drawn."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from models import random_model
+
+from seqmodel.data.bundled import FRAMES
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.levels import Levels
+from seqmodel.media.music.frames import with_onsets
+from seqmodel.model import velocity
+from seqmodel.model.velocity import TO_DRAW, UNKNOWN, VelocityOutput, heard_size, rates, standard
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.training.update import window_loss
+
+LEVELS = Levels((30, 60, 90), (20.0, 50.5, 70.0, 100.0))
+L = len(LEVELS)
+
+
+def random_output(notes: int = 7, h_size: int = 3) -> VelocityOutput:
+    torch.manual_seed(4)
+    output = VelocityOutput(h_size, LEVELS, notes, notes).double()
+    for weight in output.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    return output
+
+
+def random_levels(T: int, B: int, notes: int, seed: int = 0) -> torch.Tensor:
+    """Levels of about a third of the notes, some of them unknown."""
+    random = np.random.default_rng(seed)
+    levels = random.integers(1, L + 1, (T, B, notes))
+    levels[random.random(levels.shape) < 0.1] = UNKNOWN
+    levels[random.random(levels.shape) < 0.65] = 0
+    levels[T // 2] = 0
+    return torch.from_numpy(levels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_a_strike_hears_is_the_text(dtype: torch.dtype) -> None:
+    # Guards against compiled features that are not those of the specification, run by Python.
+    T, B, D = 9, 3, 7
+    output, levels = random_output().to(dtype), random_levels(9, 3, 7)
+    before = torch.from_numpy(np.zeros((B, output.memory_size))).to(dtype)
+    counts = (levels > 0).sum((0, 2))
+    heard, after = output._hear(levels, before, counts)
+    real = np.float32 if dtype == torch.float32 else np.float64
+    expected = np.zeros(heard.numel(), real)
+    memory = np.zeros(before.numel(), real)
+    starts = (counts.cumsum(0) - counts).numpy()
+    velocity.read_levels(
+        levels.numpy().ravel(), memory, np.zeros(B * D, real), np.array(standard(LEVELS), real),
+        rates(D).ravel().astype(real), expected, starts, 0, B, T, B, D, L, output.memory_size,
+        heard_size(L),
+    )  # fmt: skip
+    assert np.allclose(heard.numpy().ravel(), expected, rtol=1e-5, atol=1e-6)
+    assert np.allclose(after.numpy().ravel(), memory, rtol=1e-5, atol=1e-6)
+    assert np.abs(expected).max() > 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 1.7])
+def test_levels_are_drawn_as_the_text_does(temperature: float) -> None:
+    T, D = 12, 7
+    output, levels = random_output(), random_levels(12, 1, 7, seed=2)
+    levels[levels == 2] = TO_DRAW
+    h = torch.randn(T, D, 3, dtype=torch.float64)
+    uniforms = np.random.default_rng(1).random(int((levels == TO_DRAW).sum()))
+    memory = output.start(h, 1)
+    drawn, after = output.draw(h, levels, memory, uniforms, temperature)
+    given = output.draw_fields(h, levels.clone(), memory.clone(), uniforms, temperature)
+    arrays = {k: v.numpy().ravel() for k, v in given.items() if isinstance(v, torch.Tensor)}
+    made = {"above": np.zeros(D), "heard": np.zeros(heard_size(L)), "odds": np.zeros(L)}
+    made["seen"] = np.zeros(velocity.HIDDEN)
+    sizes = {name: given[name] for name in ("T", "D", "L", "K", "J", "greedy")}
+    velocity.draw_levels(**(arrays | made), **sizes, first=0, last=1)
+    assert (drawn.numpy().ravel() == arrays["levels"]).all()
+    assert np.allclose(after.numpy().ravel(), arrays["memory"])
+    assert (drawn != TO_DRAW).all()
+    assert ((drawn == levels) | (levels == TO_DRAW)).all()
+
+
+def test_probabilities_of_all_levels_sum_to_one() -> None:
+    # Three strikes, two in a frame: a level that saw itself or a later one would break this.
+    output = random_output()
+    h, total = torch.randn(2, 7, 3, dtype=torch.float64), 0.0
+    for one, two, three in product(range(1, L + 1), repeat=3):
+        levels = torch.zeros(2, 1, 7, dtype=torch.int64)
+        levels[0, 0, 2], levels[0, 0, 5], levels[1, 0, 2] = one, two, three
+        nats, _ = output.score(h, levels, output.start(h, 1))
+        total += float(torch.exp(-nats.detach().sum()))
+    assert total == pytest.approx(1, abs=1e-9)
+
+
+def test_levels_are_drawn_as_often_as_they_cost() -> None:
+    output = random_output()
+    h, before = torch.randn(2, 7, 3, dtype=torch.float64), output.start(torch.zeros(0).double(), 1)
+    context = torch.zeros(2, 1, 7, dtype=torch.int64)
+    context[0, 0, 1], context[1, 0, 3], context[1, 0, 4] = 3, 2, TO_DRAW
+    shares = np.zeros(L)
+    for uniform in (np.arange(400) + 0.5) / 400:
+        drawn, _ = output.draw(h, context, before, np.array([uniform]), 1.0)
+        shares[int(drawn[1, 0, 4]) - 1] += 1 / 400
+    for level in range(1, L + 1):
+        context[1, 0, 4] = level
+        nats, _ = output.score(h, context, before)
+        assert shares[level - 1] == pytest.approx(float(torch.exp(-nats.detach()[-1])), abs=4e-3)
+
+
+def test_where_a_piece_is_cut_does_not_matter() -> None:
+    output, levels = random_output(), random_levels(11, 2, 7)
+    h = torch.randn(11, 14, 3, dtype=torch.float64)
+    whole, after = output.score(h, levels, output.start(h, 2))
+    parts, memory = [], output.start(h, 2)
+    for cut in (slice(0, 4), slice(4, 5), slice(5, 11)):
+        nats, memory = output.score(h[cut], levels[cut], memory)
+        parts.append(nats)
+    assert torch.cat(parts).sum().item() == pytest.approx(whole.sum().item(), abs=1e-9)
+    assert torch.equal(memory, after)
+
+
+def test_levels_leave_the_gradient_of_frames_as_it_is() -> None:
+    """Guards nats per frame against what levels cost, and levels against not being learned."""
+    model = random_model({"end": True}, replace(FRAMES, onsets=True, velocity=LEVELS))
+    roll = (np.random.default_rng(5).random((9, 88)) < 0.1).astype(np.uint8)
+    frames, loud = with_onsets(roll)[:, None], np.full((9, 1, 88), 70, np.uint8)
+    gradients = []
+    for velocities in (None, loud):
+        model.zero_grad()
+        line = torch.from_numpy(frames)
+        loss = window_loss(model, line, np.array([9]), model.start(1), velocities=velocities)
+        loss.total.backward()
+        gradients.append({name: weight.grad for name, weight in model.named_parameters()})
+    without, with_levels = gradients
+    for name, gradient in without.items():
+        if name.startswith("velocity."):
+            assert with_levels[name].abs().max() > 0
+        else:
+            assert torch.equal(gradient, with_levels[name])
+
+
+def test_one_level_costs_nothing() -> None:
+    output = VelocityOutput(3, Levels(), 7, 7).double()
+    levels = random_levels(5, 1, 7).clamp(max=1)
+    nats, _ = output.score(torch.randn(5, 7, 3).double(), levels, output.start(torch.ones(1), 1))
+    assert len(nats)
+    assert not nats.any()
+
+
+def test_samples_have_velocities_and_the_frames_of_a_model_without() -> None:
+    """Guards the stream of uniforms, places where chunks meet, and what follows a primer."""
+    options = {"unit": "gru", "hidden": 4, "end": False}
+    frame = replace(FRAMES, onsets=True, velocity=LEVELS)
+    model, plain = (
+        random_model(options, frame),
+        random_model(options, replace(frame, velocity=None)),
+    )
+    plain.load_state_dict(model.state_dict(), strict=False)
+    prime = with_onsets((np.random.default_rng(5).random((6, 88)) < 0.05).astype(np.uint8))
+    loud = np.where(prime[:, 88:] > 0, 40, 0).astype(np.uint8)
+    primed = np.concatenate([prime, loud], axis=1)
+    pieces = []
+    for chunk in (1, 7, 64):
+        sampler = Sampler(model, chunk=chunk)
+        frames = sampler.draw(Uniforms(1), prime=primed)
+        piece = np.zeros((0, 264), np.uint8)
+        while len(piece) < 20:
+            piece = np.concatenate([piece, next(frames)[0]])
+        pieces.append(piece[:20])
+    first, *others = pieces
+    assert all((first == other).all() for other in others)
+    drawn, _ = next(Sampler(plain, chunk=20).draw(Uniforms(1), prime=prime))
+    assert (first[:, :176] == drawn).all()
+    assert ((first[:, 176:] > 0) == (drawn[:, 88:] > 0)).all()
+    assert set(np.unique(first[:, 176:])) <= {0, *np.rint(LEVELS.means)}
+    silent, _ = next(Sampler(model, chunk=20).draw(Uniforms(1), prime=primed * (primed < 2)))
+    assert (silent[:, 176:] != first[:, 176:]).any()  # the primer's levels are heard
