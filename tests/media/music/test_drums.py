@@ -130,7 +130,13 @@ def test_definitions_of_before_are_read_as_before():
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("transpose_to_c", True), ("onsets", True), ("restrike", "close"), ("short_notes", "drop")],
+    [
+        ("transpose_to_c", True),
+        ("onsets", True),
+        ("restrike", "close"),
+        ("short_notes", "drop"),
+        ("pedal", "extend"),
+    ],
 )
 def test_options_for_pitched_notes_are_refused(option, value):
     flag = "--" + option.replace("_", "-")
