@@ -66,7 +66,7 @@ def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
         raise
     placed = place(read_score(data), grid, drums=True, kit=True)
     assert np.array_equal(placed.frames(onsets=False), frames)
-    assert placed.tally(frames) == (frames.sum(), 0, 0, 0, 0)
+    assert placed.tally(frames) == (frames.sum(), 0, 0, 0, 0, 0)
     messages = [m for track in mido.MidiFile(file=io.BytesIO(data)).tracks for m in track]
     assert {m.channel for m in messages if not m.is_meta} == {9}
     if grid.steps_per_beat:
