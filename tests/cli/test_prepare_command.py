@@ -11,7 +11,7 @@ from calling import Call
 
 OPTIONS = {
     "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c "
-    "--onsets --no-onsets --short-notes=keep",
+    "--onsets --no-onsets --short-notes=keep --pedal=ignore",
     "audio": "--rate=8000 --context=20 --frame=10 --levels=mu-law --clip-seconds=1",
 }
 

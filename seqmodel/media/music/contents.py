@@ -235,7 +235,10 @@ def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
     ]
     text = f"{values['on_grid']:.1%} of onsets lie on the grid ({grid}), the others "
     text = "; ".join([f"{text}{values['off_by_ms']} ms off on average", *oddities])
-    return f"{text}: try {values['suggestion']}" if "suggestion" in values else text
+    if "suggestion" not in values:
+        return text
+    free = values["suggestion"].startswith("--step-seconds") and "beat" in str(grid)
+    return f"{text}: {'onsets ignore the beat, ' * free}try {values['suggestion']}"
 
 
 # ---- contents ------------------------------------------------------------------------------------
@@ -253,6 +256,8 @@ class Contents:
         self._pieces = {kind: Counter[str]() for kind in ("meters", "keys", "programs")}
         self._totals = Counter[str]()
         self._parts = 0
+        # Seconds that all notes but drums sound, and those that the pedal adds.
+        self._sound = self._held = 0.0
 
     def add(self, score: Score) -> None:
         """Count what a piece holds."""
@@ -276,17 +281,24 @@ class Contents:
         self._totals["tempo_changes"] += len(score.tempo) - 1
         self._totals["drum_notes"] += int(np.count_nonzero(of_drums))
         self._totals["pedal"] += score.pedal
+        ticks = score.on_tick, score.off_tick, score.silent_tick
+        begin, end, silent = (score.seconds_at(each[~of_drums]).sum() for each in ticks)
+        self._sound += float(silent - begin)
+        self._held += float(silent - end)
 
     def to_json(self) -> dict[str, Any]:
         """Ranges, numbers of pieces by time signature, key signature and program, and totals.
 
-        "parts" is the largest number of parts in a piece, "pedal" how often it is pressed.
+        "parts" is the largest number of parts in a piece, "pedal" how often it is pressed, and
+        "pedal_share", if it is, what it adds of the time that notes sound.
         """
+        share = {"pedal_share": round(self._held / (self._sound or 1), 4)}
         return {
             **{name: list(ends) for name, ends in self._ranges.items()},
             **{kind: dict(pieces.most_common()) for kind, pieces in self._pieces.items()},
             "parts": self._parts,
             **self._totals,
+            **(share if self._totals["pedal"] else {}),
         }
 
     def _widen(self, name: str, low: float, high: float) -> None:
@@ -342,7 +354,7 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
         lost.append(f"parts (up to {contents['parts']} in a piece)")
     if list(contents["programs"]) not in ([], ["1"]):
         lost.append(f"instruments ({plural(len(contents['programs']), 'program')})")
-    if contents["pedal"]:
+    if contents["pedal"] and not frame.pedal:
         lost.append(f"pedal (pressed {plural(contents['pedal'], 'time')})")
     if contents["drum_notes"] and not frame.drums:
         lost.append(f"drums ({plural(contents['drum_notes'], 'note')}; --drums keep)")
@@ -350,10 +362,18 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
 
 
 def prepare_advice(manifest: Mapping[str, Any]) -> list[str]:
-    """What of MIDI files does not show, whether another grid fits better, what is not kept."""
+    """What of MIDI files does not show or is lengthened, whether another grid fits better, what is
+    not kept.
+    """
     timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
     tally, frame = Tally(**manifest.get("notes", {})), PianoRollFrames.from_json(manifest["frame"])
     lines = tally.lines(onsets=frame.onsets, kit=frame.kit)
+    if tally.lengthened:
+        lines.append(
+            f"the sustain pedal lengthens {tally.lengthened:,} of {plural(tally.read, 'note')} "
+            f"({manifest['contents']['pedal_share']:.1%} of the sound); --pedal ignore leaves that "
+            "out"
+        )
     if "suggestion" in timing:
         lines.append(timing_text(timing, frame.grid))
     return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines

@@ -73,7 +73,7 @@ class MidiPiece(NamedTuple):
 class MusicCorpus:
     """MIDI files and published rolls, on one grid: the one given, or that of the first source.
 
-    Where no option states onsets, there are none if a path is that of rolls.
+    Where no option states onsets or the pedal, there are none if a path is that of rolls.
 
     Raises:
         SeqmodelError: from `works`, if no grid is given and another source has a different one.
@@ -83,7 +83,7 @@ class MusicCorpus:
         self, settings: PianoRollFrames | SourcesFrames, paths: Sequence[Path] = (), *_: object
     ) -> None:
         if isinstance(settings, PianoRollFrames):
-            settings = SourcesFrames(settings, grid=False, onsets=False)
+            settings = SourcesFrames(settings, grid=False, onsets=False, pedal=False)
         elif settings.frame.velocity is not None:
             for path in paths:
                 if path.suffix.lower() in ROLL_SUFFIXES:
@@ -91,8 +91,10 @@ class MusicCorpus:
                         f"--velocity is for MIDI files; {path} does not say how loud its notes are"
                     )
         self._given, self._midi = not settings.grid, settings.frame
-        if settings.onsets and any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
-            self._midi = replace(self._midi, onsets=False)
+        if any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
+            onsets = self._midi.onsets and not settings.onsets
+            pedal = self._midi.pedal and not settings.pedal
+            self._midi = replace(self._midi, onsets=onsets, pedal=pedal)
         self._frame = self._midi
         self._first: Path | None = None
         """The source whose grid is taken."""
@@ -113,7 +115,10 @@ class MusicCorpus:
 
     @property
     def frame(self) -> PianoRollFrames:
-        """See `Corpus`: of train its commonest metre, the median tempo and the longest chord."""
+        """See `Corpus`: of train its commonest metre, the median tempo and the longest chord.
+
+        Of all works whether the pedal lengthens any note.
+        """
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
         frame = self._frame
         return replace(
@@ -122,6 +127,7 @@ class MusicCorpus:
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
             velocity=Levels.of(self._velocities) if self._velocities.any() else frame.velocity,
+            pedal=self._tally.lengthened > 0,
         )
 
     @property
@@ -261,7 +267,7 @@ def load_midi(
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     placed = place(
         score, frame.grid, drums=frame.drums, transpose=transposed, short_notes=frame.short_notes,
-        kit=kit,
+        kit=kit, pedal=frame.pedal,
     )  # fmt: skip
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     if frame.velocity is not None:
@@ -305,7 +311,7 @@ def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
     SourceError says why it cannot be used.
     """
     kit = drums == "only"
-    shown = PianoRollFrames(grid, drums=drums == "keep", onsets=not kit, kit=kit)
+    shown = PianoRollFrames(grid, drums=drums == "keep", onsets=not kit, kit=kit, pedal=not kit)
     return load_midi(path, shown, alone=drums is None)
 
 

@@ -205,7 +205,7 @@ class PlacedNotes:
         velocity: uint8 (N,), how hard it is struck.
         length: T, the frames of the piece.
         rows: what rows there are.
-        related, unknown: see `Tally`.
+        related, unknown, lengthened: see `Tally`.
     """
 
     tick: NDArray[np.int64]
@@ -218,6 +218,7 @@ class PlacedNotes:
     rows: Rows = PIANO
     related: int = 0
     unknown: int = 0
+    lengthened: int = 0
 
     def frames(self, *, onsets: bool) -> NDArray[np.uint8]:
         """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds; or a kit's hits (T, 47).
@@ -257,7 +258,8 @@ class PlacedNotes:
         distinct = notes[np.diff(notes >> 1, prepend=-1) > 0]
         dropped = int((distinct & 1).sum())
         merged = len(distinct) - dropped - int(struck(frames).sum())
-        return Tally(len(distinct), dropped, merged, self.related, self.unknown)
+        more = self.related, self.unknown, self.lengthened
+        return Tally(len(distinct), dropped, merged, *more)
 
     def given(self, score: Score) -> NDArray[np.bool_] | None:
         """Where in the roll (T, 88) are notes of other tracks than "drawn", if the score has one.
@@ -284,7 +286,7 @@ def in_frames(score: Score, *, drums: bool, kit: bool = False) -> NDArray[np.boo
 
 def place(
     score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True,
-    kit: bool = False,
+    kit: bool = False, pedal: bool = False,
 ) -> PlacedNotes:  # fmt: skip
     """The score's notes on a grid.
 
@@ -302,6 +304,7 @@ def place(
         short_notes: whether every note fills a frame at least.
         kit: whether the notes of channel 10 alone are placed, as the hits of a kit: each fills the
             frame that it begins in, however long the file holds it.
+        pedal: whether notes last as long as the sustain pedal holds them.
 
     Raises:
         SourceError: if there are no notes, or the piece ends within half a step; if it has more
@@ -322,7 +325,7 @@ def place(
             raise SourceError(f"has no notes but drums{damage}", "--drums only")
         raise SourceError(f"has no notes{damage}")
     on_tick = score.on_tick[chosen]
-    off_tick = on_tick if kit else score.off_tick[chosen]
+    off_tick = on_tick if kit else score.ends(pedal=pedal)[chosen]
     short_notes |= kit
 
     frames_of = frames_in_beats if grid.steps_per_beat else _frames_in_seconds
@@ -343,8 +346,9 @@ def place(
         end = np.maximum(end, begin + 1)
     row = ROWS[pitch] if kit else folded(pitch + transpose) - LOWEST_PITCH
     moved = int((row + rows.lowest != pitch).sum()) if kit else 0
+    longer = 0 if kit else int((off_tick > score.off_tick[chosen]).sum())
     of, velocity = score.track[chosen], score.velocity[chosen]
-    return PlacedNotes(on_tick, begin, end, row, of, velocity, length, rows, moved, unknown)
+    return PlacedNotes(on_tick, begin, end, row, of, velocity, length, rows, moved, unknown, longer)
 
 
 def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
@@ -436,6 +440,8 @@ class SourcesFrames:
     """Whether they are on the grid of the sources, which must agree; MIDI may have any."""
     onsets: bool
     """Whether they have onsets only if no source is a roll."""
+    pedal: bool
+    """Whether it lengthens notes only if no source is a roll."""
 
 
 @dataclass(frozen=True)
@@ -460,6 +466,8 @@ class PianoRollFrames(FrameDefinition):
     `differences`: runs and datasets older than the rule, read without, would differ from all."""
     kit: bool = False
     """Whether the rows are a drum kit's, struck by channel 10 alone; there are then no onsets."""
+    pedal: bool = False
+    """Whether notes last as long as the sustain pedal holds them: of a dataset, whether any do."""
     metre: Metre | None = None
     """The time signature that most frames of train have; None if none is known."""
     tempo: float | None = None
@@ -512,13 +520,14 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Grid, restrike rule, drums, key and onsets."""
+        """Grid, restrike rule, drums, key, onsets and pedal."""
         return (
             str(self.grid),
             f"restrike {self.restrike}",
             f"drums {'alone' if self.kit else 'kept' if self.drums else 'dropped'}",
             "transposed to C" if self.transpose_to_c else "in its own key",
             f"{'with' if self.onsets else 'without'} onsets",
+            f"{'with' if self.pedal else 'without'} notes held by the pedal",
         )
 
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -584,6 +593,7 @@ class PianoRollFrames(FrameDefinition):
             **({"onsets": True} if self.onsets else {}),
             **({"short_notes": True} if self.short_notes else {}),
             **({"kit": True} if self.kit else {}),
+            **({"pedal": True} if self.pedal else {}),
             **({"metre": metre_name(self.metre)} if self.metre else {}),
             **({"tempo": self.tempo} if self.tempo else {}),
             **({"longest_chord": self.longest_chord} if self.longest_chord else {}),
@@ -610,6 +620,7 @@ class PianoRollFrames(FrameDefinition):
             "onsets" in fields and fields.flag("onsets"),
             "short_notes" in fields and fields.flag("short_notes"),
             "kit" in fields and fields.flag("kit"),
+            "pedal" in fields and fields.flag("pedal"),
             *usual_from_json(fields),
             velocity=velocity,
         )
@@ -627,13 +638,14 @@ OF_NOTES = {
     "velocity": "only velocities of notes are kept",
     "restrike": "hits have no length",
     "short_notes": "hits have no length",
+    "pedal": "hits have no length",
 }
 """The options of `prepare` that mean nothing for a kit, and why."""
 
 
 def settings(options: Mapping[str, Any]) -> SourcesFrames:
-    """`Medium.settings`; grid and onsets that no option states are the sources'."""
-    grid, onsets = Grid.of_options(options), options.get("onsets")
+    """`Medium.settings`; grid, onsets and pedal that no option states are the sources'."""
+    grid, onsets, pedal = Grid.of_options(options), options.get("onsets"), options.get("pedal")
     kit = options.get("drums") == "only"
     if kit:
         for name, why in OF_NOTES.items():
@@ -644,14 +656,17 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
     restrike: Restrike = options.get("restrike") or "close"
     # Notes are discarded to get the published rolls, which drop short ones as well.
     short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
+    # The pedal is for those that tell a note struck again from one that it holds.
+    told = onsets is not False and not kit
     frame = PianoRollFrames(
         grid or Grid.of_beats(STEPS_PER_BEAT),
         restrike,
         options.get("drums") in ("keep", "only"),
         bool(options.get("transpose_to_c")),
-        onsets is not False and not kit,
+        told,
         short_notes == "keep",
         kit,
+        pedal == "extend" or (pedal is None and told and restrike == "close"),
         velocity=Levels() if options.get("velocity") else None,
     )
-    return SourcesFrames(frame, grid=grid is None, onsets=onsets is None)
+    return SourcesFrames(frame, grid=grid is None, onsets=onsets is None, pedal=pedal is None)

@@ -326,7 +326,8 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
         f"  {_notes(values)}"
         + f", {drums:,} of them drums" * (drums > 0 and not kit)
         + f", velocities {quietest} to {loudest}" * (quietest < loudest)
-        + f", pedal pressed {plural(pedal, 'time')}" * (pedal > 0),
+        + f", pedal pressed {plural(pedal, 'time')}" * (pedal > 0)
+        + f", {values.get('pedal_share', 0):.1%} of the sound" * (pedal > 0),
         *_parts(values["parts"]),
         *drum_sounds,
         f"  {values['seconds']:.1f} s at {tempo}"

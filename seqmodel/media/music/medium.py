@@ -73,6 +73,13 @@ class Music(Medium):
             "lost, as in the published rolls.  [default: keep; with --restrike discard drop]",
             choices=("drop", "keep"),
         ),
+        Option(
+            "pedal",
+            str,
+            "MIDI: notes last as long as the sustain pedal holds them, or as their keys are held.  "
+            "[default: extend; with --no-onsets, --restrike discard or rolls ignore]",
+            choices=("extend", "ignore"),
+        ),
         _drums("drop"),
         Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
         Option(

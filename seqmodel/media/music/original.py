@@ -51,7 +51,6 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import (
-    DOWN,
     END_OF_TRACK,
     MARKER,
     SUSTAIN,
@@ -108,7 +107,7 @@ class Original:
             )
         placed = place(
             score, frame.grid, drums=frame.drums, transpose=transposed, kit=frame.kit,
-            short_notes=frame.short_notes,
+            short_notes=frame.short_notes, pedal=frame.pedal,
         )  # fmt: skip
         self.frames = placed.frames(onsets=True)
         if (np.diff(self._ticks(placed.length)) < 1).any():
@@ -128,10 +127,11 @@ class Original:
         }
         """Of each note that can be replaced the first frame, the one after the last, and the row;
         the two are equal where it fills no frame."""
+        self._until = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
         """Frame after the last, row -> the tick where the longest of such notes ends."""
         for n, (_, end, row) in self._cells.items():
-            self._ends[end, row] = max(self._ends.get((end, row), 0), int(score.off_tick[n]))
+            self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._until[n]))
         unseen = {
             "drums": (of_drums & ~seen).any() and not frame.kit,
             "drums on keys without a sound": (of_drums & ~seen).any() and frame.kit,
@@ -141,6 +141,11 @@ class Original:
         names = [name for name, found in unseen.items() if found]
         they = "which the run does not replace: they stay"
         self.remarks = [f"{path} has {listed(names)}, {they}"] if names else []
+        if not frame.pedal and not frame.kit and (score.silent_tick > score.off_tick).any():
+            self.remarks.append(
+                f"{path} has a sustain pedal, which stays; the run reads notes as long as their "
+                "keys are held"
+            )
         self._into = None if into is None else self._track(into)
 
     def _track(self, text: str) -> int:
@@ -249,7 +254,9 @@ class Original:
                 continue
             own = int(score.on_tick[n]), int(score.off_tick[n])
             stays = until <= len(given) and given[begin:until, row].all()
-            parts = [own] if stays else self._parts(own, self._cells[n], given, begun, holds, ticks)
+            silent = int(self._until[n]) if end is None else min(int(self._until[n]), end)
+            marks = given, begun, holds
+            parts = [own] if stays else self._parts(own, silent, self._cells[n], *marks, ticks)
             if parts == [own]:
                 left.pop(n, None)
             else:
@@ -257,10 +264,13 @@ class Original:
         return left
 
     def _parts(
-        self, own: Note, cells: tuple[int, int, int], given: NDArray[np.bool_],
+        self, own: Note, silent: int, cells: tuple[int, int, int], given: NDArray[np.bool_],
         begun: NDArray[np.bool_], holds: NDArray[np.bool_], ticks: NDArray[np.int64],
     ) -> list[Note]:  # fmt: skip
-        """What is left of a note, by which notes (T, 88) are given, begin and are held on."""
+        """What is left of a note, by which notes (T, 88) are given, begin and are held on.
+
+        It sounds until the tick `silent`. What the pedal holds of it, keys cannot end.
+        """
         begin, until, row = cells
         on, parts = -1, list[Note]()
         last = min(until, len(given)) - 1
@@ -277,8 +287,8 @@ class Original:
             t = last + 1
             while not given[last, row] and t < len(given) and holds[t, row]:
                 t += 1
-            parts.append((on, own[1] if t == until else self._end(t, row, given, ticks)))
-        return parts
+            parts.append((on, silent if t == until else self._end(t, row, given, ticks)))
+        return [(on, own[1] if on < own[1] <= off <= silent else off) for on, off in parts]
 
     def _end(self, frame: int, row: int, given: NDArray[np.bool_], ticks: NDArray[np.int64]) -> int:
         """The tick where what sounds up to a frame ends: where the file's own note does, if any."""
@@ -454,14 +464,12 @@ def _between(others: Sequence[Note], on: int, off: int) -> Note:
 
 def _pedals(events: Events, end: int) -> Iterator[tuple[int, int]]:
     """The track and channel of each pedal that is down at a tick."""
-    (controls,) = np.nonzero((events.status >> 4 == CONTROL >> 4) & (events.ticks < end))
-    controls = controls[events.data[events.at[controls]] == SUSTAIN]
-    latest = dict[int, int]()
-    for number in controls[np.argsort(events.ticks[controls], kind="stable")].tolist():
-        latest[int(events.status[number]) & 15] = number
-    for channel, number in latest.items():
-        if events.data[events.at[number] + 1] >= DOWN:
-            yield int(events.track[number]), channel
+    moves, player, down, _ = events.pedals()
+    before = events.ticks[moves] < end
+    moves, player, down = moves[before], player[before], down[before]
+    latest = np.append(player[1:] != player[:-1], True)[: len(moves)]
+    for number in moves[latest & down].tolist():
+        yield int(events.track[number]), int(events.status[number]) & 15
 
 
 def _meta(kind: int, body: bytes) -> bytes:

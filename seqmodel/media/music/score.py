@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 class Score:
     """The notes of a MIDI file and what is needed to place them in time.
 
-    The eight arrays of notes have one entry per note (N,), in no particular order.
+    The nine arrays of notes have one entry per note (N,), in no particular order.
 
     Attributes:
         on_tick: int64 (N,), where each note begins, in ticks from the start.
-        off_tick: int64 (N,), where it ends; at or after `on_tick`.
+        off_tick: int64 (N,), where its key is let go; at or after `on_tick`.
+        silent_tick: int64 (N,), where it ends: there or, by the sustain pedal, later.
         pitch: uint8 (N,), 0 to 127.
         channel: uint8 (N,), 0 to 15; 9 is the drums.
         track: int64 (N,), the track's position in the file, from 0.
@@ -40,6 +41,7 @@ class Score:
 
     on_tick: NDArray[np.int64]
     off_tick: NDArray[np.int64]
+    silent_tick: NDArray[np.int64]
     pitch: NDArray[np.uint8]
     channel: NDArray[np.uint8]
     track: NDArray[np.int64]
@@ -60,6 +62,10 @@ class Score:
     last_tick: int
     end_tick: int
     remarks: tuple[str, ...]
+
+    def ends(self, *, pedal: bool) -> NDArray[np.int64]:
+        """The ticks (N,) where notes end, by the sustain pedal or by their keys alone."""
+        return self.silent_tick if pedal else self.off_tick
 
     def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
         """When each of the ticks (N,), which may be fractional, occurs at the score's tempos.

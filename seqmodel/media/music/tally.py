@@ -19,11 +19,13 @@ class Tally(NamedTuple):
     """Hits on keys beyond those of General MIDI level 1, which get a related sound; see `kit`."""
     unknown: int = 0
     """Hits left out, on keys for which a kit has no sound; not among those read."""
+    lengthened: int = 0
+    """Those that the sustain pedal lengthens, each of notes in unison."""
 
     def to_json(self) -> dict[str, int]:
-        """Plain values for a manifest; those of kits only if there are any."""
-        values = self._asdict()
-        return {name: n for name, n in values.items() if n or name not in ("related", "unknown")}
+        """Plain values for a manifest; those of kits and of the pedal only if there are any."""
+        always = ("read", "dropped", "merged")
+        return {name: n for name, n in self._asdict().items() if n or name in always}
 
     def lines(self, *, onsets: bool, kit: bool = False) -> list[str]:
         """What happened to notes that do not show, and what to do about it, if there are any."""

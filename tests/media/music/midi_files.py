@@ -2,6 +2,7 @@
 
 import io
 import struct
+from bisect import bisect, bisect_left
 from collections import defaultdict
 from fractions import Fraction
 from itertools import pairwise
@@ -10,6 +11,9 @@ import mido
 import numpy as np
 
 from seqmodel.media.music.frames import place
+
+FAR = 1 << 40
+"""A time is a tick times this, and the place in order among all events."""
 
 END = b"\x00\xff\x2f\x00"
 
@@ -94,6 +98,54 @@ def notes_by_mido(data, restrike):
             else:
                 pairs = [(on, off) for (on, a), (off, b) in pairwise(events) if a and not b]
             notes += [(*pair, *key, number) for pair in pairs]
+    return sorted(notes)
+
+
+def sounds_by_mido(data, restrike="close"):
+    """Sorted (on, off, silent, pitch, channel, track), note by note, of a file of format 0 or 1.
+
+    A note whose off comes while the pedal of its channel is down is silent where that goes up, its
+    key is struck again or the last of its track is let go, whichever is first; a pedal that is down
+    for over 40 beats is none.
+    """
+    file = mido.MidiFile(file=io.BytesIO(data), clip=True)
+    timed = []
+    for number, track in enumerate(file.tracks):
+        now = 0
+        for message in track:
+            now += message.time
+            timed.append((now, number, message))
+    timed.sort(key=lambda event: event[0])
+    keys, strikes, pedals = defaultdict(list), defaultdict(list), defaultdict(list)
+    for k, (tick, number, message) in enumerate(timed):
+        time = tick * FAR + k
+        if message.type in ("note_on", "note_off"):
+            strike = message.type == "note_on" and message.velocity > 0
+            keys[number, message.channel, message.note].append((time, strike))
+            strikes[message.channel, message.note] += [time] * strike
+        elif message.type == "control_change" and message.control == 64 and message.channel != 9:
+            pedals[message.channel].append((time, message.value >= 64))
+    pairs = []
+    for key, events in keys.items():
+        if restrike == "close":
+            found = closed(events, (16 * file.ticks_per_beat + 1) * FAR - 1)
+        else:
+            found = [(on, off) for (on, a), (off, b) in pairwise(events) if a and not b]
+        pairs += [(on, off, *key) for on, off in found]
+    last = dict[int, int]()
+    for _, off, number, *_ in pairs:
+        last[number] = max(off, last.get(number, 0))
+    notes = []
+    for on, off, number, channel, pitch in pairs:
+        moves, silent = pedals[channel], off
+        after = bisect(moves, (off,))
+        if after and moves[after - 1][1]:
+            up = next((time for time, down in moves[after:] if not down), last[number])
+            pressed = next((k for k in range(after - 1, -1, -1) if not moves[k][1]), -1) + 1
+            if up // FAR - moves[pressed][0] // FAR <= 40 * file.ticks_per_beat:
+                again = strikes[channel, pitch]
+                silent = min([up, *again[bisect_left(again, off) :][:1]])
+        notes.append((*(time // FAR for time in (on, off, silent)), pitch, channel, number))
     return sorted(notes)
 
 

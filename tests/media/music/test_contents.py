@@ -1,11 +1,11 @@
 """What MIDI files hold besides notes on a grid, and what of it is named as not kept."""
 
 import io
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import mido
 import pytest
-from midi_files import midi_file, note, quantity, tempo
+from midi_files import midi_file, note, quantity, sounds_by_mido, tempo
 
 from seqmodel.media.music.contents import Contents, left_out, parts_of
 from seqmodel.media.music.frames import PianoRollFrames
@@ -25,7 +25,7 @@ def by_mido(data: bytes) -> dict[str, object]:
             meters.append(f"{message.numerator}/{message.denominator}")
         elif message.type == "key_signature":
             keys.append(message.key)
-    velocities, played, programs, down, presses, drums = [], {}, {}, set(), 0, 0
+    velocities, played, programs, drums = [], {}, {}, 0
     for number, track in enumerate(file.tracks):
         for message in track:
             if message.type == "note_on" and message.velocity:
@@ -34,10 +34,11 @@ def by_mido(data: bytes) -> dict[str, object]:
                 drums += message.channel == 9
             elif message.type == "program_change":
                 programs.setdefault((number, message.channel), []).append(message.program + 1)
-            elif message.type == "control_change" and message.control == 64:
-                pedal = number, message.channel
-                presses += message.value >= 64 and pedal not in down
-                (down.add if message.value >= 64 else down.discard)(pedal)
+    down, presses = set(), 0
+    for message in mido.merge_tracks(file.tracks):  # a pedal is a channel's, in whatever track
+        if message.type == "control_change" and message.control == 64 and message.channel != 9:
+            presses += message.value >= 64 and message.channel not in down
+            (down.add if message.value >= 64 else down.discard)(message.channel)
     used = {n for part in played if part[1] != 9 for n in programs.get(part, [1])}
     return {
         "velocities": [min(velocities), max(velocities)],
@@ -49,7 +50,20 @@ def by_mido(data: bytes) -> dict[str, object]:
         "tempo_changes": len(tempos) - 1,
         "drum_notes": drums,
         "pedal": presses,
+        **({"pedal_share": pedal_share(data, tempos, file.ticks_per_beat)} if presses else {}),
     }
+
+
+def pedal_share(data: bytes, tempos: dict[int, int], beat: int) -> float:
+    """What the pedal adds to the time that all notes but drums sound, by mido's messages."""
+
+    def seconds(tick: int) -> float:
+        changes = [*sorted(t for t in tempos if t < tick), tick]
+        return sum((b - a) * tempos[a] for a, b in pairwise(changes)) / (1e6 * beat)
+
+    sounds = [note[:3] for note in sounds_by_mido(data) if note[4] != 9]
+    held = sum(seconds(silent) - seconds(off) for _, off, silent in sounds if off < silent)
+    return held / sum(seconds(silent) - seconds(on) for on, _, silent in sounds)
 
 
 @pytest.mark.parametrize("kind", ["perf", "pop", "vgame", "band", "folk", "drums"])
@@ -63,6 +77,8 @@ def test_what_real_files_hold_agrees_with_mido(shared_data, kind):
             found[name] = set(found[name])
         # A hit that never ends is no note.
         assert found.pop("drum_notes") == pytest.approx(expected.pop("drum_notes"), abs=1)
+        share = expected.pop("pedal_share", 0)
+        assert found.pop("pedal_share", 0) == pytest.approx(share, abs=6e-5)
         assert found == expected, path
 
 

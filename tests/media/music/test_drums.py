@@ -66,7 +66,7 @@ def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
         raise
     placed = place(read_score(data), grid, drums=True, kit=True)
     assert np.array_equal(placed.frames(onsets=False), frames)
-    assert placed.tally(frames) == (frames.sum(), 0, 0, 0, 0)
+    assert placed.tally(frames) == (frames.sum(), 0, 0, 0, 0, 0)
     messages = [m for track in mido.MidiFile(file=io.BytesIO(data)).tracks for m in track]
     assert {m.channel for m in messages if not m.is_meta} == {9}
     if grid.steps_per_beat:
@@ -130,7 +130,13 @@ def test_definitions_of_before_are_read_as_before():
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("transpose_to_c", True), ("onsets", True), ("restrike", "close"), ("short_notes", "drop")],
+    [
+        ("transpose_to_c", True),
+        ("onsets", True),
+        ("restrike", "close"),
+        ("short_notes", "drop"),
+        ("pedal", "extend"),
+    ],
 )
 def test_options_for_pitched_notes_are_refused(option, value):
     flag = "--" + option.replace("_", "-")

@@ -3,13 +3,14 @@
 import io
 from collections import Counter, defaultdict
 from itertools import accumulate, zip_longest
+from random import Random
 
 import mido
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from midi_files import closed, midi_file, notes_of, quantity, states_by_mido
+from midi_files import closed, midi_file, notes_of, quantity, sounds_by_mido, states_by_mido
 from onsets import as_frames
 
 from seqmodel.errors import SourceError
@@ -170,3 +171,29 @@ def test_rolls_match_exact_fractions(tracks, division, grid, restrike, **how):
     after_silence = ((expected > 0) & (before == 0)).sum()
     assert placed.tally(frames)[:3] == (len(notes), dropped, len(filling) - (expected == 1).sum())
     assert placed.tally(roll)[:3] == (len(notes), dropped, len(filling) - after_silence)
+
+
+@pytest.mark.parametrize("restrike", RULES)
+def test_pedals_hold_notes_as_message_by_message(restrike):
+    """Guards the arithmetic for all notes at once: channels over tracks, order within a tick, keys
+    struck again, drums, pedals that are never raised and ones left down."""
+    draw, held = Random(1), 0
+
+    def message():
+        where = {"channel": draw.choice([0, 0, 1, 9]), "time": draw.choice([0, 0, 1, 5, 90])}
+        if draw.random() < 0.2:
+            value = draw.choice([0, 63, 64, 127])
+            return mido.Message("control_change", control=64, value=value, **where)
+        kind = draw.choice(["note_on", "note_off"])
+        return mido.Message(kind, note=draw.choice([60, 61]), **where)
+
+    for _ in range(60):
+        tracks = [[message() for _ in range(draw.randrange(80))] for _ in range(3)]
+        data = file_of(tracks, draw.choice([1, 10, 480]))
+        score = read_score(data, restrike=restrike)
+        columns = (score.on_tick, score.off_tick, score.silent_tick, score.pitch, score.channel)
+        found = zip(*(column.tolist() for column in (*columns, score.track)), strict=True)
+        expected = sounds_by_mido(data, restrike)
+        assert sorted(found) == expected
+        held += sum(off < silent for _, off, silent, *_ in expected)
+    assert held > 100, held

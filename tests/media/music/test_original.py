@@ -316,6 +316,61 @@ def test_a_beginning_is_as_it_is_and_what_follows_is_drawn(song):
     assert after.tracks[4][-2] == mido.MetaMessage("marker", text="end of piece", time=480)
 
 
+PEDAL = PianoRollFrames(Grid.of_beats(4), onsets=True, pedal=True)
+
+
+@pytest.fixture
+def held(tmp_path):
+    """Two short notes that the pedal holds up to the third bar, and a note from there on."""
+    pedal = mido.Message("control_change", control=64, value=100)
+    moves = [(0, pedal), (3840, pedal.copy(value=0))]
+    notes = note(0, 480, 60) + note(480, 960, 64) + note(3840, 5760, 67)
+    return save(tmp_path / "held.mid", [moves + notes])
+
+
+@pytest.mark.parametrize(
+    ("free", "end", "left"),
+    [
+        ((16, 24), 16, [(0, 480, 60), (480, 960, 64)]),  # the pedal holds both: nothing ends them
+        ((16, 24), 24, [(0, 480, 60), (480, 960, 64)]),
+        ((24, 40), 40, [(0, 4800, 60), (480, 960, 64)]),  # the key, where the pedal no longer does
+        ((0, 8), 0, [(960, 3840, 60), (960, 3840, 64)]),  # struck anew: the pedal held them on
+        ((0, 8), 8, [(960, 3840, 64)]),
+    ],
+)
+def test_what_the_pedal_holds(held, free, end, left):
+    """Guards notes whose keys are let go before, or in, what is drawn, in which they sound on."""
+    states = np.zeros((48, 88), int)
+    states[free[0] : end, 60 - 21] = 2
+    frames, data = redrawn(held, stretch(48, *free), states, PEDAL)
+    after = read(data)
+    assert [each[:3] for each in sorted(notes_of(after.tracks[0]))][: len(left)] == left
+    assert others(after.tracks[0]) == others(mido.MidiFile(held).tracks[0])
+    again = place(read_score(data), PEDAL.grid, drums=False, pedal=True).frames(onsets=True)
+    given = ~np.tile(stretch(48, *free), 2)
+    np.testing.assert_array_equal(again[given], frames[given])
+    if end > free[0]:
+        np.testing.assert_array_equal(again[:, 60 - 21], frames[:, 60 - 21])
+
+
+@pytest.mark.parametrize(("end", "off"), [(16, 480), (20, 2400)])
+def test_a_pedal_is_raised_where_the_file_is_cut_off(held, end, off):
+    """The keys of what it holds stay, but for one that the drawn music holds on."""
+    states = np.zeros((24, 88), int)
+    states[16:end, 60 - 21] = 2
+    (track, _) = sounding_after(held, 16, 24, states, PEDAL).tracks
+    assert [each[:3] for each in notes_of(track)] == [(0, off, 60), (480, 960, 64)]
+    assert [tick for tick, message in timed(track) if message.type == "control_change"] == [0, 1920]
+
+
+def test_a_pedal_that_the_run_does_not_hear_is_named(held):
+    assert Original(held, PEDAL, transposed=0).remarks == []
+    (remark,) = Original(held, BEATS, transposed=0).remarks
+    assert remark.startswith(
+        f"{held} has a sustain pedal, which stays; the run reads notes as long"
+    )
+
+
 def test_nothing_is_struck_where_a_file_is_cut_off(tmp_path):
     """Nor is a drum without length, which ends no later than there."""
     path = save(

@@ -52,6 +52,8 @@ def test_what_is_suggested_suits_real_music(shared_data, name):
     values = timing_of(*files).to_json()
     assert values.get("suggestion") == suggestion
     assert 100 * values["on_grid"] == pytest.approx(percent, abs=tolerance or 1e-9)
+    free = "seconds" in (suggestion or "")
+    assert ("onsets ignore the beat, try --step-seconds" in timing_text(values, FOUR)) is free
 
 
 PERFORMED = np.cumsum(np.random.default_rng(3).integers(20, 300, 400)).tolist()
