@@ -1,6 +1,8 @@
 """Fixtures for all tests: the real music; datasets and runs small enough for every test."""
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,25 @@ SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "sha
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest test first: started last, it would keep one worker busy and the other waiting."""
     items.sort(key=lambda item: not item.name.startswith("test_commands_of_a_guide"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_runs() -> Iterator[None]:
+    """To draw its curve takes as long as a small training; and no test survives a power cut.
+
+    In this process a curve is a file of the figures that it would show, and nothing is flushed.
+    """
+    from seqmodel.files import write_file
+    from seqmodel.training import loop
+
+    def sketch(path, metrics):
+        names = ("epoch", "train_nats_per_frame", "valid_nats_per_frame")
+        write_file(path, json.dumps([[line[name] for name in names] for line in metrics]).encode())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "plot_learning_curve", sketch)
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Calls of the command line, in this process or a separate one, and small MIDI files."""
 
+import functools
 import io
 import os
 import signal
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import typer.main
 
 from seqmodel.cli.main import main
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
+# Made anew for each call, the parser takes as long as a short command.
+typer.main.get_command = functools.cache(typer.main.get_command)
 SEQMODEL = [sys.executable, "-m", "seqmodel"]
 # One thread per process, since the tests run in parallel; NO_COLOR only if a test sets it.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}

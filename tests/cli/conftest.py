@@ -10,6 +10,7 @@ import torch
 from calling import Call, call_main, call_ok, write_piece
 from onsets import as_frames, random_states
 
+from seqmodel.cli import progress
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
@@ -26,6 +27,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test works in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _no_word_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine commands would print lines of their progress, which no test expects."""
+    monkeypatch.setattr(progress, "monotonic", lambda: 0.0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -127,11 +127,12 @@ def test_nothing_outside_its_folder_branches_on_a_medium():
         if where.parts[:2] in (("media", "music"), ("media", "audio")):
             continue
         for node in ast.walk(ast.parse(file.read_text())):
-            asked = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-            called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
-            compared = isinstance(node, ast.Compare) and any(
-                isinstance(part, ast.Constant) and part.value in MEDIA for part in ast.walk(node)
-            )
-            if compared or (called and asked & kinds):
+            if isinstance(node, ast.Compare):
+                branches = any(getattr(part, "value", "") in MEDIA for part in ast.walk(node))
+            else:
+                called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+                names = {getattr(part, "id", "") for part in ast.walk(node)} if called else set()
+                branches = bool(names & kinds)
+            if branches:
                 found.append(f"{where}:{node.lineno}")
     assert found == []

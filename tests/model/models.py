@@ -9,7 +9,10 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.sampling.plain import plain_sampler
-from seqmodel.sampling.sampler import CHUNK, Sampler
+from seqmodel.sampling.sampler import Sampler
+
+DRAWN = 96
+"""Frames, at most: more than the rows of a clock's table. A plain one takes milliseconds."""
 
 
 def model_of(options, frame=FRAMES):
@@ -29,9 +32,9 @@ def random_model(options, frame=FRAMES, *, std=0.3, seed=0):
 
 def compiled_and_plain(model, prime, given=None):
     """A piece of each that goes on from `prime` (T, D), by the same uniforms; whether it ended."""
-    sampler = Sampler(model, given=given)
+    sampler = Sampler(model, given=given, chunk=DRAWN)
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        draws = plain_sampler(sampler.double, CHUNK, 1.0)
+        draws = plain_sampler(sampler.double, DRAWN, 1.0)
         plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
     return np.asarray(compiled), np.asarray(plain), ended

@@ -192,7 +192,8 @@ def test_the_callback_ends_the_run_and_it_can_be_resumed(tmp_path, make_config, 
     assert [(number, lines) for number, _, lines in heard] == [(1, 1), (2, 2)]
     assert (progress.epoch, len(progress.metrics)) == (2, 2)
     assert progress.best_nats == min(m["valid_nats_per_frame"] for m in progress.metrics)
-    assert (tmp_path / "run" / runs.CURVE).is_file()
+    curve = json.loads((tmp_path / "run" / runs.CURVE).read_text())
+    assert [point[2] for point in curve] == [m["valid_nats_per_frame"] for m in progress.metrics]
     resumed = train_run(config, dataset, tmp_path / "run", resume=True)
     whole = train_run(config, dataset, tmp_path / "whole")
     assert resumed.best_nats == whole.best_nats

@@ -33,13 +33,17 @@ def test_training_lowers_the_valid_figure(options, make_config, dataset, train, 
 
 @BOTH
 def test_the_loss_is_the_mean_over_frames_without_padding(options, make_config, dataset):
-    """Pieces of 1 to 30 frames, whole and in windows: padding is not counted and costs nothing."""
+    """Pieces of 1 to 30 frames, whole and in windows: padding is not counted and costs nothing.
+
+    Each piece ends once, with its last frame.
+    """
     torch.manual_seed(2)
-    model = build_model(make_config(**TIED, **options, input_noise=0.0), dataset.frame)
+    model = build_model(make_config(**TIED, **options, end=True, input_noise=0.0), dataset.frame)
     whole = batches.load(dataset["train"], np.arange(11))
     loss = window_loss(model, torch.from_numpy(whole.frames), whole.lengths, model.start(11))
     with torch.no_grad():
-        expected = likelihood(model, dataset["train"]).nats_per_frame
+        scores = likelihood(model, dataset["train"])
+    expected = scores.nats_per_frame + 11 / 145 * scores.figures["end_nats_per_piece"]
     assert loss.total.item() == pytest.approx(expected, rel=1e-5)
     assert loss.frames == 145
     carry, total = model.start(11), 0.0

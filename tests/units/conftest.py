@@ -4,16 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from drawing import PAIRS, WIDE
 
 from seqmodel.units import UNITS
 from seqmodel.units.cpu import recurrence
-
-# All units are loops derived from a graph, so few show what a backend does with sequences: two
-# states, a product of a product of the state, and whatever torch.nn has.
-PAIRS = [
-    ("lstm", "cpu"), ("gru", "cpu"), ("gru3", "cpu"), ("lstm", "reference"), ("mgu", "reference"),
-    ("tanh", "torch-nn"), ("lstm-nopeephole", "torch-nn"), ("gru-reset-after", "torch-nn"),
-]  # fmt: skip
 
 
 @pytest.fixture(scope="session", params=PAIRS, ids=" on ".join)
@@ -37,7 +31,7 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=[1 << 20, 1], ids=["afterwards", "step by step"])
+@pytest.fixture(params=WIDE, ids=["afterwards", "step by step"])
 def summed(request, monkeypatch) -> None:
     """Both ways of summing the gradients of W and U, whatever the number of rows."""
     monkeypatch.setattr(recurrence, "WIDE", request.param)

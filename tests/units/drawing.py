@@ -27,6 +27,16 @@ CHOICES = [
 ]
 
 
+# All units are loops derived from a graph, so few show what a backend does with sequences: two
+# states, a product of a product of the state, and whatever torch.nn has.
+PAIRS = [
+    ("lstm", "cpu"), ("gru", "cpu"), ("gru3", "cpu"), ("lstm", "reference"), ("mgu", "reference"),
+    ("tanh", "torch-nn"), ("lstm-nopeephole", "torch-nn"), ("gru-reset-after", "torch-nn"),
+]  # fmt: skip
+WIDE = 1 << 20, 1
+"""Of `recurrence.WIDE`: gradients of W and U are summed afterwards, or step by step."""
+
+
 def random_unit(name, input_size, hidden_size, *, dtype=torch.float64, seed=0, **options):
     """A unit or stack in which every weight matters, even peepholes and biases, which start at 0.
 

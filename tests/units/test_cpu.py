@@ -4,6 +4,7 @@ import pytest
 import torch
 from drawing import (
     CHOICES,
+    WIDE,
     assert_agree,
     assert_backends_agree,
     gradients,
@@ -39,15 +40,19 @@ SIZES = [  # T, B, H, I
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 
 
-@pytest.mark.usefixtures("summed", "two_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
-    ("known", "size"),
-    [*((known, (63, 7, 33, 88)) for known in UNITS), *(("lstm", size) for size in SIZES)],
+    ("known", "size", "wide"),
+    [
+        *((known, (63, 7, 33, 88), WIDE[k % 2]) for k, known in enumerate(UNITS)),
+        *(("lstm", size, wide) for size in SIZES for wide in WIDE),
+    ],
 )
-def test_values_and_gradients(known, size):
+def test_values_and_gradients(known, size, wide, monkeypatch):
     """Each size in one type with one way of summing, and in the other with the other."""
+    monkeypatch.setattr(recurrence, "WIDE", wide)
     T, B, H, inputs = size
-    dtype = torch.float32 if (recurrence.WIDE > 1) == (T % 2 > 0) else torch.float64
+    dtype = torch.float32 if (wide > 1) == (T % 2 > 0) else torch.float64
     unit, x = random_unit(known, inputs, H, dtype=dtype), random_tensor(T, B, inputs, dtype=dtype)
     assert_backends_agree(unit, x, BOUND[dtype] * (5 if T > 100 else 1))
 
@@ -107,9 +112,12 @@ def test_what_counts_as_a_piano_roll(dtype):
     assert not listed(roll)
 
 
-@pytest.mark.parametrize(("s", "phi", "bias", "dtype"), CHOICES)
-@pytest.mark.parametrize("known", ["lstm", "gru-reset-after"])
+@pytest.mark.parametrize(
+    ("known", "s", "phi", "bias", "dtype"),
+    [(("lstm", "gru-reset-after")[(k ^ k >> 1) % 2], *some) for k, some in enumerate(CHOICES)],
+)
 def test_activations_and_biases(known, s, phi, bias, dtype):
+    """Every activation of gates with every other on both units, each with and without biases."""
     options = {"gate_activation": s, "activation": phi, "bias": bias}
     unit = random_unit(known, 7, 19, dtype=dtype, **options)
     assert_backends_agree(unit, random_tensor(5, 3, 7, dtype=dtype), BOUND[dtype])

@@ -6,7 +6,9 @@
 import pytest
 import torch
 from drawing import (
+    PAIRS,
     SAME,
+    WIDE,
     assert_same,
     gradients,
     random_state,
@@ -17,6 +19,7 @@ from drawing import (
 from torch.utils._pytree import tree_leaves, tree_map
 
 from seqmodel.units import make
+from seqmodel.units.cpu import recurrence
 
 each_depth = pytest.mark.parametrize("layers", [1, 3])
 
@@ -64,11 +67,14 @@ def test_step_by_step_equals_one_run(pair, layers):
     assert_same(flat(torch.stack(outputs), state), flat(*unit(x)))
 
 
-@pytest.mark.usefixtures("summed")
+@pytest.mark.parametrize(
+    ("pair", "wide"), [(p, wide) for p in PAIRS for wide in WIDE if p[1] == "cpu" or wide > 1]
+)
 @each_depth
 @pytest.mark.parametrize("kind", ["data", "roll", "input with gradient"])
-def test_padded_batch_equals_its_rows_alone(pair, kind, layers):
+def test_padded_batch_equals_its_rows_alone(pair, kind, layers, wide, monkeypatch):
     """Values, final states and every gradient; nothing beyond a row's length has any effect."""
+    monkeypatch.setattr(recurrence, "WIDE", wide)
     lengths = [9, 0, 4, 1, 8]
     unit, x = unit_of(pair, layers), random_tensor(9, 5, 3)
     for row, length in enumerate(lengths):
