@@ -4,7 +4,7 @@ After the strikes of a frame are drawn, their levels follow from the lowest note
 
     s = tanh(V [h_n; p_n; r] + b)        p(level | ...) = softmax(U [s; r] + c)
 
-h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, and r what it hears
+h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, and r what it reads
 of the levels so far, see `write_strike`: a function of the past and of the notes below in the same
 frame, so that likelihoods are exact. Notes do not depend on levels: what frames cost is what they
 cost without.
@@ -56,9 +56,9 @@ class VelocityOutput(nn.Module):
         super().__init__()
         self.levels, self.notes, self._rows = levels, notes, rows
         self.memory_size = OF_NOTES * notes + OF_PIECE
-        heard = heard_size(len(levels))
-        self.hidden = nn.Linear(h_size + PITCH + heard, HIDDEN)
-        self.out = nn.Linear(HIDDEN + heard, len(levels))
+        features = features_size(len(levels))
+        self.hidden = nn.Linear(h_size + PITCH + features, HIDDEN)
+        self.out = nn.Linear(HIDDEN + features, len(levels))
         for parameter in self.out.parameters():
             nn.init.zeros_(parameter)
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
@@ -84,16 +84,18 @@ class VelocityOutput(nn.Module):
         M) is what was remembered before the window.
         """
         piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
-        heard, after = self._hear(levels, memory, torch.bincount(piece, minlength=levels.shape[1]))
+        features, after = self._features(
+            levels, memory, torch.bincount(piece, minlength=levels.shape[1])
+        )
         chosen = levels[t, piece, note] - 1
-        read = [self._row(h.detach(), t, piece, note), self._pitch(note).to(h), heard.to(h)]
+        read = [self._row(h.detach(), t, piece, note), self._pitch(note).to(h), features.to(h)]
         seen = torch.tanh(self.hidden(torch.cat(read, 1)))
         logits = self.out(torch.cat([seen, read[2]], 1))
         return Scored(F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after)
 
     def remember(self, levels: Tensor, memory: Tensor) -> Tensor:
         """What is remembered (B, M) after `levels_of` frames."""
-        return self._hear(levels, memory, (levels > 0).sum((0, 2)))[1]
+        return self._features(levels, memory, (levels > 0).sum((0, 2)))[1]
 
     def _row(self, h: Tensor, t: Tensor, piece: Tensor, note: Tensor) -> Tensor:
         """The rows of h (T, B R, H) of notes (N,): (N, H)."""
@@ -103,16 +105,16 @@ class VelocityOutput(nn.Module):
     def _pitch(self, note: Tensor) -> Tensor:
         return absolute_pitch(self.notes)[note]
 
-    def _hear(self, levels: Tensor, memory: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """What is heard at each strike of known level (N, K), and what is remembered after."""
+    def _features(self, levels: Tensor, memory: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The features (N, K) of each strike of known level, and what is remembered after."""
         after = for_kernels(memory).clone()
         fields = self._fields(levels, after) | {
-            "N": int(counts.sum()), "K": heard_size(len(self.levels)), "heard": NEW,
+            "N": int(counts.sum()), "K": features_size(len(self.levels)), "features": NEW,
             "starts": torch.cumsum(counts, 0) - counts,
         }  # fmt: skip
         job = _reading(after.element_size()).job(fields)
         parallel_for([job], thread_count(len(counts)))
-        return job.made["heard"], after.to(memory)
+        return job.made["features"], after.to(memory)
 
     def _fields(self, levels: Tensor, memory: Tensor) -> dict[str, Any]:
         T, B, D = levels.shape
@@ -144,7 +146,7 @@ class VelocityOutput(nn.Module):
     ) -> dict[str, Any]:  # fmt: skip
         """What `draw_levels` takes, in float64; it changes `levels` and `memory`."""
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
-        weight, K = self.hidden.weight.detach().double(), heard_size(len(self.levels))
+        weight, K = self.hidden.weight.detach().double(), features_size(len(self.levels))
         read = torch.cat([self._row(h, t, piece, note).cpu(), self._pitch(note)], 1).double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
         return self._fields(levels, memory) | {
@@ -153,7 +155,7 @@ class VelocityOutput(nn.Module):
             "out": self.out.weight.detach().double().cpu().contiguous(),
             "bias": self.out.bias.detach().double().cpu(), "uniforms": torch.from_numpy(uniforms),
             "sharpness": torch.tensor([1 / (temperature or 1)], dtype=torch.float64),
-            "heard": NEW, "seen": NEW, "odds": NEW,
+            "features": NEW, "seen": NEW, "odds": NEW,
         }  # fmt: skip
 
 
@@ -164,7 +166,7 @@ def standard(levels: Levels) -> list[float]:
 
 
 def rates(notes: int) -> NDArray[np.float64]:
-    """(2, D): how far what is heard around a note follows a strike so many semitones away."""
+    """(2, D): how far the means around a note follow a strike so many semitones away."""
     away = np.arange(notes)
     return np.stack([0.5 * np.exp(-away / 4), 0.25 * np.exp(-away / 12)])
 
@@ -182,7 +184,7 @@ _COMMON = (
 
 @compiled_once
 def _reading(itemsize: int) -> Kernel:
-    arrays = *_COMMON, Array("heard", ("N", "K")), Array("starts", ("B",), torch.int64)
+    arrays = *_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)
     signature = Signature("read_levels", ("T", "B", "D", "L", "M", "N", "K"), arrays)
     return compile_text(signature, itemsize, read_levels, over="B")
 
@@ -192,7 +194,7 @@ def _drawing() -> Kernel:
     arrays = (
         *_COMMON, Array("before", ("N", "J")), Array("weight", ("J", "K")),
         Array("out", ("L", "J + K")), Array("bias", ("L",)), Array("uniforms", ("N",)),
-        Array("sharpness", ("1",)), Array("heard", ("K",)), Array("seen", ("J",)),
+        Array("sharpness", ("1",)), Array("features", ("K",)), Array("seen", ("J",)),
         Array("odds", ("L",)),
     )  # fmt: skip
     sizes = "T", "B", "D", "L", "M", "N", "K", "J", "greedy"
@@ -201,8 +203,8 @@ def _drawing() -> Kernel:
 
 # ---- texts of `kernels.code.language` ------------------------------------------------------------
 #
-# A piece's memory holds for each note the level of its last strike, when that was, and what is
-# heard around it, nearby and widely: means of levels as `loud` has them, of recent strikes, each
+# A piece's memory holds for each note the level of its last strike, when that was, and
+# the means around it, nearby and widely: of the levels of recent strikes as `loud` has them, each
 # counting the less the farther away it is. Then what follows here.
 
 OF_NOTES = 4
@@ -230,8 +232,8 @@ BOUND = 20.0
 """Beyond it tanh is 1 or -1 to the last bit."""
 
 
-def heard_size(levels: int) -> int:
-    """K, how many numbers each strike hears."""
+def features_size(levels: int) -> int:
+    """K, how many numbers each strike reads."""
     return SCALARS + 2 * levels
 
 
@@ -252,7 +254,7 @@ def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> None:
 def write_strike(
     to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any
 ) -> None:
-    """What note `n` hears (K,) before its level: of `others` struck above it, and of levels.
+    """What note `n` reads (K,) before its level: of `others` struck above it, and of levels.
 
     Means of recent ones; of those around it; its own last; the last of all; those of the last frame
     with strikes; those of the notes below in this one. Then one of L each for the last of all and
@@ -292,7 +294,7 @@ def write_strike(
         to[SCALARS + L + own - 1] = 1.0
 
 
-def hear(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any) -> None:
+def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any) -> None:
     """Remember the level of note `n`, from 1 on."""
     piece = memory[OF_NOTES * D :]
     value = loud[level]
@@ -325,10 +327,10 @@ def end_frame(memory: Any, loud: Any, D: Any) -> None:
 
 
 def read_levels(
-    levels: Any, memory: Any, above: Any, loud: Any, rates: Any, heard: Any, starts: Any,
+    levels: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any, starts: Any,
     first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any,
 ) -> None:  # fmt: skip
-    """What each strike hears (N, K) of the pieces `first` to `last`; theirs begin at `starts`."""
+    """What each strike reads (N, K) of the pieces `first` to `last`; theirs begin at `starts`."""
     for piece in range(first, last):
         own = memory[piece * M :]
         over = above[piece * D :]
@@ -342,15 +344,15 @@ def read_levels(
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] > 0:
-                    write_strike(heard[strike * K :], own, over, loud, n, left, D, L)
-                    hear(own, loud, rates, frame[n], n, D)
+                    write_strike(features[strike * K :], own, over, loud, n, left, D, L)
+                    add_level(own, loud, rates, frame[n], n, D)
                     strike += 1
             end_frame(own, loud, D)
 
 
 def draw_levels(
     levels: Any, memory: Any, above: Any, loud: Any, rates: Any, before: Any, weight: Any, out: Any,
-    bias: Any, uniforms: Any, sharpness: Any, heard: Any, seen: Any, odds: Any, first: Any,
+    bias: Any, uniforms: Any, sharpness: Any, features: Any, seen: Any, odds: Any, first: Any,
     last: Any, T: Any, D: Any, L: Any, K: Any, J: Any, greedy: Any,
 ) -> None:  # fmt: skip
     """Draw the levels of a piece that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
@@ -365,23 +367,23 @@ def draw_levels(
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] == TO_DRAW:
-                    write_strike(heard, memory, above, loud, n, left, D, L)
+                    write_strike(features, memory, above, loud, n, left, D, L)
                     for j in range(J):
                         total = before[strike * J + j]
                         for k in range(K):
-                            total += weight[j * K + k] * heard[k]
+                            total += weight[j * K + k] * features[k]
                         seen[j] = 1.0 - 2.0 / (exp(2.0 * min(max(total, -BOUND), BOUND)) + 1.0)
                     for level in range(L):
                         total = bias[level]
                         for j in range(J):
                             total += out[level * (J + K) + j] * seen[j]
                         for k in range(K):
-                            total += out[level * (J + K) + J + k] * heard[k]
+                            total += out[level * (J + K) + J + k] * features[k]
                         odds[level] = total * sharpness[0]
                     frame[n] = 1 + chosen(odds, uniforms[strike], L, greedy)
                     strike += 1
                 if frame[n] > 0:
-                    hear(memory, loud, rates, frame[n], n, D)
+                    add_level(memory, loud, rates, frame[n], n, D)
             end_frame(memory, loud, D)
 
 

@@ -52,7 +52,7 @@ class VelocityDraw:
     ) -> tuple[NDArray[np.uint8], Place]:
         """Frames (T, F) as (T, F + D), with a velocity where a note begins, and the place after.
 
-        Notes of frames (T, F + D) that have one keep it; it is heard.
+        Notes of frames (T, F + D) that have one keep it, and later levels follow from it.
         """
         F, (carry, memory) = self._model.output.frame_size, place
         levels = self._levels(frames)

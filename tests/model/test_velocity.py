@@ -13,7 +13,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.levels import Levels
 from seqmodel.media.music.frames import with_onsets
 from seqmodel.model import velocity
-from seqmodel.model.velocity import TO_DRAW, UNKNOWN, VelocityOutput, heard_size, rates, standard
+from seqmodel.model.velocity import TO_DRAW, UNKNOWN, VelocityOutput, features_size, rates, standard
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 
@@ -40,23 +40,23 @@ def random_levels(T: int, B: int, notes: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_a_strike_hears_is_the_text(dtype: torch.dtype) -> None:
+def test_what_a_strike_reads_is_the_text(dtype: torch.dtype) -> None:
     # Guards against compiled features that are not those of the specification, run by Python.
     T, B, D = 9, 3, 7
     output, levels = random_output().to(dtype), random_levels(9, 3, 7)
     before = torch.from_numpy(np.zeros((B, output.memory_size))).to(dtype)
     counts = (levels > 0).sum((0, 2))
-    heard, after = output._hear(levels, before, counts)
+    features, after = output._features(levels, before, counts)
     real = np.float32 if dtype == torch.float32 else np.float64
-    expected = np.zeros(heard.numel(), real)
+    expected = np.zeros(features.numel(), real)
     memory = np.zeros(before.numel(), real)
     starts = (counts.cumsum(0) - counts).numpy()
     velocity.read_levels(
         levels.numpy().ravel(), memory, np.zeros(B * D, real), np.array(standard(LEVELS), real),
         rates(D).ravel().astype(real), expected, starts, 0, B, T, B, D, L, output.memory_size,
-        heard_size(L),
+        features_size(L),
     )  # fmt: skip
-    assert np.allclose(heard.numpy().ravel(), expected, rtol=1e-5, atol=1e-6)
+    assert np.allclose(features.numpy().ravel(), expected, rtol=1e-5, atol=1e-6)
     assert np.allclose(after.numpy().ravel(), memory, rtol=1e-5, atol=1e-6)
     assert np.abs(expected).max() > 1
 
@@ -72,7 +72,7 @@ def test_levels_are_drawn_as_the_text_does(temperature: float) -> None:
     drawn, after = output.draw(h, levels, memory, uniforms, temperature)
     given = output.draw_fields(h, levels.clone(), memory.clone(), uniforms, temperature)
     arrays = {k: v.numpy().ravel() for k, v in given.items() if isinstance(v, torch.Tensor)}
-    made = {"above": np.zeros(D), "heard": np.zeros(heard_size(L)), "odds": np.zeros(L)}
+    made = {"above": np.zeros(D), "features": np.zeros(features_size(L)), "odds": np.zeros(L)}
     made["seen"] = np.zeros(velocity.HIDDEN)
     sizes = {name: given[name] for name in ("T", "D", "L", "K", "J", "greedy")}
     velocity.draw_levels(**(arrays | made), **sizes, first=0, last=1)
@@ -176,4 +176,4 @@ def test_samples_have_velocities_and_the_frames_of_a_model_without() -> None:
     assert ((first[:, 176:] > 0) == (drawn[:, 88:] > 0)).all()
     assert set(np.unique(first[:, 176:])) <= {0, *np.rint(LEVELS.means)}
     silent, _ = next(Sampler(model, chunk=20).draw(Uniforms(1), prime=primed * (primed < 2)))
-    assert (silent[:, 176:] != first[:, 176:]).any()  # the primer's levels are heard
+    assert (silent[:, 176:] != first[:, 176:]).any()  # the primer's levels count
