@@ -11,10 +11,9 @@ from seqmodel.media.definitions import (
     FrameDefinition,
     Medium,
     Option,
-    Sampling,
     Work,
-    Written,
 )
+from seqmodel.media.samples import Sampling, Written
 
 LETTERS = "ACGT"
 
