@@ -71,19 +71,19 @@ def _tune(random, length):
 def write_dataset():
     """A function that writes {split: rolls} as a prepared dataset and opens it.
 
-    Pieces are rolls (T, 88), or with onsets (T, 176).
+    Pieces are rolls (T, 88), or with onsets (T, 176), or with `velocity`, its levels, (T, 264).
     """
     from seqmodel.data.dataset import DatasetWriter, open_dataset
-    from seqmodel.media.music.frames import PianoRollFrames, pack
+    from seqmodel.media.music.frames import PianoRollFrames
     from seqmodel.media.music.grid import Grid
 
-    def write(folder, rolls, *, onsets=False):
-        frame = PianoRollFrames(Grid.of_beats(4), onsets=onsets)
+    def write(folder, rolls, *, onsets=False, velocity=None):
+        frame = PianoRollFrames(Grid.of_beats(4), onsets=onsets, velocity=velocity)
         folder.mkdir(parents=True, exist_ok=True)
         with DatasetWriter(folder, frame) as writer:
             for split, pieces in rolls.items():
                 for k, roll in enumerate(pieces):
-                    writer.add(split, f"{split}/{k}.mid", [pack(roll)], {"transposed": 0})
+                    writer.add(split, f"{split}/{k}.mid", [frame.encode(roll)], {"transposed": 0})
             writer.finish(frame, {"skipped": []})
         return open_dataset(folder)
 

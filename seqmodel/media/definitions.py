@@ -239,6 +239,10 @@ class FrameDefinition(Protocol):
         """(T, D), how hard each note that sounds was struck, 0 if unknown; None: not kept."""
         return None
 
+    def played(self, rows: "NDArray[Any]") -> "NDArray[Any]":
+        """Stored rows as pieces are drawn and written, (T, `played_size`)."""
+        return self.decode(rows)
+
     def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
         """The inverse of `decode`."""
 

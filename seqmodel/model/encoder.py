@@ -80,7 +80,7 @@ class Encoder(ABC):
         """Keep what the inputs refer to of the training split; by default nothing."""
 
     def anneal(self, share: float) -> None:  # noqa: B027
-        """Train on at this share of the learning rate it began with; by default no matter."""
+        """Called as training goes on, with the learning rate as a share of its initial value."""
 
     def correct(  # noqa: B027
         self, drawn: NDArray[np.float32] | None, score: Callable[[], float]

@@ -237,18 +237,24 @@ def features_size(levels: int) -> int:
     return SCALARS + 2 * levels
 
 
-def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> None:
-    """Before the lowest note: how far above each note the next is struck, or 0, in `above`."""
+def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> Any:
+    """Before the lowest note: how far above each note the next is struck, or 0, in `above`.
+
+    Returns how many notes are struck.
+    """
     piece = memory[OF_NOTES * D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0
     piece[COUNT] = 0.0
     nearest = D
+    struck = 0
     for k in range(D):
         n = D - 1 - k
         above[n] = float(nearest - n) if nearest < D else 0.0
         if levels[n] != 0:
             nearest = n
+            struck += 1
+    return struck
 
 
 def write_strike(
@@ -337,10 +343,7 @@ def read_levels(
         strike = starts[piece]
         for t in range(T):
             frame = levels[(t * B + piece) * D :]
-            left = 0
-            for n in range(D):
-                left += frame[n] != 0
-            begin_frame(frame, own, over, D)
+            left = begin_frame(frame, own, over, D)
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] > 0:
@@ -360,10 +363,7 @@ def draw_levels(
     for _ in range(first, last):
         for t in range(T):
             frame = levels[t * D :]
-            left = 0
-            for n in range(D):
-                left += frame[n] != 0
-            begin_frame(frame, memory, above, D)
+            left = begin_frame(frame, memory, above, D)
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] == TO_DRAW:

@@ -303,10 +303,10 @@ def real_piece(
     name = "valid" if "valid" in dataset.splits else dataset.splits[0]
     manner = _sampling(run, medium.page_format, options).manner
     split, sampling = dataset[name], _sampling(run, medium.page_format, manner)
-    pieces = [split[0][: sampling.length]]
+    pieces = [split.frame.played(split.stored(0))[: sampling.length]]
     left = sampling.length - len(pieces[0])
     while medium.page_joins and left and len(pieces) < len(split):
-        pieces.append(split[len(pieces)][:left])
+        pieces.append(split.frame.played(split.stored(len(pieces)))[:left])
         left -= len(pieces[-1])
     files = [Path(source).name for source in split.sources[: len(pieces)]]
     which = files[0] if len({*files}) == 1 else f"{files[0]} to {files[-1]}"

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.plain import Drawing
 from seqmodel.sampling.sampler import PieceSampler, Sampler
 
@@ -41,14 +41,12 @@ class AverageSampler(PieceSampler):
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Drawing:
         """See `PieceSampler.draw`; ends drawn before frame `shortest` are passed over."""
-        first = self._samplers[0]
-        carry = first.start if prime is None else first.after(prime)
-        frames = self._frames(uniforms, prime, shortest)
-        return first.played(frames, carry, prime, uniforms)
-
-    def _frames(self, uniforms: Uniforms, prime: NDArray[Any] | None, shortest: float) -> Drawing:
-        """The same without velocities."""
         carries = [s.start if prime is None else s.after(prime) for s in self._samplers]
+        frames = self._frames(carries, uniforms, shortest)
+        return self._samplers[0].played(frames, carries[0], prime, uniforms)
+
+    def _frames(self, carries: list[Carry], uniforms: Uniforms, shortest: float) -> Drawing:
+        """The frames that follow the models' `carries`, without velocities."""
         for frames in count(1):
             k = int(uniforms.take(1)[0] * len(carries))
             endless = 0 if frames >= shortest else math.inf

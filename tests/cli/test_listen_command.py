@@ -9,9 +9,9 @@ import pytest
 import soundfile
 from calling import Call, call_ok, write_piece
 
-from seqmodel.media.music.frames import place
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import midi_bytes
 
 SOUNDS = ("wav", "flac", "ogg", "mp3")

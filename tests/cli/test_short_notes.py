@@ -10,9 +10,10 @@ from mido import Message, MidiFile, MidiTrack
 
 import seqmodel
 from seqmodel.errors import SourceError
-from seqmodel.media.music.frames import PianoRollFrames, place
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.placing import place
 from seqmodel.media.registry import MEDIA
 
 REPEATED = (

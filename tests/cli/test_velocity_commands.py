@@ -1,6 +1,8 @@
 """Velocities in all commands, from `prepare --velocity` to a filled file."""
 
+import base64
 import json
+import re
 from pathlib import Path
 
 import mido
@@ -61,6 +63,12 @@ def test_a_run_learns_draws_and_keeps_velocities(
     kept = [one for one in strikes("f.mid") if one[0] != "drawn"]
     assert set(kept) <= set(strikes(source))
     assert {v for name, _, v in strikes("f.mid") if name == "drawn"} <= played
+    call_ok("report", loud_run, "--out", "page.html")  # which has a real piece beside samples
+    text = Path("page.html").read_text()
+    (real,) = re.findall(r'download="A real piece[^"]*" href="data:[^,]*,([^"]*)"', text)
+    Path("real.mid").write_bytes(base64.b64decode(real))
+    own = loud["valid"].frame.velocities(loud["valid"].stored(0))
+    assert {velocity for _, _, velocity in strikes("real.mid")} <= {*np.unique(own).tolist()}
     result = call("export", loud_run, "r.html")
     assert "the velocities that r has learned stay behind" in result.err
 

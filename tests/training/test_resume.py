@@ -8,12 +8,14 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.search import search
+from seqmodel.media.levels import Levels
 from seqmodel.model.sound import encoder as encoders
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import GIVEN_HASH, load_checkpoint, save_checkpoint
@@ -56,6 +58,8 @@ TIED = {
     "truncate": 11,
     "epochs": 2,
 }
+PLAYED = {**TIED, "ages": True, "input_noise": 0.9, "schedule": "cosine"}
+"""Of notes that have velocities."""
 SAMPLES = {
     "model": "sample-wise",
     "output": "auto",
@@ -73,7 +77,7 @@ SAMPLES = {
     "epochs": 2,
 }
 BLOCKS = {"output": "logistic", "layers": 2, "dropout": 0.3, "average": 0.8, "truncate": 7}
-MUSIC = {"all": EVERYTHING, "tied": TIED}
+MUSIC = {"all": EVERYTHING, "tied": TIED, "played": PLAYED}
 SOUND = {
     "samples": SAMPLES,
     "samples, no average": {**SAMPLES, "average": 0.0},
@@ -109,12 +113,25 @@ def correct_by_short_draws():
 
 
 @pytest.fixture(scope="module")
-def training(make_config, make_audio_config, train, dataset, audio_dataset):
+def played_dataset(tmp_path_factory, struck_dataset, write_dataset):
+    random, found = np.random.default_rng(5), {}
+    for name in struck_dataset.splits:
+        pieces = [*struck_dataset[name]]
+        loud = [random.integers(1, 128, (len(piece), 88)) * piece[:, :88] for piece in pieces]
+        found[name] = [np.hstack(both).astype(np.uint8) for both in zip(pieces, loud, strict=True)]
+    levels = Levels((40, 80), (20.0, 60.0, 100.0))
+    folder = tmp_path_factory.mktemp("data") / "played"
+    return write_dataset(folder, found, onsets=True, velocity=levels)
+
+
+@pytest.fixture(scope="module")
+def training(make_config, make_audio_config, train, dataset, played_dataset, audio_dataset):
     """A function that trains a run of a kind in a folder, or resumes it, as far as `stop_at`."""
 
     def training(kind, folder, **how):
         if kind in MUSIC:
-            return train(make_config(**MUSIC[kind]), folder, data=dataset, **how)
+            data = played_dataset if kind == "played" else dataset
+            return train(make_config(**MUSIC[kind]), folder, data=data, **how)
         return train(make_audio_config(**SOUND[kind]), folder, data=audio_dataset, **how)
 
     return training
@@ -133,7 +150,7 @@ def whole(tmp_path_factory, training):
     return whole
 
 
-@pytest.mark.parametrize("kind", ["all", "tied", "samples", "logistic", "gaussian"])
+@pytest.mark.parametrize("kind", ["all", "tied", "played", "samples", "logistic", "gaussian"])
 def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(tmp_path, training, whole, kind):
     """Also between windows of a batch, where state, samples and noise are carried over."""
     carried, folder = [], tmp_path / "run"

@@ -28,14 +28,11 @@ from seqmodel.media.music.contents import (
 )
 from seqmodel.media.music.frames import (
     PianoRollFrames,
-    PlacedNotes,
     SourcesFrames,
     chord_lengths,
-    frames_in_beats,
     has_onsets,
     is_kit,
     pack,
-    place,
     sounding,
     struck,
 )
@@ -51,6 +48,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
 from seqmodel.media.music.midi import begins_like_midi, read_score
+from seqmodel.media.music.placing import PlacedNotes, frames_in_beats, place
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.score import Score
 from seqmodel.media.music.tally import Tally

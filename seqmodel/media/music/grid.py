@@ -94,7 +94,7 @@ MAX_STEPS_PER_BEAT = LARGEST_DIVISION
 """Ensures that every grid of beats can also be written as MIDI."""
 
 MAX_STEP_NANOSECONDS = 60 * 10**9
-"""One minute; keeps the exact arithmetic of `frames.place` within 64 bits."""
+"""One minute; keeps the exact arithmetic of `placing.place` within 64 bits."""
 
 
 @dataclass(frozen=True)

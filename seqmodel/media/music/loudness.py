@@ -1,7 +1,7 @@
 """How loud the notes of sampled pieces are, beside those of the data."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,9 @@ def played(pieces: "Sequence[NDArray[Any]] | Pieces") -> Iterable[NDArray[np.uin
     """Pieces (T, F + D) that hold velocities; none, if these do not."""
     if isinstance(pieces, Sequence):
         return [piece for piece in pieces if velocities_in(piece).size]
-    return [] if pieces.frame.velocity is None else _stored(pieces)
-
-
-def _stored(pieces: Pieces) -> Iterator[NDArray[np.uint8]]:
-    for k in range(len(pieces)):
-        rows = pieces.stored(k)
-        loud = pieces.frame.velocities(rows)
-        assert loud is not None
-        yield np.concatenate([pieces.frame.decode(rows), loud], axis=1)
+    if pieces.frame.velocity is None:
+        return []
+    return (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
 
 
 def loudness(

@@ -3,33 +3,41 @@
 It checks every length before use and tolerates what other programs write: unknown chunks, odd
 system messages, meta events with impossible contents, running status carried over a meta event,
 data bytes above 127, wrong track lengths, truncated files. `Score.remarks` lists each repair.
-
-The events of tracks are found one after the other, then decoded all at once: where an event begins
-depends on the one before. Runs of channel messages, nearly all of a file, are cut into events by a
-regular expression, everything else by hand; arithmetic is left to NumPy.
 """
 
-import re
 import struct
 from collections import Counter
-from collections.abc import Sequence
-from itertools import accumulate, groupby
-from operator import add, itemgetter
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
+from seqmodel.media.music.events import (
+    CUT_SHORT,
+    ENDED,
+    KEY_SIGNATURE,
+    LOST,
+    MARKER,
+    NO_END,
+    READ,
+    SET_TEMPO,
+    TIME_SIGNATURE,
+    TIME_TOO_LATE,
+    TOO_LATE,
+    TRACK_NAME,
+    Events,
+    Track,
+    find_events,
+    quantity,
+)
 from seqmodel.media.music.frames import Restrike
 from seqmodel.media.music.grid import (
     DEFAULT_TEMPO,
-    DRUM_CHANNEL,
     END_OF_PIECE,
-    LARGEST_QUANTITY,
-    MAX_TICK,
     SMPTE_TEMPO,
 )
 from seqmodel.media.music.metre import is_possible
@@ -56,8 +64,6 @@ FIFTHS = (
 )  # fmt: skip
 """The tonics of the major keys from seven flats to seven sharps; three further are the minor ones.
 """
-
-TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
 
 def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False) -> Score:
@@ -199,9 +205,7 @@ def _clock(division: int) -> tuple[int, int | None]:
     return 3 * ticks, SMPTE_TEMPO[rate]
 
 
-def _find_tracks(
-    data: bytes, position: int, announced: int, repairs: Counter[str]
-) -> list["Track"]:
+def _find_tracks(data: bytes, position: int, announced: int, repairs: Counter[str]) -> list[Track]:
     """Find the tracks from `position`, the end of the header; what was repaired is counted.
 
     No more than the header announces: the rest may be left over from an earlier file.
@@ -224,7 +228,7 @@ def _find_tracks(
     return tracks
 
 
-def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple["Track", int]:
+def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple[Track, int]:
     """The track whose events begin at `start`, and the position of the next chunk."""
     stop = min(start + size, len(data))
     track = find_events(data, start, stop)
@@ -248,261 +252,6 @@ def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tu
     return track, stop
 
 
-# ---- events -------------------------------------------------------------------------------------
-
-ENDED = 0
-"""An end-of-track event was read."""
-NO_END = 1
-"""The bytes ran out between two events."""
-CUT_SHORT = 2
-"""The bytes ran out within an event."""
-LOST = 3
-"""A data byte came where an event should begin, without a running status."""
-TOO_LATE = 4
-"""A delta exceeds what the format allows."""
-
-TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
-READ = np.isin(np.arange(256), (TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE))
-"""Which kinds of meta events are decoded."""
-END_OF_TRACK = 0x2F
-SUSTAIN, DOWN = 64, 64
-"""The controller of the sustain pedal, and the least value that holds it down."""
-
-FORMER_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
-"""How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
-
-# A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
-DELTA, TEMPO = rb"[\x80-\xff]{0,3}+[\x00-\x7f]", rb"\xff\x51\x03..."
-MESSAGES = {0: b"", 1: rb"|[\xc0-\xdf].|[\x00-\x7f]", 2: rb"|[\x80-\xbf\xe0-\xef]..|[\x00-\x7f]."}
-MESSAGE = {
-    width: re.compile(b"%b(?:%b%b)" % (DELTA, TEMPO, some), re.DOTALL)
-    for width, some in MESSAGES.items()
-}
-"""The common events, by the number of data bytes under the running status."""
-# Each event is an atomic group only for Python 3.11.0 to 3.11.4, where a possessive repetition of
-# what can backtrack matches wrongly.
-RUN = {width: re.compile(b"(?>%b)++" % one.pattern, re.DOTALL) for width, one in MESSAGE.items()}
-
-
-class Track(NamedTuple):
-    """The events of a track, one directly after the other."""
-
-    outcome: int
-    position: int
-    """The position reached."""
-    start: int
-    lengths: Sequence[int]
-    """(E,), the bytes of each event, complete ones only."""
-    rest: int
-    """Ticks from the last of them to one that is incomplete."""
-
-
-def find_events(data: bytes, position: int, stop: int) -> Track:
-    """Find the events in data[position:stop]."""
-    start, lengths, width, rest = position, list[int](), 0, 0
-    outcome = NO_END
-    while position < stop and outcome == NO_END:
-        if run := RUN[width].match(data, position, stop):
-            lengths += map(len, MESSAGE[width].findall(data, position, run.end()))
-            position = run.end()
-            continue
-        before = position
-        outcome, position, width, rest = _read_event(data, position, stop, width)
-        if outcome in (NO_END, ENDED):
-            lengths.append(position - before)
-            rest = 0
-    return Track(outcome, position, start, lengths, rest)
-
-
-def _read_event(  # noqa: PLR0911
-    data: bytes, position: int, stop: int, width: int
-) -> tuple[int, int, int, int]:
-    """Step over an event of any kind.
-
-    `width` is the number of data bytes under the running status, 0 without one. Returns (outcome,
-    or NO_END to go on; position reached; width after it; delta).
-    """
-    delta, position, whole = _quantity(data, position, stop)
-    if delta > LARGEST_QUANTITY:
-        return TOO_LATE, position, width, 0
-    if not whole or position >= stop:
-        return CUT_SHORT, position, width, 0
-    event = data[position]
-    if event < 128 and not width:
-        return LOST, position, width, delta
-    position += event > 127
-    if event < 0xF0:
-        # Only channel messages set the running status, and no other event clears it.
-        if event > 127:
-            width = 1 if event >> 4 in (0xC, 0xD) else 2
-        if position + width > stop:
-            return CUT_SHORT, position, width, delta
-        return NO_END, position + width, width, delta
-    if event in (0xF0, 0xF7, 0xFF):
-        meta = data[position] if event == 0xFF and position < stop else -1
-        size, position, whole = _quantity(data, position + (meta >= 0), stop)
-        if meta == END_OF_TRACK:
-            return ENDED, position, width, delta
-        if not whole or size > stop - position:
-            return CUT_SHORT, position, width, delta
-        return NO_END, position + size, width, delta
-    # Messages that belong on a wire and not in a file: step over them and their data.
-    return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, delta
-
-
-def _quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
-    """(Value, position after it, whether it is whole) of 7 bits a byte, the last below 128."""
-    value = 0
-    while position < stop and value <= LARGEST_QUANTITY:
-        byte = data[position]
-        position += 1
-        value = value << 7 | byte & 127
-        if byte < 128:
-            return value, position, True
-    return value, position, False
-
-
-class Pedals(NamedTuple):
-    """The moves of sustain pedals (M,), those of a player in order of time."""
-
-    moves: NDArray[np.int64]
-    """The numbers of the events."""
-    player: NDArray[np.int64]
-    down: NDArray[np.bool_]
-    """Whether it is down from there on."""
-    pressed: NDArray[np.bool_]
-    """Whether it was not so before."""
-
-
-class Events:
-    """The events of all tracks, E in all.
-
-    Attributes:
-        data: uint8, the file's bytes.
-        tracks: where they are.
-        track: int64 (E,), the number of each event's track.
-        ticks: int64 (E,), when each occurs, from the beginning of the piece.
-        starts: when the tracks begin: at 0, unless they follow each other, `in_turn`.
-        last_tick: when the last of them ends.
-        event: uint8 (E,), the first byte after the delta; below 128 if the status is running.
-        at: int64 (E,), where the byte after the status is; after a running one, the first.
-        end: int64 (E,), where the event ends.
-        status: uint8 (E,), of a channel message, running or not; 0 for anything else.
-        of_channel: int64 (E,), track << 4 | channel, of a channel message.
-        player: int64 (E,), whose it is: the channel's or, `in_turn`, the track's and channel's.
-    """
-
-    def __init__(self, data: bytes, tracks: Sequence[Track], *, in_turn: bool) -> None:
-        self.data, self.tracks = np.frombuffer(data, np.uint8), tracks
-        counts = [len(track.lengths) for track in tracks]
-        self.track = np.repeat(np.arange(len(tracks)), counts)
-        length = np.array([n for one in tracks for n in one.lengths], np.int64)
-        # Where each event ends, and then where it is read: events of a track follow each other.
-        first = np.cumsum([0, *counts[:-1]])
-        self.end = np.cumsum(length)
-        total = np.append(0, self.end)
-        self.end += np.repeat([one.start for one in tracks] - total[first], counts)
-        at, delta = _quantities(self.data, self.end - length)
-        elapsed = np.append(0, np.cumsum(delta))
-        lasts = np.diff(elapsed[[*first, -1]]) + [one.rest for one in tracks]
-        self.starts = [0, *accumulate(lasts.tolist())][:-1] if in_turn else [0] * len(tracks)
-        self.last_tick = max(map(add, self.starts, lasts.tolist()))
-        if self.last_tick > MAX_TICK:
-            raise SourceError(TIME_TOO_LATE)
-        self.ticks = elapsed[1:] + np.repeat(self.starts - elapsed[first], counts)
-        self.event = self.data[at]
-        explicit = self.event > 127
-        self.at = at + explicit
-        channel = np.where(explicit & (self.event < 0xF0), np.arange(len(at)), 0)
-        status = self.event[np.maximum.accumulate(channel)]
-        # Running status first occurs after a status of the same track.
-        self.status = np.where(self.event < 0xF0, status, 0)
-        self.of_channel = self.track << 4 | self.status & 15
-        self.player = self.of_channel if in_turn else self.of_channel & 15
-
-    def programs(self) -> tuple[tuple[int, int, int], ...]:
-        """(Track, channel, program) of each change, a track's in order."""
-        changes = np.flatnonzero(self.status >> 4 == 0xC)
-        program = self.data[self.at[changes]] & 127
-        rows = zip(self.track[changes].tolist(), self.status[changes] & 15, program, strict=True)
-        return tuple((track, int(channel), int(number)) for track, channel, number in rows)
-
-    def pedals(self) -> Pedals:
-        """What moves sustain pedals; the drums have none."""
-        moves = np.flatnonzero((self.status >> 4 == 0xB) & (self.status & 15 != DRUM_CHANNEL))
-        moves = moves[self.data[self.at[moves]] == SUSTAIN]
-        moves = moves[np.lexsort((self.ticks[moves], self.player[moves]))]
-        player, down = self.player[moves], self.data[self.at[moves] + 1] >= DOWN
-        pressed = down.copy()
-        pressed[1:] &= ~down[:-1] | (player[1:] != player[:-1])
-        return Pedals(moves, player, down, pressed)
-
-    def silent(self, notes: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], int]:
-        """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
-
-        A note that ends while its player's pedal is down lasts until that is raised or its pitch is
-        struck again. A pedal that is never raised is so where the last key of the note's track is
-        let go, and one that is down for more than `most` ticks was left so, and holds nothing.
-        What happens at one tick is in the order of the file.
-        """
-        ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], self.pedals()
-        if not len(moves):
-            return ends, 0
-        E, in_time = len(self.ticks), np.argsort(self.ticks, kind="stable")
-        place = np.empty(E, np.int64)
-        place[in_time] = np.arange(E)
-        ticks = np.append(self.ticks[in_time], MAX_TICK)
-        whose, end = self.player[notes[:, 1]], place[notes[:, 1]]
-        moved = player * E + place[moves]
-        latest = np.searchsorted(moved, whose * E + end) - 1
-        held = (latest >= 0) & down[latest] & (player[latest] == whose)
-
-        track = notes[:, 2] >> 11
-        last = np.zeros(len(self.tracks), np.int64)
-        np.maximum.at(last, track, ends)
-        raised = ticks[_following(moved[~down], whose * E + end, E)]
-        raised = np.where(raised < MAX_TICK, raised, last[track])
-        since = np.maximum.accumulate(np.where(pressed, np.arange(len(moves)), 0))[latest]
-        left = held & (raised - self.ticks[moves[since]] > most)
-
-        strikes = np.flatnonzero(self.status >> 4 == 9)
-        strikes = strikes[self.data[self.at[strikes] + 1] > 0]
-        pitch = np.minimum(self.data[self.at[strikes]], 127)
-        struck = np.sort((self.player[strikes] << 7 | pitch) * E + place[strikes])
-        again = ticks[_following(struck, (whose << 7 | notes[:, 2] & 127) * E + end, E)]
-        silent = np.where(held & ~left, np.minimum(raised, again), ends)
-        return silent, len(np.unique(since[left]))
-
-    def notes(self, close: bool, pause: int, *, hits: bool) -> NDArray[np.int64]:
-        """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
-
-        The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there;
-        otherwise the earlier one is discarded. `pause` is in ticks, after which a key that is
-        struck again is no longer owed an off. With `hits` drums that nothing ends do so themselves.
-        """
-        number = np.flatnonzero((self.status >= 0x80) & (self.status < 0xA0))
-        at = self.at[number]
-        begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
-        # Above 127 is out of range, but it is where the pitch belongs: clamp it.
-        key = self.of_channel[number] << 7 | np.minimum(self.data[at], 127)
-        found = _paired(key, begins, number, self.ticks, close, pause)
-        if not hits:
-            return found
-        drums = begins & (key >> 7 & 15 == DRUM_CHANNEL)
-        left = np.flatnonzero(drums & ~np.isin(number, found[:, 0]))
-        return np.concatenate([found, np.stack([number[left], number[left], key[left]], axis=1)])
-
-    def former_ends(self) -> list[int]:
-        """The numbers of the events that end the marks of `FORMER_END`."""
-        ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
-        size = len(FORMER_END)
-        return [
-            end - 2
-            for track, end in zip(self.tracks, ends, strict=True)
-            if self.data[track.position - size : track.position].tobytes() == FORMER_END
-        ]
-
-
 class _Metas(NamedTuple):
     """What the meta events say that are read, with the tick where a time matters."""
 
@@ -523,7 +272,7 @@ def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
     columns = (events.track, events.ticks, events.at, events.end)
     for track, tick, at, end in zip(*(column[chosen].tolist() for column in columns), strict=True):
         raw = events.data[at:end].tobytes()
-        kind, body = raw[0], raw[_quantity(raw, 1, len(raw))[1] :]
+        kind, body = raw[0], raw[quantity(raw, 1, len(raw))[1] :]
         if kind == SET_TEMPO and len(body) >= 3:
             metas.tempos.append((tick, int.from_bytes(body[:3])))
         elif kind == TIME_SIGNATURE and len(body) >= 2:
@@ -548,67 +297,3 @@ def _in_time(signatures: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
     """The signatures in order of time, each once while it lasts."""
     in_order = sorted(signatures, key=itemgetter(0))
     return [next(same) for _, same in groupby(in_order, itemgetter(1))]
-
-
-def _paired(
-    key: NDArray[np.int64], begins: NDArray[np.bool_], number: NDArray[np.int64],
-    ticks: NDArray[np.int64], close: bool, pause: int,
-) -> NDArray[np.int64]:  # fmt: skip
-    """`Events.notes` of what begins or ends one, in order of the file."""
-    # By key, then in order: sorting numbers is faster than sorting their places.
-    bits = len(key).bit_length()
-    order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
-    key, begins, number = key[order], begins[order], number[order]
-    if close and (begins[1:] & begins[:-1] & (key[1:] == key[:-1])).any():
-        ending = begins | ~_sounds_on(key, begins, ticks[number], pause)
-        key, begins, number = key[ending], begins[ending], number[ending]
-    ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-    return np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
-
-
-def _sounds_on(
-    key: NDArray[np.int64], begins: NDArray[np.bool_], tick: NDArray[np.int64], pause: int
-) -> NDArray[np.bool_]:
-    """Whether a key goes on sounding after each of its events (E,), sorted by key, then in order.
-
-    It does so until there were as many offs as strikes: an off that comes after the next strike, or
-    at its tick, is not that one's. A strike that is never matched by an off hangs and does not
-    count, nor does one that still waits when the key is struck after a pause.
-    """
-    fresh = np.ones(len(key), np.bool_)
-    fresh[1:] = (key[1:] != key[:-1]) | (begins[1:] & (np.diff(tick) > pause))
-    # Stretches lie further apart than they reach, so that a running minimum begins anew in each.
-    apart = 2 * len(key) * np.cumsum(fresh)
-    level = np.cumsum(np.where(begins, 1, -1)) - apart
-    owed = level - np.minimum.accumulate(level - begins)
-    hanging = np.minimum.accumulate((owed + apart)[::-1])[::-1] - apart
-    sounds: NDArray[np.bool_] = owed > hanging
-    return sounds
-
-
-def _following(
-    numbers: NDArray[np.int64], wanted: NDArray[np.int64], E: int
-) -> NDArray[np.int64]:  # fmt: skip
-    """The first of `numbers`, which are sorted, from each `wanted` on, modulo E.
-
-    E itself where there is none with the same quotient by E.
-    """
-    found = np.append(numbers, -1)[np.searchsorted(numbers, wanted)]
-    rest: NDArray[np.int64] = np.where(found // E == wanted // E, found % E, E)
-    return rest
-
-
-def _quantities(
-    data: NDArray[np.uint8], starts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(Position after, value) of the quantities at `starts`, as `_quantity` reads one."""
-    at = starts.copy()
-    byte = data[at]
-    values = (byte & 127).astype(np.int64)
-    longer = np.flatnonzero(byte > 127)
-    while len(longer):
-        at[longer] += 1
-        byte = data[at[longer]]
-        values[longer] = values[longer] << 7 | byte & 127
-        longer = longer[byte > 127]
-    return at + 1, values

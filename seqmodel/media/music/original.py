@@ -29,13 +29,12 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.input import read_whole
+from seqmodel.media.music.events import END_OF_TRACK, MARKER, SUSTAIN, TRACK_NAME, Events
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     folded,
     given_notes,
-    in_frames,
     notes_of,
-    place,
     rows_of,
     sounding,
     struck,
@@ -50,15 +49,8 @@ from seqmodel.media.music.grid import (
     LOWEST_PITCH,
 )
 from seqmodel.media.music.metre import Signature
-from seqmodel.media.music.midi import (
-    END_OF_TRACK,
-    MARKER,
-    SUSTAIN,
-    TRACK_NAME,
-    Events,
-    read_events,
-    read_score,
-)
+from seqmodel.media.music.midi import read_events, read_score
+from seqmodel.media.music.placing import in_frames, place
 from seqmodel.media.music.writing import PIANO, velocities
 from seqmodel.media.words import listed
 

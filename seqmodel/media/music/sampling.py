@@ -21,7 +21,6 @@ from seqmodel.media.music.frames import (
     chord_lengths,
     has_onsets,
     held_on,
-    in_frames,
     is_kit,
     outer_notes,
     sounding,
@@ -56,6 +55,7 @@ from seqmodel.media.music.metre import (
 )
 from seqmodel.media.music.names import note_name, pitch_of, semitones_above_c
 from seqmodel.media.music.original import Original
+from seqmodel.media.music.placing import in_frames
 from seqmodel.media.music.score import Score
 from seqmodel.media.music.writing import (
     check_sound,

@@ -21,7 +21,7 @@ class Score:
         channel: uint8 (N,), 0 to 15; 9 is the drums.
         track: int64 (N,), the track's position in the file, from 0.
         velocity: uint8 (N,), how hard it is struck, 1 to 127.
-        on_event, off_event: int64 (N,), the numbers in `midi.Events` of what begins and ends it.
+        on_event, off_event: int64 (N,), the numbers in `events.Events` of what begins and ends it.
         ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick: int64 (M,), increasing from 0: where each tempo begins.

@@ -10,7 +10,7 @@ from itertools import pairwise
 import mido
 import numpy as np
 
-from seqmodel.media.music.frames import place
+from seqmodel.media.music.placing import place
 
 FAR = 1 << 40
 """A time is a tick times this, and the place in order among all events."""

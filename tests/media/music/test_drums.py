@@ -13,11 +13,12 @@ from midi_files import midi_file, note
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.evaluation import MusicComparison
-from seqmodel.media.music.frames import PianoRollFrames, notes_of, place
+from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.kit import SOUNDS, hit, sound_name
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import midi_bytes, render, velocities
 
 BEATS = Grid.of_beats(4)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from midi_files import midi_file, note
 
 from seqmodel.media.music.corpus import MusicCorpus, metre_of, stated_metre
-from seqmodel.media.music.frames import PianoRollFrames, place, struck
+from seqmodel.media.music.frames import PianoRollFrames, struck
 from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import (
@@ -30,6 +30,7 @@ from seqmodel.media.music.metre import (
     written,
 )
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import midi_bytes, velocities
 
 SIXTEENTHS = Grid.of_beats(4)

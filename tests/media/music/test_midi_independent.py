@@ -14,9 +14,9 @@ from midi_files import closed, midi_file, notes_of, quantity, sounds_by_mido, st
 from onsets import as_frames
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.frames import place
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.placing import place
 
 RULES = ("close", "discard")
 

@@ -13,10 +13,10 @@ from midi_files import midi_file, note, piano_roll
 from onsets import as_frames, random_states
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.frames import place
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import midi_bytes
 
 

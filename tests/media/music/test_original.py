@@ -15,10 +15,11 @@ from midi_files import closed, states_by_mido
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.music.corpus import load_midi
-from seqmodel.media.music.frames import PianoRollFrames, from_states, is_kit, place
+from seqmodel.media.music.frames import PianoRollFrames, from_states, is_kit
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.original import Original
+from seqmodel.media.music.placing import place
 from seqmodel.media.music.sampling import as_played
 
 BEATS = PianoRollFrames(Grid.of_beats(4), onsets=True)
