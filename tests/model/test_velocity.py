@@ -1,5 +1,6 @@
 """Levels of velocities: what they cost, and how they are drawn."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -61,6 +62,69 @@ def test_what_a_strike_reads_is_the_text(dtype: torch.dtype) -> None:
     assert np.abs(expected).max() > 1
 
 
+def features_by_definition(levels: np.ndarray) -> list[list[float]]:
+    """What each strike of known level of a piece (T, D) reads, from a list of all before it."""
+    means = np.array(LEVELS.means)
+    value = np.append(0, (means - means.mean()) / means.std())
+    known: list[tuple[int, int, int]] = []  # (frame, note, level)
+    expected = []
+    for t, frame in enumerate(levels):
+        for note in np.flatnonzero(frame > 0).tolist():
+            below = [strike for strike in known if strike[0] == t]
+            past = [strike for strike in known if strike[0] < t]
+            last_chord = [strike for strike in past if strike[0] == past[-1][0]]
+            own = [strike for strike in known if strike[1] == note]
+            above = np.flatnonzero(frame[note + 1 :])
+
+            def mean(rate_of: Callable[[int, int], float]) -> float:
+                found = 0.0
+                for number, (_, at, level) in enumerate(known, 1):
+                    found += rate_of(number, at) * (value[level] - found)
+                return found
+
+            away = t - own[-1][0] if own else None
+            chord = [value[level] for _, _, level in last_chord]
+            lower = [value[level] for _, _, level in below]
+            latest = known[-1][2] if known else 0
+            row = [
+                mean(lambda number, at: max(0.3, 1 / number)),
+                mean(lambda number, at: max(0.03, 1 / number)),
+                mean(lambda number, at, n=note: 0.5 * np.exp(-abs(at - n) / 4)),
+                mean(lambda number, at, n=note: 0.25 * np.exp(-abs(at - n) / 12)),
+                value[own[-1][2]] if own else 0.0,
+                1 / away if own else 0.0,
+                16 / (16 + away) if own else 0.0,
+                value[latest],
+                1 / (t - past[-1][0]) if past else 1 / (t + 1),
+                float(np.mean(chord)) if chord else 0.0,
+                chord[0] if chord else 0.0,
+                chord[-1] if chord else 0.0,
+                float(bool(below)),
+                (note - below[-1][1]) / 12 if below else 0.0,
+                float(np.mean(lower)) if below else 0.0,
+                len(below) / 4,
+                lower[0] if below else 0.0,
+                float(above.size > 0),
+                (above[0] + 1) / 12 if above.size else 0.0,
+                above.size / 4,
+            ]
+            one_hot = np.zeros((2, L + 1))
+            one_hot[0, latest] = one_hot[1, own[-1][2] if own else 0] = 1
+            expected.append([*row, *one_hot[:, 1:].ravel()])
+            known.append((t, note, int(frame[note])))
+    return expected
+
+
+def test_what_a_strike_reads_follows_from_all_strikes_before() -> None:
+    # Guards the definition itself: what is remembered a frame or a note off, or never forgotten.
+    T, B, D = 15, 2, 7
+    output, levels = random_output(), random_levels(T, B, D, seed=3)
+    counts = (levels > 0).sum((0, 2))
+    features, _ = output._features(levels, output.start(torch.zeros(0).double(), B), counts)
+    expected = [row for b in range(B) for row in features_by_definition(levels[:, b].numpy())]
+    assert np.allclose(features.numpy(), expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 1.7])
 def test_levels_are_drawn_as_the_text_does(temperature: float) -> None:
     T, D = 12, 7
@@ -94,19 +158,21 @@ def test_probabilities_of_all_levels_sum_to_one() -> None:
     assert total == pytest.approx(1, abs=1e-9)
 
 
-def test_levels_are_drawn_as_often_as_they_cost() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.4])
+def test_levels_are_drawn_as_often_as_they_cost(temperature: float) -> None:
     output = random_output()
     h, before = torch.randn(2, 7, 3, dtype=torch.float64), output.start(torch.zeros(0).double(), 1)
     context = torch.zeros(2, 1, 7, dtype=torch.int64)
     context[0, 0, 1], context[1, 0, 3], context[1, 0, 4] = 3, 2, TO_DRAW
-    shares = np.zeros(L)
+    shares, costs = np.zeros(L), np.zeros(L)
     for uniform in (np.arange(400) + 0.5) / 400:
-        drawn, _ = output.draw(h, context, before, np.array([uniform]), 1.0)
+        drawn, _ = output.draw(h, context, before, np.array([uniform]), temperature)
         shares[int(drawn[1, 0, 4]) - 1] += 1 / 400
-    for level in range(1, L + 1):
-        context[1, 0, 4] = level
-        nats, _ = output.score(h, context, before)
-        assert shares[level - 1] == pytest.approx(float(torch.exp(-nats.detach()[-1])), abs=4e-3)
+    for level in range(L):
+        context[1, 0, 4] = level + 1
+        costs[level] = float(output.score(h, context, before).nats.detach()[-1])
+    odds = np.exp(-costs / temperature)
+    assert shares == pytest.approx(odds / odds.sum(), abs=4e-3)
 
 
 def test_where_a_piece_is_cut_does_not_matter() -> None:
@@ -177,3 +243,22 @@ def test_samples_have_velocities_and_the_frames_of_a_model_without() -> None:
     assert set(np.unique(first[:, 176:])) <= {0, *np.rint(LEVELS.means)}
     silent, _ = next(Sampler(model, chunk=20).draw(Uniforms(1), prime=primed * (primed < 2)))
     assert (silent[:, 176:] != first[:, 176:]).any()  # the primer's levels count
+
+
+def test_velocities_that_are_known_are_kept_and_count() -> None:
+    """Guards a file's own notes in a fill: they sound as they did, and what is drawn follows."""
+    model = random_model({"end": False}, replace(FRAMES, onsets=True, velocity=LEVELS))
+    frames = with_onsets((np.random.default_rng(5).random((9, 88)) < 0.1).astype(np.uint8))
+    strikes = frames[:, 88:] > 0
+    own = np.where(strikes, np.random.default_rng(6).integers(1, 128, strikes.shape), 0)
+    own[4:] = 0
+    sampler = Sampler(model)
+    place = sampler.velocities.after(sampler.start, frames[:0])
+    played, _ = sampler.velocities.play(
+        np.hstack([frames, own]).astype(np.uint8), place, Uniforms(1)
+    )
+    assert (played[:4, 176:] == own[:4]).all()
+    assert ((played[4:, 176:] > 0) == strikes[4:]).all()
+    quiet = np.hstack([frames, np.minimum(own, 1)]).astype(np.uint8)
+    others, _ = sampler.velocities.play(quiet, place, Uniforms(1))
+    assert (others[4:, 176:] != played[4:, 176:]).any()

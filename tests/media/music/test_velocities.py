@@ -1,5 +1,7 @@
 """Velocities of MIDI files kept in datasets, and their levels."""
 
+import io
+from dataclasses import replace
 from pathlib import Path
 
 import mido
@@ -7,13 +9,18 @@ import numpy as np
 import pytest
 
 from seqmodel.data.batches import load
+from seqmodel.data.bundled import FRAMES
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.levels import Levels
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, notes_of
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.sampling import MusicSampling
+from seqmodel.media.music.writing import velocities
 from seqmodel.media.registry import medium_of, medium_of_file
+from seqmodel.media.samples import SampleRequest
 
 STEP = 120
 """Ticks of a frame."""
@@ -82,6 +89,42 @@ def test_transposed_pieces_take_their_velocities_with_them(tmp_path: Path) -> No
     assert batch.velocities[3, 0, 60 - 21 + 5] == 33
     assert batch.velocities[3, 0, 64 - 21 + 5] == 99
     assert batch.frames.sum(axis=(0, 1))[60 - 21 + 5] == 4
+
+
+def test_the_loudest_counts_where_notes_meet(tmp_path: Path) -> None:
+    # Guards against the last, or any mixture of both: on one key at one time, or moved onto one.
+    dataset = prepared(
+        tmp_path, {"a": [(0, 4, 60, 99), (0, 4, 60, 36), (1, 3, 96, 33), (1, 3, 108, 64)]}
+    )
+    batch = load(dataset["train"], np.arange(1), np.array([5]))
+    assert batch.velocities is not None
+    assert batch.velocities[0, 0, 60 - 21 + 5] == 99
+    assert batch.velocities[1, 0, 96 - 21 + 5] == 64  # 113 is off the keyboard
+
+
+def test_a_velocity_that_is_not_known_follows_the_rules() -> None:
+    # Guards against notes of velocity 0, which are none: a held one whose strike was left out.
+    frames = np.zeros((8, 264), np.uint8)
+    frames[:, [40, 47]] = 1
+    frames[0, 88 + 47], frames[:, 176 + 47] = 1, 3
+    notes = notes_of(frames)
+    by_rule = velocities(notes, frames[:, :176], Grid.of_beats(4))
+    assert velocities(notes, frames, Grid.of_beats(4)).tolist() == [by_rule[0], 3]
+
+
+def test_what_holds_a_primers_note_on_is_as_loud_as_that(tmp_path: Path) -> None:
+    # Guards against a velocity by rule where a drawn frame goes on with a note of the file.
+    write(tmp_path / "prime.mid", [(0, 4, 60, 33), (2, 4, 64, 99)])
+    definition = replace(FRAMES, onsets=True, velocity=Levels())
+    request = SampleRequest(
+        "mid", length=4, options={}, title="t", prime=tmp_path / "prime.mid", include_prime=True
+    )
+    drawn = np.zeros((4, 264), np.uint8)
+    drawn[:2, 60 - 21] = 1
+    file = io.BytesIO()
+    MusicSampling(definition, request).write(file, [drawn], lambda done, total: None)
+    _, added = mido.MidiFile(file=io.BytesIO(file.getvalue())).tracks
+    assert [(m.note, m.velocity) for m in added if m.type == "note_on"] == [(60, 33)]
 
 
 def test_an_excerpt_strikes_held_notes_as_they_were_struck(tmp_path: Path) -> None:
