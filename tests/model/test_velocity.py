@@ -15,6 +15,7 @@ from seqmodel.media.levels import Levels
 from seqmodel.media.music.frames import with_onsets
 from seqmodel.model import velocity
 from seqmodel.model.velocity import TO_DRAW, UNKNOWN, VelocityOutput, features_size, rates, standard
+from seqmodel.sampling.average import AverageSampler
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 
@@ -262,3 +263,17 @@ def test_velocities_that_are_known_are_kept_and_count() -> None:
     quiet = np.hstack([frames, np.minimum(own, 1)]).astype(np.uint8)
     others, _ = sampler.velocities.play(quiet, place, Uniforms(1))
     assert (others[4:, 176:] != played[4:, 176:]).any()
+
+
+def test_an_average_has_the_velocities_of_its_first_model() -> None:
+    """Guards against velocities lost, or read from another model or place in the stream."""
+    frame = replace(FRAMES, onsets=True, velocity=LEVELS)
+    first, second = (random_model({"end": False}, frame, seed=seed) for seed in (1, 2))
+    prime = with_onsets((np.random.default_rng(5).random((6, 88)) < 0.05).astype(np.uint8))
+    drawn = AverageSampler([first, second]).draw(Uniforms(3), prime=prime)
+    played = np.concatenate([next(drawn)[0] for _ in range(10)])
+    sampler = Sampler(first)
+    place = sampler.velocities.after(sampler.after(prime), prime)
+    expected, _ = sampler.velocities.play(played[:, :176], place, Uniforms(3).apart())
+    assert played[:, 176:].any()
+    assert (played == expected).all()
