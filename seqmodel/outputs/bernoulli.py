@@ -16,7 +16,7 @@ from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
-from seqmodel.outputs.notes import LinearNotesOutput, note_count
+from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
 from seqmodel.outputs.notes_kernels import write_frame_nats
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
@@ -43,12 +43,13 @@ class BernoulliOutput(LinearNotesOutput):
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
 
-    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
-        """See `LinearNotesOutput.compiled_nats`."""
-        weight, bias, frames, past, *weights = given
-        past = None if past is None else rows_of(past)
-        rows = {"frames": rows_of(frames), "past": past}
-        return linear_nats(_SCORE, h, weight, bias, *weights, **rows)
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """See `EndingOutput.compiled_nats`."""
+        before = rows_of(needed(past)) if self.onsets else None
+        layer = self.without_end()
+        return linear_nats(_SCORE, weights, h, *layer, frames=rows_of(frames), past=before)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""

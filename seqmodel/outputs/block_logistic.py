@@ -106,10 +106,6 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """-log P (...) of raw blocks `frames` (..., F), given the raw `past` (..., C)."""
         return self.sample_nats(parameters, frames, past).sum(-1)
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        return self.nats(self(h), frames, past)
-
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
         mixture = self._mixture(parameters, self._windows(frames, past))

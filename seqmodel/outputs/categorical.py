@@ -83,16 +83,21 @@ class CategoricalOutput(SampleWiseOutput):
         """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""
         return self.of_frames(_nats(parameters, self.levels(frames)))
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
-        return self.of_frames(self.step_nats(h, self.levels(frames)))
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """See `EndingOutput.compiled_nats`."""
+        return self.of_frames(self._step_nats(h, self.levels(frames), self.for_steps(weights)))
 
     def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
-        """-log P (...) of `levels` (...), from rows of h (..., H)."""
-        weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.unsupported_reason((h, weight, bias)) is not None:
+        """-log P (...) of `levels` (...), from rows of h (..., H), without gradients."""
+        if not h.numel() or device.unsupported_reason((h, self.linear.weight)) is not None:
             return _nats(self(h), levels)
-        return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
+        return self._step_nats(h, levels, None)
+
+    def _step_nats(self, h: Tensor, levels: Tensor, weights: Tensor | None) -> Tensor:
+        layer = self.linear.parameters()
+        return linear_nats(_SCORE, weights, h, *layer, levels=levels.reshape(-1))
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float

@@ -2,13 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from seqmodel.kernels import device
 from seqmodel.outputs.protocol import Drawn, Figures, Loss, Output, Sums, Window, labelled
 
 FIGURE = "end_nats_per_piece"
@@ -20,9 +22,44 @@ class EndingOutput(Output):
 
     Attributes:
         end: whether it predicts when pieces end.
+        linear: the layer that reads h.
     """
 
     end: bool
+    linear: nn.Linear
+
+    @abstractmethod
+    def nats(self, parameters: Tensor, frames: Tensor, past: Any) -> Tensor:
+        """-log p of frames (T, B, F), given `forward(h)` and the past (T, B, C): (T, B)."""
+
+    def score(
+        self,
+        h: Tensor,
+        frames: Tensor,
+        past: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """See `Output.score`: `nats(forward(h), frames, past)`.
+
+        With weights (T, B), those of `weighted_score`, compiled code computes all gradients, too.
+        """
+        given, found = (h, self.linear.weight, frames, past, weights), None
+        if h.numel() and device.unsupported_reason(given) is None:
+            found = self.compiled_nats(h, frames, past, weights)
+        return self.nats(self(h), frames, past) if found is None else found
+
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor | None:
+        """The same in compiled code, or None if there is none."""
+        return None
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        """See `Output.weighted_score`."""
+        nats = self.score(h, frames, past, weights)
+        return torch.dot(nats.reshape(-1), weights.reshape(-1))
 
     @abstractmethod
     def end_logits(self, h: Tensor) -> Tensor:

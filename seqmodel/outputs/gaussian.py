@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
@@ -95,15 +94,14 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         """-log p (...) of standardised blocks, given raw as `frames` (..., F); `past` is unused."""
         return -self._joint(parameters, frames).logsumexp(-1)
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.unsupported_reason((h, weight, bias, frames)) is not None:
-            return self.nats(self(h), frames, past)
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """See `EndingOutput.compiled_nats`."""
         z = rows_of(self.standardised(frames))
         return linear_nats(
-            _SCORE, h, weight, bias, F=self.frame_size, K=self.components, z=z,
-            floor=h.new_tensor([self.floor]), work=NEW, threads=threads_for(len(z)),
+            _SCORE, weights, h, *self.linear.parameters(), F=self.frame_size, K=self.components,
+            z=z, floor=h.new_tensor([self.floor]), work=NEW, threads=threads_for(len(z)),
         )  # fmt: skip
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
 """Shared by compiled scores of a linear layer's outputs: everything but the likelihood itself.
 
 Rows of h pass through the layer a block at a time. A row's nats are computed while its outputs are
-in the L1 cache, and their slopes overwrite the outputs. The backward pass is the same for every
-likelihood and lives here.
+in the L1 cache, and their slopes overwrite the outputs. The gradients that follow are the same for
+every likelihood.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -93,25 +94,21 @@ def likelihood(
     return BlockKernel(signature, write_block)
 
 
+Scored = tuple[Tensor, tuple[Tensor, ...] | None]
+"""Nats (...); the gradients of their weighted sum, if there are weights."""
+Score = Callable[..., Scored]
+"""Computes them: (weights (...) or None, *given); gradients are those of the first given."""
+
+
 def linear_nats(
-    kernel: BlockKernel,
-    h: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    weights: Tensor | None = None,
+    kernel: BlockKernel, weights: Tensor | None, h: Tensor, weight: Tensor, bias: Tensor,
     **fields: Field,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The nats (...) of a layer's outputs from h (..., H), by a `likelihood` and its own fields.
 
-    With `weights` (...) their weighted sum, whose gradients are computed along with it.
+    `weights` (...) are as in `Nats`.
     """
-    nats: Tensor
-    if weights is None:
-        nats = LinearNats.apply(h, weight, bias, kernel, fields)  # type: ignore[no-untyped-call]
-    else:
-        given = h, weight, bias, weights, kernel, fields
-        nats = WeightedNats.apply(*given)  # type: ignore[no-untyped-call]
-    return nats
+    return nats_of(partial(_score, kernel, fields), weights, h, weight, bias)
 
 
 @compiled_once
@@ -185,57 +182,51 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
     return Gradients(made["d_h"], d_weight, d_bias.view(N), made["scaled"], jobs)
 
 
-class LinearNats(torch.autograd.Function):
-    """See `linear_nats`."""
+def _score(
+    kernel: BlockKernel, fields: KernelFields, weights: Tensor | None, *given: Tensor
+) -> Scored:
+    h, weight, bias = given
+    rows = rows_of(h)
+    jobs = scoring(kernel, rows, weight, bias, **fields)
+    made, found = jobs[-1].made, None
+    if weights is not None:
+        d = gradients(rows, weight, made["slope"], weights.reshape(-1))
+        jobs, found = [*jobs, *d.jobs], (d.h.view(h.shape), d.weight, d.bias)
+    parallel_for(jobs, threads_for(len(rows)))
+    return made["nats"].view(h.shape[:-1]), found
+
+
+class Nats(torch.autograd.Function):
+    """The nats (...) of what is given, by a `Score`.
+
+    If `weights` (...) are what they will be multiplied by and added up, all gradients are computed
+    along with them, in one parallel section.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, kernel: BlockKernel, fields: KernelFields
-    ) -> Tensor:
-        """The nats (...); saves their slopes."""
-        rows = rows_of(h)
-        jobs = scoring(kernel, rows, weight, bias, **fields)
-        parallel_for(jobs, threads_for(rows.shape[0]))
-        made = jobs[-1].made
-        ctx.save_for_backward(rows, weight, made["slope"])
-        return made["nats"].view(h.shape[:-1])
+    def forward(ctx: Any, score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
+        """The nats; saves the gradients by the weights."""
+        nats, found = score(weights, *given)
+        ctx.score, ctx.count = score, len(given)
+        ctx.save_for_backward(*given, *(() if found is None else (weights, *found)))
+        return nats
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h, weight and bias."""
-        h, weight, slope = ctx.saved_tensors
-        d = gradients(h, weight, slope, d_nats.reshape(-1))
-        parallel_for(d.jobs, threads_for(h.shape[0]))
-        return d.h.view(*d_nats.shape, -1), d.weight, d.bias, None, None
+        """The gradients of what is given; scores again if they are not by the weights."""
+        given, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        if saved and torch.equal(saved[0], d_nats):
+            found = saved[1:]
+        else:
+            found = ctx.score(d_nats, *given)[1]
+        return None, None, *found, *[None] * (ctx.count - len(found))
 
 
-class WeightedNats(torch.autograd.Function):
-    """See `linear_nats`: a weighted sum of nats, whose `forward` saves all gradients.
-
-    The gradient of the nats is known in advance up to a factor, so that the value and all gradients
-    are computed in one parallel section.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
-        """The nats of h (..., H) times weights (...), summed; the rest: weights, kernel, fields."""
-        weights, kernel, fields = rest
-        rows, weights = rows_of(h), weights.reshape(-1)
-        jobs = scoring(kernel, rows, weight, bias, **fields)
-        made = jobs[-1].made
-        d = gradients(rows, weight, made["slope"], weights)
-        parallel_for([*jobs, *d.jobs], threads_for(rows.shape[0]))
-        ctx.save_for_backward(d.h.view(h.shape), d.weight, d.bias)
-        return torch.dot(made["nats"], weights)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of the first arguments: h and the model's weights."""
-        factor, saved = float(gradient), ctx.saved_tensors
-        others = [None] * (len(ctx.needs_input_grad) - len(saved))
-        return *(d if factor == 1 else d * factor for d in saved), *others
+def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
+    """`Nats`."""
+    nats: Tensor = Nats.apply(score, weights, *given)  # type: ignore[no-untyped-call]
+    return nats
 
 
 def _write_backward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:

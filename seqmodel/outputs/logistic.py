@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from seqmodel.config import Config
-from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
@@ -106,16 +105,15 @@ class SampleLogisticOutput(SampleWiseOutput):
         of_grid = of_grid.masked_fill(~on_grid.unsqueeze(-1), -math.inf) + (1 - fine).log()
         return self.of_frames(-mixed(mixture[0], torch.logaddexp(of_level, of_grid)))
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
-        given = h, *self.linear.parameters(), frames
-        if not h.numel() or device.unsupported_reason(given) is not None:
-            return self.nats(self(h), frames, past)
-        weight, bias = self.linear.weight, self.linear.bias
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """See `EndingOutput.compiled_nats`."""
         samples = self.of_steps(frames).reshape(-1).contiguous()
         nats = linear_nats(
-            _SCORE, h, weight, bias, K=self.components, samples=samples,
-            floor=weight.new_tensor([self.floor]), work=NEW, threads=threads_for(len(samples)),
+            _SCORE, self.for_steps(weights), h, *self.linear.parameters(), K=self.components,
+            samples=samples, floor=h.new_tensor([self.floor]), work=NEW,
+            threads=threads_for(len(samples)),
         )  # fmt: skip
         return self.of_frames(nats)
 

@@ -30,7 +30,7 @@ from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
-from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
+from seqmodel.outputs.linear_score import BLOCK, BlockKernel, Scored, nats_of, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
 from seqmodel.outputs.notes_kernels import write_frame_nats
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
@@ -94,20 +94,17 @@ class NadeOutput(LinearNotesOutput):
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
         with torch.no_grad():
-            given = h, *self.weights(), frames
+            given = Given(h, *self.without_end(), self.V, self.U, frames)
             if not h.numel() or device.unsupported_reason(given) is not None:
                 return self.conditional_logits(self(h), frames)
-            return _forward(Given(*given))[1][:, : self.frame_size].view(frames.shape)
+            return _forward(given)[1][:, : self.frame_size].view(frames.shape)
 
-    def weights(self) -> tuple[Tensor, ...]:
-        """See `LinearNotesOutput.weights`."""
-        return *self.without_end(), self.V, self.U
-
-    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
-        """See `LinearNotesOutput.compiled_nats`."""
-        function = NadeNats if len(given) + 1 == len(Given._fields) else WeightedNadeNats
-        nats: Tensor = function.apply(h, *given)  # type: ignore[no-untyped-call]
-        return nats
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """See `EndingOutput.compiled_nats`."""
+        before = needed(past) if self.onsets else None
+        return nats_of(_score, weights, h, *self.without_end(), self.V, self.U, frames, before)
 
     def draw(
         self, outputs: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
@@ -162,32 +159,11 @@ class Given(NamedTuple):
     past: Tensor | None = None
 
 
-class NadeNats(torch.autograd.Function):
-    """The nats (...) of what is `Given`."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        """The nats; saves only the inputs."""
-        ctx.save_for_backward(*given)
-        return _forward(Given(*given))[0]
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h and the weights; repeats the pass over the notes."""
-        return *_with_gradients(Given(*ctx.saved_tensors), d_nats)[1], None, None
-
-
-class WeightedNadeNats(WeightedNats):
-    """Like `NadeNats`, with weights (...) -> the weighted sum of the frames' nats."""
-
-    @staticmethod
-    def forward(ctx: Any, *given_and_weights: Any) -> Tensor:
-        """The sum; saves the gradients."""
-        *given, weights = given_and_weights
-        nats, gradients = _with_gradients(Given(*given), weights)
-        ctx.save_for_backward(*gradients)
-        return torch.dot(nats.view(-1), weights.reshape(-1))
+def _score(weights: Tensor | None, *given: Any) -> Scored:
+    """The nats (...) of what is `Given`; gradients repeat the pass over the notes."""
+    if weights is None:
+        return _forward(Given(*given))[0], None
+    return _with_gradients(Given(*given), weights)
 
 
 def _scoring(kernel: BlockKernel, given: Given, **own: Field) -> tuple[Tensor, list[Job]]:

@@ -11,7 +11,6 @@ held.
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput, log_odds
 from seqmodel.outputs.protocol import Figures, Sums, Together, Window, labelled
@@ -259,38 +257,6 @@ class LinearNotesOutput(NotesOutput):
         """The layer's weight and bias, without the end's."""
         weight, bias = self.linear.weight, self.linear.bias
         return (weight[:-1], bias[:-1]) if self.end else (weight, bias)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """The weights that compiled scores take: by default the layer's, without the end's."""
-        return self.without_end()
-
-    @abstractmethod
-    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
-        """The nats of frames, given h, `weights()`, frames, and past if there are onsets, or None.
-
-        If it is also given weights of the frames, their weighted sum.
-        """
-
-    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        found = self._compiled(h, frames, past)
-        return self.nats(self(h), frames, past) if found is None else found
-
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        """See `NotesOutput.weighted_score`."""
-        found = self._compiled(h, frames, past, weights)
-        return (self.nats(self(h), frames, past) * weights).sum() if found is None else found
-
-    def _compiled(
-        self, h: Tensor, frames: Tensor, past: Tensor | None, *weights: Tensor
-    ) -> Tensor | None:
-        """`compiled_nats`, or None where compiled code cannot run."""
-        given = *self.weights(), frames, needed(past) if self.onsets else None, *weights
-        if not h.numel() or device.unsupported_reason((h, *given)) is not None:
-            return None
-        return self.compiled_nats(h, *given)
 
     def end_logits(self, h: Tensor) -> Tensor:
         """See `EndingOutput.end_logits`: the layer's last column."""

@@ -92,8 +92,14 @@ class TiedOutput(NotesOutput):
         ]
         return torch.cat(columns, -1)
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """See `Output.score`."""
+    def score(
+        self,
+        h: Tensor,
+        frames: Tensor,
+        past: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """See `EndingOutput.score`."""
         return self.nats(self.note_logits(h, frames), frames, past)
 
     def weighted_nats(

@@ -42,14 +42,12 @@ class SampleBlocksOutput(EndingOutput):
 
     Attributes:
         floor: the smallest scale of a component, standardised.
-        linear: the layer that reads h.
         ending: the layer that gives the logit of the end from h, if any.
     """
 
     frame_type = np.float32
     end = False
     floor: float
-    linear: nn.Linear
 
     def __init__(
         self,
@@ -183,6 +181,10 @@ class SampleWiseOutput(SampleBlocksOutput):
     def of_steps(self, frames: Tensor) -> Tensor:
         """The samples (T S, B) of frames (T, B, S), one for each row of h."""
         return frames.transpose(1, 2).flatten(0, 1)
+
+    def for_steps(self, weights: Tensor | None) -> Tensor | None:
+        """The weights of frames (T, B), if any, for each of their samples (T S, B)."""
+        return None if weights is None else weights.repeat_interleave(self.steps, 0)
 
     def of_frames(self, nats: Tensor) -> Tensor:
         """The nats of frames (T, B) from those of their samples (T S, B)."""
