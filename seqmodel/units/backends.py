@@ -4,7 +4,7 @@ Adding a backend takes a module that defines a `specification.Backend` and one r
 Nothing above this file knows any backend by name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodel.errors import UsageError
 from seqmodel.units import cpu, specification, torch_nn
-from seqmodel.units.specification import Backend, Case, Layer
+from seqmodel.units.specification import Backend, Case
 
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda")
@@ -75,13 +75,6 @@ def why(case: Case) -> tuple[str, str]:
             return backend.name, "; ".join(reasons) or "the first choice"
         reasons.append(f"not {backend.name}: {reason}")
     raise AssertionError("the specification runs every case")
-
-
-def stepper(layers: Sequence[Layer]) -> Callable[..., tuple[list[Any], list[Any]]] | None:
-    """The function that compiles single steps of the layers; None if their backend has none."""
-    backends = [_find(layer.backend, layer.case(1)) for layer in layers]
-    found = {None if backend is None else backend.compiled_steps for backend in backends}
-    return found.pop() if len(found) == 1 else None
 
 
 def check_device(option: str) -> str:

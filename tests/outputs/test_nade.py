@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
-from same_draws import assert_strikes_are_possible, by_backend, same_draws
+from same_draws import assert_strikes_are_possible, both_samplers, same_draws
 from scipy import stats
 from scores import ScoreOf, assert_close
 
@@ -21,7 +21,6 @@ from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.protocol import Window
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling import sampler
-from seqmodel.sampling.sampler import Sampler
 from seqmodel.units import UNITS
 
 H = 5
@@ -327,8 +326,8 @@ def test_a_uniform_of_zero_sounds_every_possible_note(make_config, monkeypatch):
         model.output.linear.bias[:2] = -700
     # The first number of this stream is a hash of 0, which is 0.
     monkeypatch.setattr(Uniforms, "skip", lambda self, count: -GAMMA % 2**64)
-    for same in by_backend(model):
-        frames, _ = next(Sampler(same).draw(Uniforms(1)))
+    for one in both_samplers(model):
+        frames, _ = next(one.draw(Uniforms(1)))
         assert frames[0, :2].tolist() == [1, 0]
 
 

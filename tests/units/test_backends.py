@@ -8,7 +8,7 @@ import torch
 
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS, make, unit_spec
-from seqmodel.units.backends import BACKENDS, backend_for, choose_device, stepper, why
+from seqmodel.units.backends import BACKENDS, backend_for, choose_device, why
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case
 
 CPU, CUDA, META = (torch.device(kind) for kind in ("cpu", "cuda", "meta"))
@@ -90,19 +90,6 @@ def test_a_unit_asks_its_backend_once_per_call(monkeypatch):
     unit(torch.zeros(2, 5, 3, dtype=torch.float64))
     assert asked == [unit.case(5)]
     assert asked[0] == Case(UNITS["lstm"], torch.float64, CPU, 5, 3, 4, "sigmoid", "relu", False)
-
-
-def test_steps_are_compiled_where_the_backend_can(monkeypatch):
-    """Guards against compiled sampling when the specification was requested, or vice versa."""
-    layers = make("gru", 3, 4, layers=2).units()
-    assert stepper(layers) is BACKENDS["cpu"].compiled_steps
-    for name in ("reference", "torch-nn"):
-        layers[1].backend = name
-        assert stepper(layers) is None
-    for layer in layers:
-        layer.backend = "cpu"
-        layer.to(torch.bfloat16)
-    assert stepper(layers) is None
 
 
 def test_a_missing_device_is_a_one_line_error(monkeypatch):

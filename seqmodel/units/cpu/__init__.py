@@ -42,11 +42,4 @@ def run(*args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
     return recurrence.run(*args)
 
 
-def compiled_steps(*args: Any, **options: Any) -> tuple[list[Any], list[Any]]:
-    """See `stepping.steps`. Loads the compiler at first use."""
-    from seqmodel.units.cpu.stepping import steps
-
-    return steps(*args, **options)
-
-
-BACKEND = Backend("cpu", unsupported_reason, cost, run, compiled_steps)
+BACKEND = Backend("cpu", unsupported_reason, cost, run)
