@@ -63,8 +63,6 @@ class Backend:
     name: str
     unsupported_reason: Callable[[Case], str | None]
     """Why it cannot run the case; None if it can. Called on every run, so it must be cheap."""
-    cost: Callable[[Case], float]
-    """Estimated seconds per time step, forward and backward, of a case that it can run."""
     run: Callable[[Case, Weights, Tensor, State, Tensor | None], tuple[Tensor, State]]
     """Runs one layer over time, as `run` of this module does."""
 
@@ -194,13 +192,4 @@ def run(
     return torch.stack(outputs), state
 
 
-def cost(case: Case) -> float:
-    """Estimated seconds per time step.
-
-    Measured on the CPU: about 50 us per gate for calls on small tensors, which is all that
-    matters below H 200. Launching kernels on a GPU takes about as long.
-    """
-    return 50e-6 * len(case.spec.gates) + case.step_flops / 5e10
-
-
-BACKEND = Backend("reference", lambda case: None, cost, run)
+BACKEND = Backend("reference", lambda case: None, run)
