@@ -36,7 +36,6 @@ class BernoulliOutput(LinearNotesOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor | None = None) -> Tensor:
@@ -46,13 +45,11 @@ class BernoulliOutput(LinearNotesOutput):
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """See `EndingOutput.compiled_nats`."""
         before = rows_of(needed(past)) if self.onsets else None
         layer = self.without_end()
         return linear_nats(_SCORE, weights, h, *layer, frames=rows_of(frames), past=before)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         return LinearNotesDraw(self, setting, _DRAW, _write_draw)
 
 
@@ -66,7 +63,6 @@ class TiedBernoulliOutput(TiedOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
@@ -81,19 +77,16 @@ class TiedBernoulliOutput(TiedOutput):
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `NotesOutput.weighted_score`."""
         return self.weighted_nats(self.note_logits(h, frames), frames, weights.unsqueeze(-1), past)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         return TiedDraw(self, setting)
 
 
-def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    with e.loop(start, e.add(start, rows)) as r:
-        logits = e.offset(f["slope"], e.mul(r, f["N"]))
-        nats = write_frame_nats(e, f, r, f["N"], logits, bias=f["bias"], slopes=logits)
-        e.builder.store(nats, e.offset(f["nats"], r))
+def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
+    logits = e.offset(f["slope"], e.mul(r, f["N"]))
+    nats = write_frame_nats(e, f, r, f["N"], logits, bias=f["bias"], slopes=logits)
+    e.builder.store(nats, e.offset(f["nats"], r))
 
 
 # N numbers: notes, and with onsets as many strikes, which depend on the past.
@@ -108,15 +101,15 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
 
     def draw(j: Any, lanes: Any) -> None:
         """Each number by its own logit, whose place it takes; at temperature 0 the likelier."""
-        logit = frame.output(j, lanes)
+        logit = frame.load("outputs", j, lanes)
         positive = b.fcmp_ordered(">", logit.value, e.zero())
         one = positive if at_zero else frame.below(logit * factor, j, lanes)
         number = b.select(one, e.constant(1.0), e.zero())
-        e.store(number, e.offset(frame.field["product"], j), lanes)
+        e.store(number, e.offset(frame.field["outputs"], j), lanes)
 
     e.columns(D, draw)
     notes = b.lshr(D, e.int(1)) if onsets else D
-    drawn, x = frame.array("product"), frame.array("x")
+    drawn, x = frame.array("outputs"), frame.array("x")
     translate(e, put_frame, drawn=drawn, x=x, notes=notes, onsets=onsets)
 
 

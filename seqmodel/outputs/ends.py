@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from seqmodel.kernels import device
-from seqmodel.outputs.protocol import Drawn, Figures, Loss, Output, Sums, Window, labelled
+from seqmodel.outputs.protocol import Drawn, Loss, Output, Sums, Window, labelled
 
 FIGURE = "end_nats_per_piece"
 END_LABELS = {FIGURE: "end, nats per piece"}
@@ -39,14 +39,18 @@ class EndingOutput(Output):
         past: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """See `Output.score`: `nats(forward(h), frames, past)`.
+        """See `Output.score`: `plain_nats`, compiled where possible.
 
         With weights (T, B), those of `weighted_score`, compiled code computes all gradients, too.
         """
         given, found = (h, self.linear.weight, frames, past, weights), None
         if h.numel() and device.unsupported_reason(given) is None:
             found = self.compiled_nats(h, frames, past, weights)
-        return self.nats(self(h), frames, past) if found is None else found
+        return self.plain_nats(h, frames, past) if found is None else found
+
+    def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
+        """`nats(forward(h), frames, past)`."""
+        return self.nats(self(h), frames, past)
 
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
@@ -57,7 +61,6 @@ class EndingOutput(Output):
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `Output.weighted_score`."""
         nats = self.score(h, frames, past, weights)
         return torch.dot(nats.reshape(-1), weights.reshape(-1))
 
@@ -74,7 +77,6 @@ class EndingOutput(Output):
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
-        """See `Output.loss`."""
         nats = self.weighted_score(h, frames, weights, past)
         if not self.end:
             return Loss(nats, nats.detach())
@@ -87,7 +89,6 @@ class EndingOutput(Output):
         return binary_cross_entropy_with_logits(self.end_logits(h), last, reduction="none")
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`."""
         frame = self.draw(self(h), past, uniforms, temperature)
         return Drawn(frame, self.ends(h, uniforms))
 
@@ -100,26 +101,18 @@ class EndingOutput(Output):
             return torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         return uniforms[..., -1] < torch.sigmoid(self.end_logits(h))
 
-
-class EndFigures(Figures):
-    """What the ends of pieces cost, if the output predicts them."""
-
-    def __init__(self, output: EndingOutput) -> None:
-        self._output = output
-
-    def sums(self, window: Window) -> Sums:
-        """See `Figures`."""
-        if not self._output.end:
+    def figure_sums(self, window: Window) -> Sums:
+        """What the ends of pieces cost, if the output predicts them."""
+        if not self.end:
             return {}
-        nats = self._output.end_score(window.h, window.ends.to(window.h)).double()
+        nats = self.end_score(window.h, window.ends.to(window.h)).double()
         return {"end_nats": float(nats[window.inside].sum())}
 
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figure by name."""
-        return {FIGURE: sums["end_nats"] / pieces} if self._output.end else {}
+    def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The same per piece."""
+        return {FIGURE: sums["end_nats"] / pieces} if self.end else {}
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Figures`."""
         return labelled(figures, END_LABELS)
 
 

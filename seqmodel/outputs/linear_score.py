@@ -8,7 +8,7 @@ every likelihood.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,19 +68,23 @@ def likelihood(
     sizes: tuple[str, ...],
     own: tuple[Array, ...],
     write: Callable[[Emitter, dict[str, Any], Any, Any], None],
+    *,
+    abreast: bool = False,
 ) -> BlockKernel:
     """The kernel of a likelihood given a layer's outputs, for `linear_nats`.
 
-    `sizes` and `own` are fields of its own. `write` is as in `BlockKernel`: it finds W h of the
-    block's rows in `slope`, to which it adds the bias, replaces them with the nats' slopes, and
-    stores the nats.
+    `sizes` and `own` are fields of its own. `write(e, fields, row, left)` finds W h of a row in
+    `slope`, to which it adds the bias, replaces them with the nats' slopes, and stores the nats; if
+    `abreast`, of as many rows as there are lanes, of which so many are left in the block.
     """
 
     def write_block(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
         H, N = f["H"], f["N"]
         h, outputs = e.offset(f["h"], e.mul(start, H)), e.offset(f["slope"], e.mul(start, N))
         matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
-        write(e, f, start, rows)
+        end = e.add(start, rows)
+        with e.loop(start, end, e.lanes if abreast else 1) as row:
+            write(e, f, row, e.builder.sub(end, row))
 
     arrays = (
         Array("h", ("rows", "H")),
@@ -127,42 +131,13 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
     return compile_kernel(kernel.signature, itemsize, write)
 
 
-def scoring(
-    kernel: BlockKernel, h: Tensor, weight: Tensor, bias: Tensor, **fields: Field
-) -> list[Job]:
-    """The jobs that pass h (rows, H) through a layer and score what comes out.
+def gradients(
+    h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor
+) -> tuple[tuple[Tensor, Tensor, Tensor], list[Job]]:
+    """The gradients of h (rows, H), weight (N, H) and bias (N,), valid once the jobs have run.
 
-    The last job makes `nats` (rows,) and `slope` (rows, N), their gradient with respect to the
-    layer's outputs.
-    """
-    N, H = weight.shape
-    packing_weight = packing(weight, transposed=True)
-    fields |= {
-        "rows": h.shape[0], "H": H, "N": N, "h": h, "weight": packing_weight.made["panels"],
-        "bias": bias.contiguous(), "slope": NEW, "nats": NEW,
-    }  # fmt: skip
-    return [packing_weight, kernel.job(h.element_size(), fields)]
-
-
-class Gradients(NamedTuple):
-    """The gradients of a linear layer; valid once the jobs have run."""
-
-    h: Tensor
-    """(rows, H)"""
-    weight: Tensor
-    """(N, H)"""
-    bias: Tensor
-    """(N,)"""
-    outputs: Tensor
-    """(rows, N)"""
-    jobs: list[Job]
-
-
-def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradients:
-    """The gradients of h (rows, H), weight (N, H), bias (N,) and of the layer's outputs.
-
-    `slope` (rows, N) is the gradient of each row's nats with respect to the outputs; d_nats is
-    (rows,).
+    `slope` (rows, N) is the gradient of each row's nats with respect to the layer's outputs; d_nats
+    is (rows,).
     """
     rows, (N, H) = h.shape[0], weight.shape
     threads = threads_for(rows)
@@ -179,21 +154,30 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
     d_weight, d_bias = memory.buffer(h.dtype, N, H), memory.buffer(h.dtype, N, 1)
     to_weight = outer(made["scaled"], h, d_weight, threads)
     jobs = [packing_weight, backward, *to_weight, folding(made["sums"], d_bias)]
-    return Gradients(made["d_h"], d_weight, d_bias.view(N), made["scaled"], jobs)
+    return (made["d_h"], d_weight, d_bias.view(N)), jobs
 
 
 def _score(
     kernel: BlockKernel, fields: KernelFields, weights: Tensor | None, *given: Tensor
 ) -> Scored:
+    """Pass h through a layer and score what comes out; `slope` is each row's gradient there."""
     h, weight, bias = given
-    rows = rows_of(h)
-    jobs = scoring(kernel, rows, weight, bias, **fields)
-    made, found = jobs[-1].made, None
+    rows, (N, H), found = rows_of(h), weight.shape, None
+    packing_weight = packing(weight, transposed=True)
+    scoring = kernel.job(
+        h.element_size(),
+        fields
+        | {
+            "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_weight.made["panels"],
+            "bias": bias.contiguous(), "slope": NEW, "nats": NEW,
+        },
+    )  # fmt: skip
+    jobs = [packing_weight, scoring]
     if weights is not None:
-        d = gradients(rows, weight, made["slope"], weights.reshape(-1))
-        jobs, found = [*jobs, *d.jobs], (d.h.view(h.shape), d.weight, d.bias)
+        found, more = gradients(rows, weight, scoring.made["slope"], weights.reshape(-1))
+        jobs, found = jobs + more, (found[0].view(h.shape), *found[1:])
     parallel_for(jobs, threads_for(len(rows)))
-    return made["nats"].view(h.shape[:-1]), found
+    return scoring.made["nats"].view(h.shape[:-1]), found
 
 
 class Nats(torch.autograd.Function):

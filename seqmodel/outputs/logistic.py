@@ -16,13 +16,12 @@ from seqmodel.config import Config
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
+from seqmodel.kernels.run.signature import NEW, Array, packed
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
-from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Together
+from seqmodel.outputs.mixtures import MIXTURE_ARRAYS, Mixture, log_and_inverse
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 from seqmodel.outputs.samples import (
     HIGHEST,
     LEAST_FINE,
@@ -31,7 +30,6 @@ from seqmodel.outputs.samples import (
     LEVELS,
     LOWEST,
     UNIFORM,
-    LevelFigures,
     SampleWiseOutput,
     choose,
     nearest_level,
@@ -72,11 +70,9 @@ class SampleLogisticOutput(SampleWiseOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         return cls(h_size, frame.frame_size, config.components, end=config.end)
 
     def make_layers(self, hidden_size: int) -> None:
-        """See `SampleBlocksOutput.make_layers`."""
         self.floor = LEVEL_STEP / 10
         self.uniforms_per_frame = 3
         self.linear = nn.Linear(hidden_size, 3 * self.components)
@@ -108,7 +104,6 @@ class SampleLogisticOutput(SampleWiseOutput):
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """See `EndingOutput.compiled_nats`."""
         samples = self.of_steps(frames).reshape(-1).contiguous()
         nats = linear_nats(
             _SCORE, self.for_steps(weights), h, *self.linear.parameters(), K=self.components,
@@ -143,16 +138,11 @@ class SampleLogisticOutput(SampleWiseOutput):
         return sample.unsqueeze(-1).to(parameters.dtype)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         return SamplesDraw(
             self, setting, _DRAW, _write_draw, setting.temperature == 0,
             weight=pack(self.linear.weight), bias=self.linear.bias.double(),
             outputs=setting.arena.take(3 * self.components),
         )  # fmt: skip
-
-    def figures(self) -> Together:
-        """Nats and bits per sample; the nats of ends, if any."""
-        return Together(LevelFigures(self.steps), EndFigures(self))
 
     def _mixture(self, parameters: Tensor) -> tuple[Logistics, Tensor, Tensor, Tensor]:
         """The mixtures of samples less their anchors; certainties, spacings and anchors (...)."""
@@ -304,18 +294,10 @@ def _level(
     return below + above - within, below_slope - above_slope, by_scale
 
 
-def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    with e.loop(0, rows, e.lanes) as done:
-        _write_samples(e, f, e.add(start, done), e.builder.sub(rows, done))
-
-
-def _write_samples(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
+def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
     """The nats of as many samples from row r on as there are lanes, or `count`."""
-    H, K, floor = f["H"], f["K"], Vector(e, e.broadcast(f["floor"]))
-    mixture = Mixture(
-        e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.int(3), K,
-        e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))), count,
-    )  # fmt: skip
+    H, floor = f["H"], Vector(e, e.broadcast(f["floor"]))
+    mixture = Mixture(e, f, r, e.int(3), count)
     end, lanes = e.offset(f["h"], e.mul(e.add(r, 1), H)), e.first_lanes(count)
     certainty, spacing, anchor, level = (
         Vector(e, e.gather(e.offset(end, i), H, count)) for i in (-4, -3, -2, -1)
@@ -381,8 +363,9 @@ def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coar
 _SCORE = likelihood(
     "sample_logistic",
     ("K",),
-    (Array("samples", ("rows",)), Array("floor", ("1",)), per_thread("work", WORK)),
+    (Array("samples", ("rows",)), *MIXTURE_ARRAYS),
     _write_score,
+    abreast=True,
 )
 _DRAW = SamplesWriter.signature(
     "sample_logistic_draw",

@@ -68,7 +68,6 @@ class NoteUnitOutput(TiedOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         assert config.note_unit is not None
         assert config.note_hidden is not None
         unit = units.make(
@@ -166,7 +165,6 @@ class NoteUnitOutput(TiedOutput):
         return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         layers, arena, H = self.layers(), setting.arena, setting.h.shape[1]
         weight = layers[0].weights()["W"]
         assert weight is not None  # a unit without W would not read the notes below

@@ -307,12 +307,11 @@ def test_figures_count_notes_and_report_the_cost_of_strikes():
     h = torch.randn(30, 2, 4, dtype=torch.float64)
     inside = torch.arange(30)[:, None] < torch.tensor([30, 17])
     window = Window(h, frames, past, torch.tensor([30, 17]), inside, inside)
-    figures = output.figures()
     with torch.no_grad():
-        sums = figures.sums(window)
+        sums = output.figure_sums(window)
         nats = output.nats(output(h), frames, past)[inside].sum()
         logits = output(h)[inside]
-    values = figures.values(sums, nats=float(nats), frames=47, pieces=2)
+    values = output.figures(sums, nats=float(nats), frames=47, pieces=2)
     assert list(values) == ["accuracy", "precision", "recall", "onset_nats_per_frame"]
     sounding = frames[inside][:, :5]
     roll = -Bernoulli(logits=logits[:, :5]).log_prob(sounding).sum()
