@@ -77,17 +77,14 @@ class CategoricalOutput(SampleWiseOutput):
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        return self.of_frames(self._step_nats(h, self.levels(frames), self.for_steps(weights)))
+        levels, layer = self.levels(frames).reshape(-1), self.linear.parameters()
+        return linear_nats(_SCORE, weights, h, *layer, steps=self.steps, levels=levels)
 
     def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
         """-log P (...) of `levels` (...), from rows of h (..., H), without gradients."""
         if not h.numel() or device.unsupported_reason((h, self.linear.weight)) is not None:
             return _nats(self(h), levels)
-        return self._step_nats(h, levels, None)
-
-    def _step_nats(self, h: Tensor, levels: Tensor, weights: Tensor | None) -> Tensor:
-        layer = self.linear.parameters()
-        return linear_nats(_SCORE, weights, h, *layer, levels=levels.reshape(-1))
+        return linear_nats(_SCORE, None, h, *self.linear.parameters(), levels=levels.reshape(-1))
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float

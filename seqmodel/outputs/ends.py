@@ -32,21 +32,17 @@ class EndingOutput(Output):
     def nats(self, parameters: Tensor, frames: Tensor, past: Any) -> Tensor:
         """-log p of frames (T, B, F), given `forward(h)` and the past (T, B, C): (T, B)."""
 
-    def score(
-        self,
-        h: Tensor,
-        frames: Tensor,
-        past: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """See `Output.score`: `plain_nats`, compiled where possible.
-
-        With weights (T, B), those of `weighted_score`, compiled code computes all gradients, too.
-        """
-        given, found = (h, self.linear.weight, frames, past, weights), None
-        if h.numel() and device.unsupported_reason(given) is None:
-            found = self.compiled_nats(h, frames, past, weights)
+    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        found = self._compiled(h, frames, past, None)
         return self.plain_nats(h, frames, past) if found is None else found
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        found = self._compiled(h, frames, past, weights)
+        if found is not None:
+            return found
+        return torch.dot(self.plain_nats(h, frames, past).reshape(-1), weights.reshape(-1))
 
     def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
         """`nats(forward(h), frames, past)`."""
@@ -55,14 +51,14 @@ class EndingOutput(Output):
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor | None:
-        """The same in compiled code, or None if there is none."""
+        """The same in compiled code or, with weights, `weighted_score`; None if there is none."""
         return None
 
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        nats = self.score(h, frames, past, weights)
-        return torch.dot(nats.reshape(-1), weights.reshape(-1))
+    def _compiled(self, h: Tensor, *given: Any) -> Tensor | None:
+        """`compiled_nats`, or None where compiled code cannot run."""
+        if not h.numel() or device.unsupported_reason((h, self.linear.weight, *given)) is not None:
+            return None
+        return self.compiled_nats(h, *given)
 
     @abstractmethod
     def end_logits(self, h: Tensor) -> Tensor:

@@ -106,13 +106,13 @@ Score = Callable[..., Scored]
 
 def linear_nats(
     kernel: BlockKernel, weights: Tensor | None, h: Tensor, weight: Tensor, bias: Tensor,
-    **fields: Field,
+    *, steps: int = 1, **fields: Field,
 ) -> Tensor:  # fmt: skip
-    """The nats (...) of a layer's outputs from h (..., H), by a `likelihood` and its own fields.
+    """The nats of a layer's outputs from h, by a `likelihood` and its own fields, as `nats_of`.
 
-    `weights` (...) are as in `Nats`.
+    They are (...) of h (..., H) or, where so many `steps` make a frame, (T, B) of h (T S, B, H).
     """
-    return nats_of(partial(_score, kernel, fields), weights, h, weight, bias)
+    return nats_of(partial(_score, kernel, steps, fields), weights, h, weight, bias)
 
 
 @compiled_once
@@ -158,7 +158,7 @@ def gradients(
 
 
 def _score(
-    kernel: BlockKernel, fields: KernelFields, weights: Tensor | None, *given: Tensor
+    kernel: BlockKernel, steps: int, fields: KernelFields, weights: Tensor | None, *given: Tensor
 ) -> Scored:
     """Pass h through a layer and score what comes out; `slope` is each row's gradient there."""
     h, weight, bias = given
@@ -174,41 +174,44 @@ def _score(
     )  # fmt: skip
     jobs = [packing_weight, scoring]
     if weights is not None:
-        found, more = gradients(rows, weight, scoring.made["slope"], weights.reshape(-1))
+        of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
+        found, more = gradients(rows, weight, scoring.made["slope"], of_rows.reshape(-1))
         jobs, found = jobs + more, (found[0].view(h.shape), *found[1:])
     parallel_for(jobs, threads_for(len(rows)))
-    return scoring.made["nats"].view(h.shape[:-1]), found
+    nats = scoring.made["nats"].view(h.shape[:-1])
+    if steps > 1:
+        nats = nats.view(len(nats) // steps, steps, -1).sum(1)
+    return nats, found
 
 
 class Nats(torch.autograd.Function):
-    """The nats (...) of what is given, by a `Score`.
-
-    If `weights` (...) are what they will be multiplied by and added up, all gradients are computed
-    along with them, in one parallel section.
-    """
+    """See `nats_of`."""
 
     @staticmethod
     def forward(ctx: Any, score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
-        """The nats; saves the gradients by the weights."""
+        """The nats, or their sum; saves its gradients, which are known up to a factor."""
         nats, found = score(weights, *given)
-        ctx.score, ctx.count = score, len(given)
-        ctx.save_for_backward(*given, *(() if found is None else (weights, *found)))
-        return nats
+        ctx.score, ctx.weighted, ctx.others = score, found is not None, len(given)
+        ctx.save_for_backward(*(given if found is None else found))
+        return nats if weights is None else torch.dot(nats.reshape(-1), weights.reshape(-1))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of what is given; scores again if they are not by the weights."""
-        given, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        if saved and torch.equal(saved[0], d_nats):
-            found = saved[1:]
-        else:
-            found = ctx.score(d_nats, *given)[1]
-        return None, None, *found, *[None] * (ctx.count - len(found))
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of what is given; those of nats one by one need another pass."""
+        found = ctx.saved_tensors
+        if not ctx.weighted:
+            found = ctx.score(gradient, *found)[1]
+        elif (factor := float(gradient)) != 1:
+            found = [d * factor for d in found]
+        return None, None, *found, *[None] * (ctx.others - len(found))
 
 
 def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
-    """`Nats`."""
+    """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum.
+
+    The value and all gradients of the sum are computed in one parallel section.
+    """
     nats: Tensor = Nats.apply(score, weights, *given)  # type: ignore[no-untyped-call]
     return nats
 

@@ -105,12 +105,11 @@ class SampleLogisticOutput(SampleWiseOutput):
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         samples = self.of_steps(frames).reshape(-1).contiguous()
-        nats = linear_nats(
-            _SCORE, self.for_steps(weights), h, *self.linear.parameters(), K=self.components,
+        return linear_nats(
+            _SCORE, weights, h, *self.linear.parameters(), steps=self.steps, K=self.components,
             samples=samples, floor=h.new_tensor([self.floor]), work=NEW,
             threads=threads_for(len(samples)),
         )  # fmt: skip
-        return self.of_frames(nats)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float

@@ -175,10 +175,6 @@ class SampleWiseOutput(SampleBlocksOutput):
         """The samples (T S, B) of frames (T, B, S), one for each row of h."""
         return frames.transpose(1, 2).flatten(0, 1)
 
-    def for_steps(self, weights: Tensor | None) -> Tensor | None:
-        """The weights of frames (T, B), if any, for each of their samples (T S, B)."""
-        return None if weights is None else weights.repeat_interleave(self.steps, 0)
-
     def of_frames(self, nats: Tensor) -> Tensor:
         """The nats of frames (T, B) from those of their samples (T S, B)."""
         return nats.view(len(nats) // self.steps, self.steps, nats.shape[1]).sum(1)
