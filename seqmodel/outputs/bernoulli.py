@@ -101,15 +101,15 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
 
     def draw(j: Any, lanes: Any) -> None:
         """Each number by its own logit, whose place it takes; at temperature 0 the likelier."""
-        logit = frame.load("outputs", j, lanes)
+        logit = frame.output(j, lanes)
         positive = b.fcmp_ordered(">", logit.value, e.zero())
         one = positive if at_zero else frame.below(logit * factor, j, lanes)
         number = b.select(one, e.constant(1.0), e.zero())
-        e.store(number, e.offset(frame.field["outputs"], j), lanes)
+        e.store(number, e.offset(frame.field["product"], j), lanes)
 
     e.columns(D, draw)
     notes = b.lshr(D, e.int(1)) if onsets else D
-    drawn, x = frame.array("outputs"), frame.array("x")
+    drawn, x = frame.array("product"), frame.array("x")
     translate(e, put_frame, drawn=drawn, x=x, notes=notes, onsets=onsets)
 
 

@@ -66,10 +66,10 @@ class DrawWriter:
             bits = b.mul(b.xor(bits, b.lshr(bits, e.whole(shift))), e.whole(factor))
         return Vector(e, b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)) * 2.0**-BITS
 
-    def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
-        """C (columns,) = a B + bias; a (k,), B packed."""
-        self.e.copy(bias, c, columns)
-        row_matmul(self.e, self.of_weights.precision.itemsize, a, weight, c, k, columns, True)
+    def multiply(self, a: Any, k: Any, weight: Any, c: Any, columns: Any, *, add: bool) -> None:
+        """C (columns,) = a B, added to C if `add`; a (k,), B packed."""
+        stored = self.of_weights.precision.itemsize
+        row_matmul(self.e, stored, a, weight, c, k, columns, add)
 
     def load(self, name: str, j: Any, lanes: Any) -> Vector:
         """Numbers from `j` on of the field `name`."""
@@ -232,8 +232,12 @@ class LinearNotesWriter(NotesWriter):
         Array("h", ("H",)),
         packed("weight", "H", "columns"),
         Array("bias", ("columns",)),
-        Array("outputs", ("columns",)),
+        Array("product", ("columns",)),
     )
+
+    def output(self, j: Any, lanes: Any) -> Vector:
+        """The layer's outputs from column `j` on."""
+        return self.load("product", j, lanes) + self.load("bias", j, lanes)
 
 
 class LinearNotesDraw(NotesDraw):
@@ -250,7 +254,7 @@ class LinearNotesDraw(NotesDraw):
         columns, H = weight.shape
         fields = {
             "H": H, "columns": columns, "h": setting.h, "weight": pack(weight), "bias": bias,
-            "outputs": setting.arena.take(columns), **own,
+            "product": setting.arena.take(columns), **own,
         }  # fmt: skip
         what = write, setting.temperature == 0, output.onsets, output.end
         stored = weight.element_size()
@@ -261,12 +265,12 @@ def _write_notes(
     frame: LinearNotesWriter, write: Callable[..., None], at_zero: bool, onsets: bool, end: bool
 ) -> Any:
     e, f = frame.e, frame.field
-    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["outputs"], f["columns"])
+    frame.multiply(f["h"], f["H"], f["weight"], f["product"], f["columns"], add=False)
     write(frame, at_zero, onsets)
     if not end:
         return None
     one = e.first_lanes(e.int(1))
-    logit = frame.load("outputs", e.builder.sub(f["columns"], e.int(1)), one)
+    logit = frame.output(e.builder.sub(f["columns"], e.int(1)), one)
     return frame.first(frame.below(logit, f["D"], one))
 
 
@@ -302,6 +306,11 @@ class SamplesWriter(DrawWriter):
         """Uniform `j` in all lanes; 0 at temperature 0."""
         u = self.e.splat(self.first(self.uniforms(j).value), self.e.vector)
         return Vector(self.e, u) * self.constant("chance")
+
+    def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
+        """C (columns,) = a B + bias; a (k,), B packed."""
+        self.e.copy(bias, c, columns)
+        self.multiply(a, k, weight, c, columns, add=True)
 
     def highest(self, name: str) -> Vector:
         """The largest of the first K numbers of the field `name`, in all lanes."""

@@ -428,8 +428,8 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
             activate(Vector(e, e.load(e.offset(f["a"], k))) + step, k)
 
     e.columns(D, limit)
-    e.columns(f["K"], lambda k, lanes: activate(frame.load("outputs", e.add(D, k), lanes), k))
-    names = ("factor", "U", "state", "outputs", "limits", "past", "x")
+    e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
+    names = ("factor", "U", "state", "product", "bias", "limits", "past", "x")
     given = {name: frame.array(name) for name in names}
     notes = b.lshr(D, e.int(1)) if onsets else D
     translate(
@@ -439,12 +439,12 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
 
 
 def draw_numbers(
-    factor: Any, U: Any, state: Any, outputs: Any, limits: Any, past: Any, x: Any, logits: Any,
-    D: Any, P: Any, notes: Any, fills: bool, dot: Any, add: Any,
+    factor: Any, U: Any, state: Any, product: Any, bias: Any, limits: Any, past: Any, x: Any,
+    logits: Any, D: Any, P: Any, notes: Any, fills: bool, dot: Any, add: Any,
 ) -> None:  # fmt: skip
     """Each number given those before it; see `notes` for which strikes are free."""
     for d in range(D):
-        logit = (dot(state, U[d * P :], P) + outputs[d]) * factor[0]
+        logit = (dot(state, U[d * P :], P) + (product[d] + bias[d])) * factor[0]
         if fills:
             logits[d] = logit
         one = logit > limits[d]
