@@ -10,13 +10,11 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.sampling.sampler import Sampler
 
 
-def by_backend(model):
-    """The model as it is compiled, then as it is not: one after the other, the same object."""
-    for backend in ("cpu", "reference"):
-        for layer in model.modules():
-            if hasattr(layer, "backend"):
-                layer.backend = backend
-        yield model
+def both_samplers(model, **options):
+    """One that draws by compiled code, and one that draws by PyTorch."""
+    plain = Sampler(model, **options)
+    plain.__dict__["_compiled"] = None  # as if the output had no compiled draw
+    return Sampler(model, **options), plain
 
 
 def same_draws(model, *, temperature=1.0, chunks=2, prime=None):
@@ -25,9 +23,8 @@ def same_draws(model, *, temperature=1.0, chunks=2, prime=None):
     Sampling must also leave the model's weights as they are.
     """
     before, found = copy.deepcopy(model.state_dict()), []
-    for same in by_backend(model):
+    for sampler in both_samplers(model, temperature=temperature):
         drawn = []
-        sampler = Sampler(same, temperature=temperature)
         assert sampler.is_compiled == (not found)
         for frames, ended in islice(sampler.draw(Uniforms(3, 1), prime=prime), chunks):
             drawn.append((frames, ended))

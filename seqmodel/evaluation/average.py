@@ -70,5 +70,5 @@ def mean_nats(nats: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def describe(figures: Mapping[str, float]) -> list[str]:
-    """An average's figures besides the nats as lines of text, as `Figures.describe`."""
+    """An average's figures besides the nats as lines of text, as `Output.describe`."""
     return labelled(figures, END_LABELS | LABELS)

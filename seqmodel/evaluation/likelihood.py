@@ -130,7 +130,7 @@ def likelihood(
             if size > 1 and progress is not None:
                 progress(done, split.frames)
     model.train(was_training)
-    figures = model.output.figures().values(
+    figures = model.output.figures(
         sums, nats=float(nats.sum()), frames=split.frames, pieces=len(split)
     )
     if sums["levels"]:
@@ -150,11 +150,7 @@ def _score(
 
     Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
-    length, carry, figures = (
-        model.window(len(indices)),
-        model.start(len(indices), split.given(indices)),
-        model.output.figures(),
-    )
+    length, carry = model.window(len(indices)), model.start(len(indices), split.given(indices))
     nats, first, sums = (
         np.zeros(len(indices)),
         np.zeros(len(indices)),
@@ -178,7 +174,7 @@ def _score(
             _place(model.output.end_score(h, window.ends.to(h)), indices, begin, end_nats)
         if begin == 0:
             first = scores[0].cpu().numpy()
-        _add(sums, figures.sums(window))
+        _add(sums, model.output.figure_sums(window))
         loud = batch.velocities
         of_levels, carry = model.score_levels(
             reading, None if loud is None else torch.from_numpy(loud)

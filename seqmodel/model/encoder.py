@@ -163,12 +163,10 @@ class WindowEncoder(Encoder):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
-        """See `Encoder`."""
         binary = frame.values == "binary"
         return cls(frame.context, mean=frame.mean, deviation=frame.deviation, binary=binary)
 
     def start(self, like: Tensor, batch_size: int) -> Past:
-        """See `Encoder`."""
         return Past(like.new_zeros(batch_size, self.input_size))
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
@@ -184,7 +182,6 @@ class WindowEncoder(Encoder):
         return (numbers - self.mean) / self.deviation
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
-        """See `Encoder`."""
         x = arena.take(self.input_size)
         return CompiledInputs(x, x, [])
 

@@ -106,7 +106,6 @@ class NoteEncoder(nn.Module, Encoder):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
-        """See `Encoder`."""
         timed = config.clock or config.metre
         held = config.held and config.ages
         clock = Clock(end=config.clock, metre=config.metre, held=held) if timed else None
@@ -123,7 +122,6 @@ class NoteEncoder(nn.Module, Encoder):
         )
 
     def start_at(self, train: Split) -> None:
-        """See `Encoder`."""
         if self.clock is not None:
             self.clock.start_at(train.lengths)
             self.clock.watch(unchanged_before(piece, self.rows) for piece in train)
@@ -133,7 +131,6 @@ class NoteEncoder(nn.Module, Encoder):
         self.noise = self._begun_with * share
 
     def start(self, like: Tensor, batch_size: int) -> Past:
-        """See `Encoder`."""
         numbers = like.new_zeros(batch_size, self._frame_size)
         if not self._memory_size:
             return Past(numbers)
@@ -188,7 +185,6 @@ class NoteEncoder(nn.Module, Encoder):
         return frames
 
     def compiled(self, arena: Arena) -> CompiledInputs:
-        """See `Encoder`."""
         D, C = self.rows, self._frame_size
         past, x = arena.take(C), arena.take(D, self.input_size)
         memory = arena.take(1, self._memory_size, dtype=torch.int64) if self._memory_size else None

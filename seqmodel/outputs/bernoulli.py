@@ -16,7 +16,7 @@ from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
-from seqmodel.outputs.notes import LinearNotesOutput, note_count
+from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
 from seqmodel.outputs.notes_kernels import write_frame_nats
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
@@ -36,22 +36,20 @@ class BernoulliOutput(LinearNotesOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
 
-    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
-        """See `LinearNotesOutput.compiled_nats`."""
-        weight, bias, frames, past, *weights = given
-        past = None if past is None else rows_of(past)
-        rows = {"frames": rows_of(frames), "past": past}
-        return linear_nats(_SCORE, h, weight, bias, *weights, **rows)
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        before = rows_of(needed(past)) if self.onsets else None
+        layer = self.without_end()
+        return linear_nats(_SCORE, weights, h, *layer, frames=rows_of(frames), past=before)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         return LinearNotesDraw(self, setting, _DRAW, _write_draw)
 
 
@@ -65,7 +63,6 @@ class TiedBernoulliOutput(TiedOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
@@ -80,19 +77,16 @@ class TiedBernoulliOutput(TiedOutput):
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `NotesOutput.weighted_score`."""
         return self.weighted_nats(self.note_logits(h, frames), frames, weights.unsqueeze(-1), past)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         return TiedDraw(self, setting)
 
 
-def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    with e.loop(start, e.add(start, rows)) as r:
-        logits = e.offset(f["slope"], e.mul(r, f["N"]))
-        nats = write_frame_nats(e, f, r, f["N"], logits, bias=f["bias"], slopes=logits)
-        e.builder.store(nats, e.offset(f["nats"], r))
+def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
+    logits = e.offset(f["slope"], e.mul(r, f["N"]))
+    nats = write_frame_nats(e, f, r, f["N"], logits, bias=f["bias"], slopes=logits)
+    e.builder.store(nats, e.offset(f["nats"], r))
 
 
 # N numbers: notes, and with onsets as many strikes, which depend on the past.

@@ -11,7 +11,6 @@ from seqmodel.data.dataset import Split
 from seqmodel.outputs.logistic import Logistics, drawn_from, log_probability
 from seqmodel.outputs.samples import (
     LEVEL_STEP,
-    LevelFigures,
     SampleBlocksOutput,
     nearest_level,
     windows,
@@ -51,7 +50,6 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     residual: Tensor
 
     def make_layers(self, hidden_size: int) -> None:
-        """See `SampleBlocksOutput.make_layers`."""
         self.step = LEVEL_STEP / self.deviation  # in standardised units, like the floor
         self.floor = self.step / 10
         self.uniforms_per_frame = 2 * self.frame_size
@@ -106,10 +104,6 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """-log P (...) of raw blocks `frames` (..., F), given the raw `past` (..., C)."""
         return self.sample_nats(parameters, frames, past).sum(-1)
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        return self.nats(self(h), frames, past)
-
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
         mixture = self._mixture(parameters, self._windows(frames, past))
@@ -135,10 +129,6 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
             window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
-
-    def figures(self) -> LevelFigures:
-        """Nats and bits per sample."""
-        return LevelFigures(self.frame_size)
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
         """The C samples before each sample of the block, standardised: (..., F, C), a view."""

@@ -19,17 +19,10 @@ from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.ends import EndFigures
+from seqmodel.outputs.ends import END_LABELS
 from seqmodel.outputs.linear_score import likelihood, linear_nats
-from seqmodel.outputs.protocol import (
-    CompiledDraw,
-    DrawSetting,
-    Sums,
-    Together,
-    Window,
-    labelled,
-)
-from seqmodel.outputs.samples import LABELS, LevelFigures, SampleWiseOutput, choose
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Sums, Window, labelled
+from seqmodel.outputs.samples import LABELS, SampleWiseOutput, choose
 
 SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
 """The two levels about zero, of samples up to 5 of 32,768 in size."""
@@ -47,11 +40,9 @@ class CategoricalOutput(SampleWiseOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         return cls(h_size, frame.frame_size, mu_law.LEVELS, end=config.end)
 
     def make_layers(self, hidden_size: int) -> None:
-        """See `SampleBlocksOutput.make_layers`."""
         self.floor = 0.0
         self.uniforms_per_frame = 1
         self.linear = nn.Linear(hidden_size, mu_law.LEVELS)
@@ -83,16 +74,17 @@ class CategoricalOutput(SampleWiseOutput):
         """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""
         return self.of_frames(_nats(parameters, self.levels(frames)))
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
-        return self.of_frames(self.step_nats(h, self.levels(frames)))
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        levels, layer = self.levels(frames).reshape(-1), self.linear.parameters()
+        return linear_nats(_SCORE, weights, h, *layer, steps=self.steps, levels=levels)
 
     def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
-        """-log P (...) of `levels` (...), from rows of h (..., H)."""
-        weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.unsupported_reason((h, weight, bias)) is not None:
+        """-log P (...) of `levels` (...), from rows of h (..., H), without gradients."""
+        if not h.numel() or device.unsupported_reason((h, self.linear.weight)) is not None:
             return _nats(self(h), levels)
-        return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
+        return linear_nats(_SCORE, None, h, *self.linear.parameters(), levels=levels.reshape(-1))
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -108,7 +100,6 @@ class CategoricalOutput(SampleWiseOutput):
         return samples[level].unsqueeze(-1)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         return SamplesDraw(
             self, setting, _DRAW, _write_draw,
             weight=pack(self.linear.weight), bias=self.linear.bias.double(),
@@ -116,49 +107,30 @@ class CategoricalOutput(SampleWiseOutput):
             samples=torch.from_numpy(SAMPLES).double(),
         )  # fmt: skip
 
-    def figures(self) -> Together:
-        """Nats and bits per sample, apart for silence; the nats of ends, if any."""
-        return Together(SilenceFigures(self), EndFigures(self))
+    def figure_sums(self, window: Window) -> Sums:
+        """Silent samples and their nats.
 
-
-def _nats(logits: Tensor, levels: Tensor) -> Tensor:
-    return -logits.log_softmax(-1).gather(-1, levels.unsqueeze(-1)).squeeze(-1)
-
-
-class SilenceFigures(LevelFigures):
-    """Nats and bits per sample; apart, those of silent samples and of the others.
-
-    Digital silence costs next to nothing, so a figure over recordings that are padded with it says
-    little about their sound.
-    """
-
-    def __init__(self, output: CategoricalOutput) -> None:
-        super().__init__(output.steps)
-        self._output = output
-
-    def sums(self, window: Window) -> Sums:
-        """See `Figures`."""
-        output = self._output
-        levels = output.levels(window.frames)
-        inside = window.inside.repeat_interleave(output.steps, 0)
+        Digital silence costs next to nothing, so a figure over recordings that are padded with it
+        says little about their sound.
+        """
+        levels = self.levels(window.frames)
+        inside = window.inside.repeat_interleave(self.steps, 0)
         silent = inside & torch.isin(levels, torch.tensor(SILENT, device=levels.device))
-        nats = output.step_nats(window.h, levels).double()[silent]
-        return {"silent": float(silent.sum()), "silent_nats": float(nats.sum())}
+        nats = self.step_nats(window.h, levels).double()[silent]
+        sums = {"silent": float(silent.sum()), "silent_nats": float(nats.sum())}
+        return sums | super().figure_sums(window)
 
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figures by name."""
-        samples = frames * self._output.steps
+    def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """Nats and bits per sample; apart, those of silent samples and of the others."""
         silent, silent_nats = sums["silent"], sums["silent_nats"]
-        others = samples - silent
-        return {
-            **super().values(sums, nats=nats, frames=frames, pieces=pieces),
-            "silent_share": silent / samples,
+        others = frames * self.steps - silent
+        return super().figures(sums, nats=nats, frames=frames, pieces=pieces) | {
+            "silent_share": silent / (frames * self.steps),
             "bits_per_silent_sample": silent_nats / max(silent, 1) / math.log(2),
             "bits_per_other_sample": (nats - silent_nats) / max(others, 1) / math.log(2),
         }
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Figures`."""
         labels = {
             **LABELS,
             "bits_per_silent_sample": "  silent samples",
@@ -166,15 +138,14 @@ class SilenceFigures(LevelFigures):
             "silent_share": "share of silent samples",
         }
         remark = "  of 8-bit mu-law levels; silent are the two about zero"
-        return [*labelled(figures, labels), remark]
+        return [*labelled(figures, labels), remark, *labelled(figures, END_LABELS)]
 
 
-def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    with e.loop(start, e.add(start, rows)) as r:
-        _write_row(e, f, r)
+def _nats(logits: Tensor, levels: Tensor) -> Tensor:
+    return -logits.log_softmax(-1).gather(-1, levels.unsqueeze(-1)).squeeze(-1)
 
 
-def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
+def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
     """Nats from a row's logits, which their slopes overwrite: the softmax, less 1 at the level."""
     b, N, lowest = e.builder, f["N"], e.constant(-math.inf)
     logits = e.offset(f["slope"], e.mul(r, N))

@@ -19,7 +19,7 @@ from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.language import Pointer
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack, row_matmul
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Nested, Slot
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
@@ -122,15 +122,13 @@ class Draw:
             "uniforms": self.uniforms, "frames": self.frames, **fields,
         }  # fmt: skip
         library = _library(signature, self.writer, stored, setting.fills, write, parameters)
-        call = Call(library.address("draw"), signature, ITEMSIZE, all_fields, stored)
-        self.call = Nested(call, calls) if calls else call
+        address = library.address("draw")
+        self.call = Call(address, signature, ITEMSIZE, all_fields, stored, calls)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
-        """See `CompiledDraw`."""
         self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """See `CompiledDraw`."""
         return self.frames.of(memory)[:count].astype(self._type)
 
 

@@ -2,14 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from seqmodel.outputs.protocol import Drawn, Figures, Loss, Output, Sums, Window, labelled
+from seqmodel.kernels import device
+from seqmodel.outputs.protocol import Drawn, Loss, Output, Sums, Window, labelled
 
 FIGURE = "end_nats_per_piece"
 END_LABELS = {FIGURE: "end, nats per piece"}
@@ -20,9 +22,43 @@ class EndingOutput(Output):
 
     Attributes:
         end: whether it predicts when pieces end.
+        linear: the layer that reads h.
     """
 
     end: bool
+    linear: nn.Linear
+
+    @abstractmethod
+    def nats(self, parameters: Tensor, frames: Tensor, past: Any) -> Tensor:
+        """-log p of frames (T, B, F), given `forward(h)` and the past (T, B, C): (T, B)."""
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        found = self._compiled(h, frames, past, None)
+        return self.plain_nats(h, frames, past) if found is None else found
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        found = self._compiled(h, frames, past, weights)
+        if found is not None:
+            return found
+        return torch.dot(self.plain_nats(h, frames, past).reshape(-1), weights.reshape(-1))
+
+    def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
+        """`nats(forward(h), frames, past)`."""
+        return self.nats(self(h), frames, past)
+
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor | None:
+        """The same in compiled code or, with weights, `weighted_score`; None if there is none."""
+        return None
+
+    def _compiled(self, h: Tensor, *given: Any) -> Tensor | None:
+        """`compiled_nats`, or None where compiled code cannot run."""
+        if not h.numel() or device.unsupported_reason((h, self.linear.weight, *given)) is not None:
+            return None
+        return self.compiled_nats(h, *given)
 
     @abstractmethod
     def end_logits(self, h: Tensor) -> Tensor:
@@ -37,7 +73,6 @@ class EndingOutput(Output):
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
-        """See `Output.loss`."""
         nats = self.weighted_score(h, frames, weights, past)
         if not self.end:
             return Loss(nats, nats.detach())
@@ -50,7 +85,6 @@ class EndingOutput(Output):
         return binary_cross_entropy_with_logits(self.end_logits(h), last, reduction="none")
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`."""
         frame = self.draw(self(h), past, uniforms, temperature)
         return Drawn(frame, self.ends(h, uniforms))
 
@@ -63,26 +97,18 @@ class EndingOutput(Output):
             return torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         return uniforms[..., -1] < torch.sigmoid(self.end_logits(h))
 
-
-class EndFigures(Figures):
-    """What the ends of pieces cost, if the output predicts them."""
-
-    def __init__(self, output: EndingOutput) -> None:
-        self._output = output
-
-    def sums(self, window: Window) -> Sums:
-        """See `Figures`."""
-        if not self._output.end:
+    def figure_sums(self, window: Window) -> Sums:
+        """What the ends of pieces cost, if the output predicts them."""
+        if not self.end:
             return {}
-        nats = self._output.end_score(window.h, window.ends.to(window.h)).double()
+        nats = self.end_score(window.h, window.ends.to(window.h)).double()
         return {"end_nats": float(nats[window.inside].sum())}
 
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figure by name."""
-        return {FIGURE: sums["end_nats"] / pieces} if self._output.end else {}
+    def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The same per piece."""
+        return {FIGURE: sums["end_nats"] / pieces} if self.end else {}
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Figures`."""
         return labelled(figures, END_LABELS)
 
 

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import NEW, STORED, Array, packed, per_thread
+from seqmodel.kernels.run.signature import NEW, STORED, Array, packed
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for
-from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Figures, Sums, Window
+from seqmodel.outputs.mixtures import MIXTURE_ARRAYS, Mixture, log_and_inverse
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Sums, Window
 from seqmodel.outputs.samples import (
     LEAST_UNIFORM,
     LEVEL_STEP,
@@ -54,7 +53,6 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     discrete = False
 
     def make_layers(self, hidden_size: int) -> None:
-        """See `SampleBlocksOutput.make_layers`."""
         self.floor = LEVEL_STEP / self.deviation
         self.uniforms_per_frame = 1 + self.frame_size
         self.linear = nn.Linear(hidden_size, (2 * self.frame_size + 1) * self.components)
@@ -95,15 +93,13 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         """-log p (...) of standardised blocks, given raw as `frames` (..., F); `past` is unused."""
         return -self._joint(parameters, frames).logsumexp(-1)
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.unsupported_reason((h, weight, bias, frames)) is not None:
-            return self.nats(self(h), frames, past)
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
         z = rows_of(self.standardised(frames))
         return linear_nats(
-            _SCORE, h, weight, bias, F=self.frame_size, K=self.components, z=z,
-            floor=h.new_tensor([self.floor]), work=NEW, threads=threads_for(len(z)),
+            _SCORE, weights, h, *self.linear.parameters(), F=self.frame_size, K=self.components,
+            z=z, floor=h.new_tensor([self.floor]), work=NEW, threads=threads_for(len(z)),
         )  # fmt: skip
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
@@ -135,7 +131,6 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         K, columns = self.components, 2 * self.frame_size
         weight = self.linear.weight.view(columns + 1, K, -1)
         bias = self.linear.bias.double().view(columns + 1, K)
@@ -147,9 +142,27 @@ class GaussianMixtureOutput(SampleBlocksOutput):
             bias=bias[1:].t().contiguous(), parameters=setting.arena.take(columns),
         )  # fmt: skip
 
-    def figures(self) -> "DensityFigures":
+    def figure_sums(self, window: Window) -> Sums:
+        """The shares of samples whose density is decided by the scale's floor."""
+        share = self.floor_share(self(window.h), window.frames, window.past)
+        return {"at_floor": float(share.double()[window.inside].sum())}
+
+    def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """Nats per sample, and the share of samples at the floor."""
-        return DensityFigures(self)
+        return {
+            "nats_per_sample": nats / (frames * self.frame_size),
+            "floor_share": sums["at_floor"] / frames,
+        }
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Output.describe`; with what the densities refer to."""
+        return [
+            f"nats per sample          {figures['nats_per_sample']:9.4f}",
+            f"samples at the floor     {figures['floor_share']:9.4f}",
+            f"  densities of (sample - {self.mean:.3g}) / {self.deviation:.3g}; "
+            f"add {math.log(self.deviation):.4f} nats",
+            "  per sample for those of samples in [-1, 1)",
+        ]
 
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
@@ -178,46 +191,9 @@ def _of_component(values: Tensor, component: Tensor) -> Tensor:
     return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)
 
 
-class DensityFigures(Figures):
-    """Nats per sample, and the share of samples whose density is decided by the scale's floor."""
-
-    def __init__(self, output: GaussianMixtureOutput) -> None:
-        self._output = output
-
-    def sums(self, window: Window) -> Sums:
-        """See `Figures`."""
-        share = self._output.floor_share(self._output(window.h), window.frames, window.past)
-        return {"at_floor": float(share.double()[window.inside].sum())}
-
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figures by name."""
-        return {
-            "nats_per_sample": nats / (frames * self._output.frame_size),
-            "floor_share": sums["at_floor"] / frames,
-        }
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Figures`; with what the densities refer to."""
-        return [
-            f"nats per sample          {figures['nats_per_sample']:9.4f}",
-            f"samples at the floor     {figures['floor_share']:9.4f}",
-            f"  densities of (sample - {self._output.mean:.3g}) / {self._output.deviation:.3g}; "
-            f"add {math.log(self._output.deviation):.4f} nats",
-            "  per sample for those of samples in [-1, 1)",
-        ]
-
-
-def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    with e.loop(start, e.add(start, rows)) as r:
-        _write_row(e, f, r)
-
-
-def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
-    F, K = f["F"], f["K"]
-    mixture = Mixture(
-        e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.add(F, F, 1), K,
-        e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))),
-    )  # fmt: skip
+def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
+    F = f["F"]
+    mixture = Mixture(e, f, r, e.add(F, F, 1))
 
     def energy(k: Any, lanes: Any) -> tuple[Vector]:
         """-log N_k(z), summed over the samples."""
@@ -240,10 +216,7 @@ def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
 
 
 _SCORE = likelihood(
-    "gaussian",
-    ("F", "K"),
-    (Array("z", ("rows", "F")), Array("floor", ("1",)), per_thread("work", WORK)),
-    _write_score,
+    "gaussian", ("F", "K"), (Array("z", ("rows", "F")), *MIXTURE_ARRAYS), _write_score
 )
 _DRAW = SamplesWriter.signature(
     "gaussian_draw",

@@ -1,13 +1,14 @@
 """Shared by compiled scores of a linear layer's outputs: everything but the likelihood itself.
 
 Rows of h pass through the layer a block at a time. A row's nats are computed while its outputs are
-in the L1 cache, and their slopes overwrite the outputs. The backward pass is the same for every
-likelihood and lives here.
+in the L1 cache, and their slopes overwrite the outputs. The gradients that follow are the same for
+every likelihood.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,19 +68,23 @@ def likelihood(
     sizes: tuple[str, ...],
     own: tuple[Array, ...],
     write: Callable[[Emitter, dict[str, Any], Any, Any], None],
+    *,
+    abreast: bool = False,
 ) -> BlockKernel:
     """The kernel of a likelihood given a layer's outputs, for `linear_nats`.
 
-    `sizes` and `own` are fields of its own. `write` is as in `BlockKernel`: it finds W h of the
-    block's rows in `slope`, to which it adds the bias, replaces them with the nats' slopes, and
-    stores the nats.
+    `sizes` and `own` are fields of its own. `write(e, fields, row, left)` finds W h of a row in
+    `slope`, to which it adds the bias, replaces them with the nats' slopes, and stores the nats; if
+    `abreast`, of as many rows as there are lanes, of which so many are left in the block.
     """
 
     def write_block(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
         H, N = f["H"], f["N"]
         h, outputs = e.offset(f["h"], e.mul(start, H)), e.offset(f["slope"], e.mul(start, N))
         matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
-        write(e, f, start, rows)
+        end = e.add(start, rows)
+        with e.loop(start, end, e.lanes if abreast else 1) as row:
+            write(e, f, row, e.builder.sub(end, row))
 
     arrays = (
         Array("h", ("rows", "H")),
@@ -93,25 +98,21 @@ def likelihood(
     return BlockKernel(signature, write_block)
 
 
-def linear_nats(
-    kernel: BlockKernel,
-    h: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    weights: Tensor | None = None,
-    **fields: Field,
-) -> Tensor:
-    """The nats (...) of a layer's outputs from h (..., H), by a `likelihood` and its own fields.
+Scored = tuple[Tensor, tuple[Tensor, ...] | None]
+"""Nats (...); the gradients of their weighted sum, if there are weights."""
+Score = Callable[..., Scored]
+"""Computes them: (weights (...) or None, *given); gradients are those of the first given."""
 
-    With `weights` (...) their weighted sum, whose gradients are computed along with it.
+
+def linear_nats(
+    kernel: BlockKernel, weights: Tensor | None, h: Tensor, weight: Tensor, bias: Tensor,
+    *, steps: int = 1, **fields: Field,
+) -> Tensor:  # fmt: skip
+    """The nats of a layer's outputs from h, by a `likelihood` and its own fields, as `nats_of`.
+
+    They are (...) of h (..., H) or, where so many `steps` make a frame, (T, B) of h (T S, B, H).
     """
-    nats: Tensor
-    if weights is None:
-        nats = LinearNats.apply(h, weight, bias, kernel, fields)  # type: ignore[no-untyped-call]
-    else:
-        given = h, weight, bias, weights, kernel, fields
-        nats = WeightedNats.apply(*given)  # type: ignore[no-untyped-call]
-    return nats
+    return nats_of(partial(_score, kernel, steps, fields), weights, h, weight, bias)
 
 
 @compiled_once
@@ -130,42 +131,13 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
     return compile_kernel(kernel.signature, itemsize, write)
 
 
-def scoring(
-    kernel: BlockKernel, h: Tensor, weight: Tensor, bias: Tensor, **fields: Field
-) -> list[Job]:
-    """The jobs that pass h (rows, H) through a layer and score what comes out.
+def gradients(
+    h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor
+) -> tuple[tuple[Tensor, Tensor, Tensor], list[Job]]:
+    """The gradients of h (rows, H), weight (N, H) and bias (N,), valid once the jobs have run.
 
-    The last job makes `nats` (rows,) and `slope` (rows, N), their gradient with respect to the
-    layer's outputs.
-    """
-    N, H = weight.shape
-    packing_weight = packing(weight, transposed=True)
-    fields |= {
-        "rows": h.shape[0], "H": H, "N": N, "h": h, "weight": packing_weight.made["panels"],
-        "bias": bias.contiguous(), "slope": NEW, "nats": NEW,
-    }  # fmt: skip
-    return [packing_weight, kernel.job(h.element_size(), fields)]
-
-
-class Gradients(NamedTuple):
-    """The gradients of a linear layer; valid once the jobs have run."""
-
-    h: Tensor
-    """(rows, H)"""
-    weight: Tensor
-    """(N, H)"""
-    bias: Tensor
-    """(N,)"""
-    outputs: Tensor
-    """(rows, N)"""
-    jobs: list[Job]
-
-
-def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradients:
-    """The gradients of h (rows, H), weight (N, H), bias (N,) and of the layer's outputs.
-
-    `slope` (rows, N) is the gradient of each row's nats with respect to the outputs; d_nats is
-    (rows,).
+    `slope` (rows, N) is the gradient of each row's nats with respect to the layer's outputs; d_nats
+    is (rows,).
     """
     rows, (N, H) = h.shape[0], weight.shape
     threads = threads_for(rows)
@@ -182,60 +154,66 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
     d_weight, d_bias = memory.buffer(h.dtype, N, H), memory.buffer(h.dtype, N, 1)
     to_weight = outer(made["scaled"], h, d_weight, threads)
     jobs = [packing_weight, backward, *to_weight, folding(made["sums"], d_bias)]
-    return Gradients(made["d_h"], d_weight, d_bias.view(N), made["scaled"], jobs)
+    return (made["d_h"], d_weight, d_bias.view(N)), jobs
 
 
-class LinearNats(torch.autograd.Function):
-    """See `linear_nats`."""
+def _score(
+    kernel: BlockKernel, steps: int, fields: KernelFields, weights: Tensor | None, *given: Tensor
+) -> Scored:
+    """Pass h through a layer and score what comes out; `slope` is each row's gradient there."""
+    h, weight, bias = given
+    rows, (N, H), found = rows_of(h), weight.shape, None
+    packing_weight = packing(weight, transposed=True)
+    scoring = kernel.job(
+        h.element_size(),
+        fields
+        | {
+            "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_weight.made["panels"],
+            "bias": bias.contiguous(), "slope": NEW, "nats": NEW,
+        },
+    )  # fmt: skip
+    jobs = [packing_weight, scoring]
+    if weights is not None:
+        of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
+        found, more = gradients(rows, weight, scoring.made["slope"], of_rows.reshape(-1))
+        jobs, found = jobs + more, (found[0].view(h.shape), *found[1:])
+    parallel_for(jobs, threads_for(len(rows)))
+    nats = scoring.made["nats"].view(h.shape[:-1])
+    if steps > 1:
+        nats = nats.view(len(nats) // steps, steps, -1).sum(1)
+    return nats, found
 
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, kernel: BlockKernel, fields: KernelFields
-    ) -> Tensor:
-        """The nats (...); saves their slopes."""
-        rows = rows_of(h)
-        jobs = scoring(kernel, rows, weight, bias, **fields)
-        parallel_for(jobs, threads_for(rows.shape[0]))
-        made = jobs[-1].made
-        ctx.save_for_backward(rows, weight, made["slope"])
-        return made["nats"].view(h.shape[:-1])
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h, weight and bias."""
-        h, weight, slope = ctx.saved_tensors
-        d = gradients(h, weight, slope, d_nats.reshape(-1))
-        parallel_for(d.jobs, threads_for(h.shape[0]))
-        return d.h.view(*d_nats.shape, -1), d.weight, d.bias, None, None
-
-
-class WeightedNats(torch.autograd.Function):
-    """See `linear_nats`: a weighted sum of nats, whose `forward` saves all gradients.
-
-    The gradient of the nats is known in advance up to a factor, so that the value and all gradients
-    are computed in one parallel section.
-    """
+class Nats(torch.autograd.Function):
+    """See `nats_of`."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
-        """The nats of h (..., H) times weights (...), summed; the rest: weights, kernel, fields."""
-        weights, kernel, fields = rest
-        rows, weights = rows_of(h), weights.reshape(-1)
-        jobs = scoring(kernel, rows, weight, bias, **fields)
-        made = jobs[-1].made
-        d = gradients(rows, weight, made["slope"], weights)
-        parallel_for([*jobs, *d.jobs], threads_for(rows.shape[0]))
-        ctx.save_for_backward(d.h.view(h.shape), d.weight, d.bias)
-        return torch.dot(made["nats"], weights)
+    def forward(ctx: Any, score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
+        """The nats, or their sum; saves its gradients, which are known up to a factor."""
+        nats, found = score(weights, *given)
+        ctx.score, ctx.weighted, ctx.others = score, found is not None, len(given)
+        ctx.save_for_backward(*(given if found is None else found))
+        return nats if weights is None else torch.dot(nats.reshape(-1), weights.reshape(-1))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of the first arguments: h and the model's weights."""
-        factor, saved = float(gradient), ctx.saved_tensors
-        others = [None] * (len(ctx.needs_input_grad) - len(saved))
-        return *(d if factor == 1 else d * factor for d in saved), *others
+        """The gradients of what is given; those of nats one by one need another pass."""
+        found = ctx.saved_tensors
+        if not ctx.weighted:
+            found = ctx.score(gradient, *found)[1]
+        elif (factor := float(gradient)) != 1:
+            found = [d * factor for d in found]
+        return None, None, *found, *[None] * (ctx.others - len(found))
+
+
+def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
+    """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum.
+
+    The value and all gradients of the sum are computed in one parallel section.
+    """
+    nats: Tensor = Nats.apply(score, weights, *given)  # type: ignore[no-untyped-call]
+    return nats
 
 
 def _write_backward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:

@@ -13,17 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from seqmodel.config import Config
-from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
+from seqmodel.kernels.run.signature import NEW, Array, packed
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
-from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Together
+from seqmodel.outputs.mixtures import MIXTURE_ARRAYS, Mixture, log_and_inverse
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 from seqmodel.outputs.samples import (
     HIGHEST,
     LEAST_FINE,
@@ -32,7 +30,6 @@ from seqmodel.outputs.samples import (
     LEVELS,
     LOWEST,
     UNIFORM,
-    LevelFigures,
     SampleWiseOutput,
     choose,
     nearest_level,
@@ -73,11 +70,9 @@ class SampleLogisticOutput(SampleWiseOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         return cls(h_size, frame.frame_size, config.components, end=config.end)
 
     def make_layers(self, hidden_size: int) -> None:
-        """See `SampleBlocksOutput.make_layers`."""
         self.floor = LEVEL_STEP / 10
         self.uniforms_per_frame = 3
         self.linear = nn.Linear(hidden_size, 3 * self.components)
@@ -106,18 +101,15 @@ class SampleLogisticOutput(SampleWiseOutput):
         of_grid = of_grid.masked_fill(~on_grid.unsqueeze(-1), -math.inf) + (1 - fine).log()
         return self.of_frames(-mixed(mixture[0], torch.logaddexp(of_level, of_grid)))
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
-        given = h, *self.linear.parameters(), frames
-        if not h.numel() or device.unsupported_reason(given) is not None:
-            return self.nats(self(h), frames, past)
-        weight, bias = self.linear.weight, self.linear.bias
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
         samples = self.of_steps(frames).reshape(-1).contiguous()
-        nats = linear_nats(
-            _SCORE, h, weight, bias, K=self.components, samples=samples,
-            floor=weight.new_tensor([self.floor]), work=NEW, threads=threads_for(len(samples)),
+        return linear_nats(
+            _SCORE, weights, h, *self.linear.parameters(), steps=self.steps, K=self.components,
+            samples=samples, floor=h.new_tensor([self.floor]), work=NEW,
+            threads=threads_for(len(samples)),
         )  # fmt: skip
-        return self.of_frames(nats)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -145,16 +137,11 @@ class SampleLogisticOutput(SampleWiseOutput):
         return sample.unsqueeze(-1).to(parameters.dtype)
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         return SamplesDraw(
             self, setting, _DRAW, _write_draw, setting.temperature == 0,
             weight=pack(self.linear.weight), bias=self.linear.bias.double(),
             outputs=setting.arena.take(3 * self.components),
         )  # fmt: skip
-
-    def figures(self) -> Together:
-        """Nats and bits per sample; the nats of ends, if any."""
-        return Together(LevelFigures(self.steps), EndFigures(self))
 
     def _mixture(self, parameters: Tensor) -> tuple[Logistics, Tensor, Tensor, Tensor]:
         """The mixtures of samples less their anchors; certainties, spacings and anchors (...)."""
@@ -306,18 +293,10 @@ def _level(
     return below + above - within, below_slope - above_slope, by_scale
 
 
-def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    with e.loop(0, rows, e.lanes) as done:
-        _write_samples(e, f, e.add(start, done), e.builder.sub(rows, done))
-
-
-def _write_samples(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
+def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
     """The nats of as many samples from row r on as there are lanes, or `count`."""
-    H, K, floor = f["H"], f["K"], Vector(e, e.broadcast(f["floor"]))
-    mixture = Mixture(
-        e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.int(3), K,
-        e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))), count,
-    )  # fmt: skip
+    H, floor = f["H"], Vector(e, e.broadcast(f["floor"]))
+    mixture = Mixture(e, f, r, e.int(3), count)
     end, lanes = e.offset(f["h"], e.mul(e.add(r, 1), H)), e.first_lanes(count)
     certainty, spacing, anchor, level = (
         Vector(e, e.gather(e.offset(end, i), H, count)) for i in (-4, -3, -2, -1)
@@ -383,8 +362,9 @@ def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coar
 _SCORE = likelihood(
     "sample_logistic",
     ("K",),
-    (Array("samples", ("rows",)), Array("floor", ("1",)), per_thread("work", WORK)),
+    (Array("samples", ("rows",)), *MIXTURE_ARRAYS),
     _write_score,
+    abreast=True,
 )
 _DRAW = SamplesWriter.signature(
     "sample_logistic_draw",

@@ -3,19 +3,18 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.run.signature import Array, per_thread
 
-WORK = "4 * K * LANES"
-"""The length of `Mixture.work`."""
+MIXTURE_ARRAYS = Array("floor", ("1",)), per_thread("work", "4 * K * LANES")
+"""Fields of likelihoods of mixtures: the least scale, and scratch space."""
 
 
-@dataclass(frozen=True)
 class Mixture:
-    """Parameters (R, K) of mixtures of K components; the first row holds the logits.
+    """Parameters (rows, K) of mixtures of K components; the first row holds the logits.
 
     With energy_k = -log p_k, p_k being the components' likelihoods, the nats are
     logsumexp(logit) - logsumexp(logit - energy).
@@ -24,17 +23,16 @@ class Mixture:
     many mixtures as there are lanes are computed at once.
     """
 
-    e: Emitter
-    outputs: Any
-    """The address of a layer's outputs (count, R, K), which the nats' slopes overwrite."""
-    bias: Any
-    """The address of the layer's bias (R, K)."""
-    rows: Any
-    components: Any
-    work: Any
-    """The address of scratch space."""
-    count: Any = None
-    """Of mixtures, one in each lane; what other lanes hold is not written. None: components are."""
+    def __init__(self, e: Emitter, f: dict[str, Any], r: Any, rows: Any, count: Any = None) -> None:
+        """Those at row `r` of a likelihood's fields, whose slopes overwrite them.
+
+        `count` is of mixtures, one in each lane; what other lanes hold is not written. None:
+        components fill the lanes.
+        """
+        self.e, self.rows, self.count, self.components = e, rows, count, f["K"]
+        self.outputs, self.bias = e.offset(f["slope"], e.mul(r, f["N"])), f["bias"]
+        size = e.padded(e.mul(self.components, 4 * e.lanes))
+        self.work = e.offset(f["work"], e.mul(f["thread"], size))
 
     def nats(
         self,

@@ -11,7 +11,7 @@ compiled draw is at the end.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +28,16 @@ from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs import linear_score
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
-from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
+from seqmodel.outputs.linear_score import (
+    BLOCK,
+    BlockKernel,
+    Scored,
+    gradients,
+    nats_of,
+    rows_of,
+    threads_for,
+)
 from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
 from seqmodel.outputs.notes_kernels import write_frame_nats
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
@@ -68,7 +75,6 @@ class NadeOutput(LinearNotesOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         size = h_size, note_count(frame), config.nade_hidden
         return cls(*size, end=config.end, onsets=frame.onsets)
 
@@ -94,20 +100,18 @@ class NadeOutput(LinearNotesOutput):
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
         with torch.no_grad():
-            given = h, *self.weights(), frames
+            given = h, *self.without_end(), self.V, self.U, frames
             if not h.numel() or device.unsupported_reason(given) is not None:
                 return self.conditional_logits(self(h), frames)
-            return _forward(Given(*given))[1][:, : self.frame_size].view(frames.shape)
+            jobs = _scoring(None, *given)
+            parallel_for(jobs, threads_for(h[..., 0].numel()))
+            return jobs[-1].made["outputs"][:, : self.frame_size].view(frames.shape)
 
-    def weights(self) -> tuple[Tensor, ...]:
-        """See `LinearNotesOutput.weights`."""
-        return *self.without_end(), self.V, self.U
-
-    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
-        """See `LinearNotesOutput.compiled_nats`."""
-        function = NadeNats if len(given) + 1 == len(Given._fields) else WeightedNadeNats
-        nats: Tensor = function.apply(h, *given)  # type: ignore[no-untyped-call]
-        return nats
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        before = needed(past) if self.onsets else None
+        return nats_of(_score, weights, h, *self.without_end(), self.V, self.U, frames, before)
 
     def draw(
         self, outputs: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
@@ -135,7 +139,6 @@ class NadeOutput(LinearNotesOutput):
         return frame
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
         P = V.shape[1]
         return LinearNotesDraw(
@@ -145,94 +148,46 @@ class NadeOutput(LinearNotesOutput):
         )  # fmt: skip
 
 
-class Given(NamedTuple):
-    """What scores take, with D numbers in a frame, K hidden units and `past` only with onsets."""
+def _scoring(
+    weights: Tensor | None, h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor,
+    frames: Tensor, past: Tensor | None = None,
+) -> list[Job]:  # fmt: skip
+    """The jobs that score frames (..., D), given h (..., H) and, with onsets, the frames before.
 
-    h: Tensor
-    """(..., H)"""
-    weight: Tensor
-    """(D + K, H): the layer's."""
-    bias: Tensor
-    """(D + K,)"""
-    V: Tensor
-    """(D, K), like U."""
-    U: Tensor
-    frames: Tensor
-    """(..., D) of zeros and ones, like the previous frames, `past`."""
-    past: Tensor | None = None
-
-
-class NadeNats(torch.autograd.Function):
-    """The nats (...) of what is `Given`."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        """The nats; saves only the inputs."""
-        ctx.save_for_backward(*given)
-        return _forward(Given(*given))[0]
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h and the weights; repeats the pass over the notes."""
-        return *_with_gradients(Given(*ctx.saved_tensors), d_nats)[1], None, None
-
-
-class WeightedNadeNats(WeightedNats):
-    """Like `NadeNats`, with weights (...) -> the weighted sum of the frames' nats."""
-
-    @staticmethod
-    def forward(ctx: Any, *given_and_weights: Any) -> Tensor:
-        """The sum; saves the gradients."""
-        *given, weights = given_and_weights
-        nats, gradients = _with_gradients(Given(*given), weights)
-        ctx.save_for_backward(*gradients)
-        return torch.dot(nats.view(-1), weights.reshape(-1))
-
-
-def _scoring(kernel: BlockKernel, given: Given, **own: Field) -> tuple[Tensor, list[Job]]:
-    """The rows of h, and the jobs that score them with a kernel, whose own fields are `own`.
-
-    The last job makes `nats` (rows,) and `outputs` (rows, D + K).
+    `weight` (D + K, H) and `bias` are the layer's. The last job makes `nats` (rows,) and `outputs`
+    (rows, D + K), which begin with the notes' logits or, with weights (...) of the frames, are the
+    slopes of the layer's outputs; then also the gradients of V and U (D, K), as panels.
     """
-    h, weight, bias, V, U, frames, past = given
-    rows = rows_of(h)
+    rows, own = rows_of(h), dict[str, Field]()
+    if weights is not None:
+        own = {"weights": weights.reshape(-1).contiguous(), "d_V": NEW, "d_U": NEW}
     packings = {"weight": packing(weight, transposed=True), "V": packing(V), "U": packing(U)}
-    fields = panels_of(packings) | {
+    fields = panels_of(packings) | own | {
         "rows": len(rows), "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
-        "threads": linear_score.threads_for(len(rows)), "h": rows, "bias": bias.contiguous(),
+        "threads": threads_for(len(rows)), "h": rows, "bias": bias.contiguous(),
         "frames": rows_of(frames), "past": None if past is None else rows_of(past),
         "indices": NEW, "counts": NEW,
-        "a": NEW, "states": NEW, "outputs": NEW, "nats": NEW, **own,
+        "a": NEW, "states": NEW, "outputs": NEW, "nats": NEW,
     }  # fmt: skip
-    return rows, [*packings.values(), kernel.job(h.element_size(), fields)]
+    kernel = _FORWARD if weights is None else _GRADIENT
+    return [*packings.values(), kernel.job(h.element_size(), fields)]
 
 
-def _forward(given: Given) -> tuple[Tensor, Tensor]:
-    """The nats (...) and a buffer (rows, D + K) whose rows begin with the notes' logits."""
-    rows, jobs = _scoring(_FORWARD, given)
-    parallel_for(jobs, linear_score.threads_for(len(rows)))
-    made = jobs[-1].made
-    return made["nats"].view(given.h.shape[:-1]), made["outputs"]
-
-
-def _with_gradients(given: Given, weights: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The nats (...), and the gradients of their weighted sum w.r.t. h and the weights."""
-    h, V, weights = given.h, given.V, weights.reshape(-1).contiguous()
-    rows, jobs = _scoring(_GRADIENT, given, weights=weights, d_V=NEW, d_U=NEW)
-    made, threads = jobs[-1].made, linear_score.threads_for(len(rows))
-    d = linear_score.gradients(rows, given.weight, made["outputs"], weights)
-    parallel_for([*jobs, *d.jobs], threads)
-    (D, K), width = V.shape, panel_width(h.element_size())
-    size = -(-K // width) * width * D
-
-    def unpacked(tables: Tensor) -> Tensor:
-        """The sum of the threads' panels, (D, K)."""
-        panels = tables[:, :size].view(threads, -1, D, width).sum(0)
-        return panels.transpose(0, 1).reshape(D, -1)[:, :K]
-
-    gradients = d.h.view(h.shape), d.weight, d.bias, unpacked(made["d_V"]), unpacked(made["d_U"])
-    return made["nats"].view(h.shape[:-1]), gradients
+def _score(weights: Tensor | None, *given: Any) -> Scored:
+    """The nats (...) of what `_scoring` takes; gradients repeat the pass over the notes."""
+    (h, weight, _, V, *_), jobs = given, _scoring(weights, *given)
+    (D, K), width, made, found = V.shape, panel_width(h.element_size()), jobs[-1].made, None
+    rows = rows_of(h)
+    threads, size = threads_for(len(rows)), -(-K // width) * width * D
+    if weights is not None:
+        layer, more = gradients(rows, weight, made["outputs"], weights.reshape(-1))
+        jobs += more
+    parallel_for(jobs, threads)
+    if weights is not None:
+        panels = (made[name][:, :size].view(threads, -1, D, width) for name in ("d_V", "d_U"))
+        sums = (part.sum(0).transpose(0, 1).reshape(D, -1)[:, :K] for part in panels)
+        found = layer[0].view(h.shape), *layer[1:], *sums
+    return made["nats"].view(h.shape[:-1]), found
 
 
 class _Row:

@@ -29,7 +29,7 @@ from seqmodel.outputs.notes_tied import (
     read_below,
 )
 from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
-from seqmodel.units.backends import stepper
+from seqmodel.units.cpu.stepping import steps
 from seqmodel.units.module import Stack, Unit
 
 
@@ -68,7 +68,6 @@ class NoteUnitOutput(TiedOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         assert config.note_unit is not None
         assert config.note_hidden is not None
         unit = units.make(
@@ -165,14 +164,9 @@ class NoteUnitOutput(TiedOutput):
             frame[:, own] = self.draw(at[:, own], past[:, own], uniforms[:, own], whether)
         return Drawn(frame, self.ends(h, uniforms))
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
-        """See `Output.compiled_draw`."""
-        layers = self.layers()
-        steps = stepper(layers)
-        if steps is None:
-            return None
-
-        arena, H, weight = setting.arena, setting.h.shape[1], layers[0].weights()["W"]
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        layers, arena, H = self.layers(), setting.arena, setting.h.shape[1]
+        weight = layers[0].weights()["W"]
         assert weight is not None  # a unit without W would not read the notes below
         note_x, product = arena.take(self.unit.input_size - H), arena.take(1, len(weight))
         calls, states = steps(layers, note_x, arena, product=product)

@@ -11,7 +11,6 @@ held.
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput, log_odds
-from seqmodel.outputs.protocol import Figures, Sums, Together, Window, labelled
+from seqmodel.outputs.ends import END_LABELS, EndingOutput, log_odds
+from seqmodel.outputs.protocol import Sums, Window, labelled
 
 OCTAVE = 12
 """Semitones: as far as a note of the tied model reads its neighbours one by one, and the number of
@@ -161,54 +159,43 @@ class NotesOutput(EndingOutput):
         frame = drawn.to(logits.dtype)
         return as_drawn(frame, needed(past)) if self.onsets else frame
 
-    def figures(self) -> Together:
-        """Accuracy, precision and recall over all notes; the nats of onsets and ends, if any."""
-        return Together(NoteFigures(self), EndFigures(self))
+    def figure_sums(self, window: Window) -> Sums:
+        """Counts of notes over all frames (Bay, Ehmann, Downie 2009), and the nats of onsets.
 
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`."""
-        return labelled(figures, LABELS)
-
-
-class NoteFigures(Figures):
-    """Counts of notes over all frames of a split (Bay, Ehmann, Downie 2009).
-
-    A note is predicted where it is more likely on than off, given all that the output conditions
-    on: the past, and where notes depend on each other the frame's true lower notes.
-    accuracy is TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN). Onsets do not
-    count; their cost is a separate figure, by which the nats per frame exceed the piano roll's.
-    """
-
-    def __init__(self, output: NotesOutput) -> None:
-        self._output = output
-
-    def sums(self, window: Window) -> Sums:
-        """See `Figures`."""
-        output = self._output
-        logits = output.note_logits(window.h, window.frames)
-        predicted = logits[window.inside][:, : output.notes] > 0
-        sounding = window.frames[window.inside][:, : output.notes] > 0
+        A note is predicted where it is more likely on than off, given all that the output
+        conditions on: the past, and where notes depend on each other the frame's true lower notes.
+        """
+        logits = self.note_logits(window.h, window.frames)
+        predicted = logits[window.inside][:, : self.notes] > 0
+        sounding = window.frames[window.inside][:, : self.notes] > 0
         sums = {
             "true": float((predicted & sounding).sum()),
             "false": float((predicted & ~sounding).sum()),
             "missed": float((~predicted & sounding).sum()),
         }
-        if output.onsets:
-            nats = output.onset_nats(logits, window.frames, window.past).double()
+        if self.onsets:
+            nats = self.onset_nats(logits, window.frames, window.past).double()
             sums["onset_nats"] = float(nats[window.inside].sum())
-        return sums
+        return sums | super().figure_sums(window)
 
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figures by name."""
+    def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """Accuracy TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN) of notes.
+
+        Onsets do not count; their cost is a separate figure, by which the nats per frame exceed the
+        piano roll's.
+        """
         true, false, missed = sums["true"], sums["false"], sums["missed"]
         figures = {
             "accuracy": _ratio(true, true + false + missed),
             "precision": _ratio(true, true + false),
             "recall": _ratio(true, true + missed),
         }
-        if self._output.onsets:
+        if self.onsets:
             figures["onset_nats_per_frame"] = sums["onset_nats"] / frames
-        return figures
+        return figures | super().figures(sums, nats=nats, frames=frames, pieces=pieces)
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        return labelled(figures, LABELS)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -259,38 +246,6 @@ class LinearNotesOutput(NotesOutput):
         """The layer's weight and bias, without the end's."""
         weight, bias = self.linear.weight, self.linear.bias
         return (weight[:-1], bias[:-1]) if self.end else (weight, bias)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """The weights that compiled scores take: by default the layer's, without the end's."""
-        return self.without_end()
-
-    @abstractmethod
-    def compiled_nats(self, h: Tensor, *given: Any) -> Tensor:
-        """The nats of frames, given h, `weights()`, frames, and past if there are onsets, or None.
-
-        If it is also given weights of the frames, their weighted sum.
-        """
-
-    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        found = self._compiled(h, frames, past)
-        return self.nats(self(h), frames, past) if found is None else found
-
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        """See `NotesOutput.weighted_score`."""
-        found = self._compiled(h, frames, past, weights)
-        return (self.nats(self(h), frames, past) * weights).sum() if found is None else found
-
-    def _compiled(
-        self, h: Tensor, frames: Tensor, past: Tensor | None, *weights: Tensor
-    ) -> Tensor | None:
-        """`compiled_nats`, or None where compiled code cannot run."""
-        given = *self.weights(), frames, needed(past) if self.onsets else None, *weights
-        if not h.numel() or device.unsupported_reason((h, *given)) is not None:
-            return None
-        return self.compiled_nats(h, *given)
 
     def end_logits(self, h: Tensor) -> Tensor:
         """See `EndingOutput.end_logits`: the layer's last column."""

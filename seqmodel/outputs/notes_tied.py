@@ -71,14 +71,12 @@ class TiedOutput(NotesOutput):
                 self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
 
     def start_ends_at(self, scale: float) -> None:
-        """See `Output.start_ends_at`."""
         if self.ending is not None:
             with torch.no_grad():
                 self.ending.weight[0, -1] = scale
                 self.ending.bias.zero_()
 
     def limit_ends(self, h_size: int) -> None:
-        """See `Output.limit_ends`."""
         if self.ending is not None:
             self.ending = nn.Linear(h_size, 1)
 
@@ -92,8 +90,7 @@ class TiedOutput(NotesOutput):
         ]
         return torch.cat(columns, -1)
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """See `Output.score`."""
+    def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
         return self.nats(self.note_logits(h, frames), frames, past)
 
     def weighted_nats(

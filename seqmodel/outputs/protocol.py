@@ -61,49 +61,8 @@ class Window(NamedTuple):
     """(T, B) booleans: whether the frame belongs to the piece, rather than to padding."""
 
 
-Sums = Mapping[str, float]
+Sums = dict[str, float]
 """By name, sums over the frames of windows, which may be added up."""
-
-
-class Figures:
-    """What an output reports of a split besides its nats; by itself, nothing."""
-
-    def sums(self, window: Window) -> Sums:
-        """What the figures need, summed over the frames of a window; padding must not count."""
-        return {}
-
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figures by name, given the split's sums, total nats, frames and pieces.
-
-        The names appear in `eval --json`, and as `valid_NAME` in metrics.jsonl.
-        """
-        return {}
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""
-        return []
-
-
-class Together(Figures):
-    """Several figures, one after another."""
-
-    def __init__(self, *parts: Figures) -> None:
-        self._parts = parts
-
-    def sums(self, window: Window) -> Sums:
-        """See `Figures`."""
-        return {name: n for part in self._parts for name, n in part.sums(window).items()}
-
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """See `Figures`."""
-        found: dict[str, float] = {}
-        for part in self._parts:
-            found |= part.values(sums, nats=nats, frames=frames, pieces=pieces)
-        return found
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Figures`."""
-        return [line for part in self._parts for line in part.describe(figures)]
 
 
 def labelled(figures: Mapping[str, float], labels: Mapping[str, str]) -> list[str]:
@@ -212,13 +171,21 @@ class Output(nn.Module, ABC):
         """The sum of `score` times weights (T, B), for training."""
         return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
 
-    def figures(self) -> Figures:
-        """What this output reports of a split; by default, nothing besides the nats."""
-        return Figures()
+    def figure_sums(self, window: Window) -> Sums:
+        """What `figures` need, summed over the frames of a window; padding must not count."""
+        return {}
+
+    def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """What is reported of a split, from its sums, total nats, frames and pieces.
+
+        By default nothing besides the nats. The names appear in `eval --json`, and as `valid_NAME`
+        in metrics.jsonl.
+        """
+        return {}
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Figures`."""
-        return self.figures().describe(figures)
+        """Its own among all `figures` as lines of text, as `seqmodel eval` prints them."""
+        return []
 
     @abstractmethod
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:

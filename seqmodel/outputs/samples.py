@@ -19,7 +19,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.ends import EndingOutput, log_odds
-from seqmodel.outputs.protocol import Figures, Sums, labelled
+from seqmodel.outputs.protocol import Sums, labelled
 
 LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 LEVEL_STEP = 1 / 32768
@@ -42,14 +42,14 @@ class SampleBlocksOutput(EndingOutput):
 
     Attributes:
         floor: the smallest scale of a component, standardised.
-        linear: the layer that reads h.
+        steps: how many blocks a frame has.
         ending: the layer that gives the logit of the end from h, if any.
     """
 
     frame_type = np.float32
     end = False
+    steps = 1
     floor: float
-    linear: nn.Linear
 
     def __init__(
         self,
@@ -74,7 +74,6 @@ class SampleBlocksOutput(EndingOutput):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        """See `Output.build`."""
         if config.end:
             raise UsageError(f"--end for audio is for --model sample-wise, not {config.model}")
         return cls(
@@ -91,10 +90,19 @@ class SampleBlocksOutput(EndingOutput):
         """The parameters of the frame's distribution, from h (..., H)."""
 
     def end_logits(self, h: Tensor) -> Tensor:
-        """See `EndingOutput.end_logits`."""
         assert self.ending is not None
         logits: Tensor = self.ending(h)
         return logits.squeeze(-1)
+
+    def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """Nats and bits per sample, of the probabilities of levels; the nats of ends, if any."""
+        per_sample = nats / (frames * self.steps * self.frame_size)
+        figures = {"nats_per_sample": per_sample, "bits_per_sample": per_sample / math.log(2)}
+        return figures | super().figures(sums, nats=nats, frames=frames, pieces=pieces)
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        remark = "  of 16-bit levels, so figures compare whatever the scaling"
+        return [*labelled(figures, LABELS), remark, *super().describe(figures)]
 
     def standardised(self, samples: Tensor) -> Tensor:
         """z of raw samples."""
@@ -134,23 +142,6 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
     cumulative = torch.softmax(logits / temperature, -1).cumsum(-1)
     cumulative = cumulative / cumulative[..., -1:]  # rounding may have left the last below 1
     return (cumulative <= uniforms.unsqueeze(-1)).sum(-1)
-
-
-class LevelFigures(Figures):
-    """Nats and bits per sample, of the probabilities of levels: they follow from the nats."""
-
-    def __init__(self, frame_size: int) -> None:
-        self._frame_size = frame_size
-
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figures by name."""
-        per_sample = nats / (frames * self._frame_size)
-        return {"nats_per_sample": per_sample, "bits_per_sample": per_sample / math.log(2)}
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Figures`."""
-        remark = "  of 16-bit levels, so figures compare whatever the scaling"
-        return [*labelled(figures, LABELS), remark]
 
 
 class SampleWiseOutput(SampleBlocksOutput):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,10 +32,23 @@ from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.outputs.protocol import DrawSetting
-from seqmodel.sampling.plain import FREE, Candidates, Drawing, Draws
+from seqmodel.sampling.plain import Drawing, Draws
+from seqmodel.units.cpu.stepping import steps
 
-Steps = Callable[..., tuple[list[Call], list[Slot]]]
-"""Compiles the unit's layers, see `units.backends.stepper`."""
+FREE, ON, OFF = 0.0, -1.0, 2.0
+"""Uniforms that a number is forced by: -1 is below every probability, and 2 below none, so that
+whatever draws frames also places what is given; FREE forces nothing."""
+
+
+class Candidates(NamedTuple):
+    """The next frames of N particles, M candidates each."""
+
+    frames: NDArray[np.uint8]
+    """(N, M, F)"""
+    logits: NDArray[np.float64]
+    """(N, M, F), by which the numbers were drawn, see `NotesOutput.tempered`."""
+    end: NDArray[np.float64]
+    """(N,), the logits of the piece ending here; -inf if the model does not predict ends."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,8 @@ class CompiledModel:
     """The calls that compute the inputs, the unit's new state, and h: all before a draw."""
 
     @classmethod
-    def of(cls, model: SequenceModel, steps: Steps) -> "CompiledModel":
-        """Compile all but the draw; `steps` is what `units.backends.stepper` gives."""
+    def of(cls, model: SequenceModel) -> "CompiledModel":
+        """Compile all but the draw, of a model on the CPU."""
         arena, layers, encoder = Arena(), model.layers(), model.encoder
         inputs = encoder.compiled(arena)
         calls, states = steps(layers, inputs.x, arena, binary=encoder.binary)
@@ -80,12 +93,10 @@ class CompiledModel:
             slot.of(memory)[:] = tensor.view(slot.shape).numpy()
 
 
-def compiled_sampler(
-    model: SequenceModel, steps: Steps, chunk: int, temperature: float
-) -> Draws | None:
+def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws | None:
     """As `plain.plain_sampler`, compiled; None if the model's output has no compiled draw."""
     with torch.no_grad():
-        compiled = CompiledModel.of(model, steps)
+        compiled = CompiledModel.of(model)
         frame = model.output.compiled_draw(compiled.draw_setting(chunk, temperature))
     if frame is None:
         return None
@@ -107,18 +118,19 @@ def compiled_sampler(
 
 
 class CompiledParticles:
-    """As `plain.PlainParticles`.
+    """N drafts of a piece of music, which advance together, some of their numbers given.
 
-    Those with the same past, as after resampling, share an arena, and with it the unit's step and
+    A draft's next frame is drawn several times over, as candidates, of which one is kept. Those
+    with the same past, as after resampling, share an arena, and with it the unit's step and
     whatever their candidates have in common.
     """
 
-    def __init__(self, model: SequenceModel, steps: Steps, number: int, temperature: float) -> None:
+    def __init__(self, model: SequenceModel, number: int, temperature: float) -> None:
         output = model.output
         assert isinstance(output, NotesOutput)
         self._end, self._number = output.end, number
         with torch.no_grad():
-            self._model = CompiledModel.of(model, steps)
+            self._model = CompiledModel.of(model)
             draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
         assert isinstance(draw, NotesDraw)
         self._draw, last = draw, self._model.inputs.last
@@ -134,7 +146,7 @@ class CompiledParticles:
 
     @property
     def size(self) -> int:
-        """See `PlainParticles`."""
+        """The bytes that each takes up."""
         return self._model.arena.size
 
     @cached_property
@@ -150,14 +162,14 @@ class CompiledParticles:
         return np.stack([self._fields.over(memory) for memory in self._memories])
 
     def begin(self, carry: Carry) -> None:
-        """See `PlainParticles`."""
+        """All particles go on from the carry of a piece, its tensors in double precision."""
         memory = self._memories[0]
         self._model.begin(memory, carry)
         self._copy_of_last.of(memory)[:] = self._model.inputs.last.of(memory)
         self._homes = np.zeros(self._number, np.int64)  # the arena of each particle
 
     def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
-        """See `PlainParticles`."""
+        """Draw candidates for the next frame; `forced` is (N, M, F)."""
         N, M, F = forced.shape
         numbers = uniforms.take(N, M, F + 1)
         numbers[..., :F] = np.where(forced == FREE, numbers[..., :F], forced)
@@ -185,7 +197,7 @@ class CompiledParticles:
         self._run(fields, counts, int(counts.max()), 1)
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
-        """See `PlainParticles`."""
+        """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""
         homes, model, memories = self._homes[ancestors], self._model, self._memories
         paths = np.hstack([homes[:, None].view(np.uint8), np.packbits(frames, axis=1)])
         _, firsts, which = np.unique(paths, axis=0, return_index=True, return_inverse=True)

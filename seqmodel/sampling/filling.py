@@ -14,7 +14,6 @@ each sweep leaves the model's conditional distribution unchanged.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +23,8 @@ from seqmodel.kernels.run.machine import available_memory
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes import NotesOutput
-from seqmodel.sampling.plain import FREE, OFF, ON, Candidates, PlainParticles
+from seqmodel.sampling.compiled import FREE, OFF, ON, Candidates, CompiledParticles
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.units.backends import stepper
-
-if TYPE_CHECKING:
-    from seqmodel.sampling.compiled import CompiledParticles
 
 CANDIDATES = 8
 """Drafts of a frame by each particle."""
@@ -73,14 +68,13 @@ class Filler:
         temperature: float = 1.0,
         velocity_temperature: float | None = None,
         given: NDArray[np.int64] | None = None,
-        compiled: bool = True,
     ) -> None:
         assert isinstance(model.output, NotesOutput)
         self.output, self.candidates, self.number = model.output, candidates, particles
         self._sampler = Sampler(
             model, temperature=temperature, given=given, velocity_temperature=velocity_temperature
         )
-        self.particles = self._particles(model, temperature, compiled=compiled)
+        self.particles = CompiledParticles(self._sampler.model, particles, temperature)
 
     def fill(
         self,
@@ -156,16 +150,6 @@ class Filler:
         sounding, struck = np.split(piece > 0, 2, axis=1)
         from_free = np.pad(free[:-1], ((1, 0), (0, 0))) & sounding & ~struck
         return np.concatenate([free, free | from_free], axis=1)
-
-    def _particles(
-        self, model: SequenceModel, temperature: float, *, compiled: bool
-    ) -> "PlainParticles | CompiledParticles":
-        steps = stepper(model.layers()) if compiled else None
-        if steps is None:
-            return PlainParticles(self._sampler.double, self.number, temperature)
-        from seqmodel.sampling.compiled import CompiledParticles  # loads the compiler
-
-        return CompiledParticles(model, steps, self.number, temperature)
 
 
 class _Pass:

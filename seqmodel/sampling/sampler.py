@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
-from seqmodel.units.backends import stepper
 
 if TYPE_CHECKING:
     from seqmodel.sampling.velocity import VelocityDraw
@@ -62,8 +61,12 @@ class PieceSampler(ABC):
 class Sampler(PieceSampler):
     """Draws pieces from a model.
 
-    The weights are copied once, for all pieces: the model must not change in the meantime. What is
-    `given` of them (G,), see `FrameDefinition.given`, is what is usual in train unless stated.
+    The weights are copied once, for all pieces: the model must not change in the meantime. Wherever
+    and by whichever backend it was trained, drawing is by compiled code on the CPU. What is given
+    of pieces (G,), see `FrameDefinition.given`, is what is usual in train unless stated.
+
+    Attributes:
+        model: on the CPU.
     """
 
     def __init__(
@@ -79,12 +82,14 @@ class Sampler(PieceSampler):
 
         `velocity_temperature` is by default the temperature.
         """
-        self._model, self._temperature = model, temperature
+        on_cpu = next(model.parameters()).is_cpu
+        self.model = model if on_cpu else copy.deepcopy(model).cpu()
+        self._temperature = temperature
         loud = temperature if velocity_temperature is None else velocity_temperature
         self._velocity_temperature = loud
         self._steps = model.encoder.steps
         self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
-        start = model.start(1, None if given is None else given[np.newaxis])
+        start = self.model.start(1, None if given is None else given[np.newaxis])
         tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
         self.start = start.like(tensors)._replace(levels=None)
 
@@ -106,14 +111,14 @@ class Sampler(PieceSampler):
         """Frames that follow a primer, after which the carry is, with their velocities if any."""
         if self.velocities is None:
             return frames
-        prime = np.zeros((0, self._model.output.frame_size)) if prime is None else prime
+        prime = np.zeros((0, self.model.output.frame_size)) if prime is None else prime
         place = self.velocities.after(carry, np.asarray(prime, np.uint8))
         return self.velocities.follow(frames, place, uniforms.apart())
 
     @cached_property
     def velocities(self) -> "VelocityDraw | None":
         """What draws velocities, if the model has any."""
-        if self._model.velocity is None:
+        if self.model.velocity is None:
             return None
         from seqmodel.sampling.velocity import VelocityDraw  # loads the compiler
 
@@ -126,22 +131,22 @@ class Sampler(PieceSampler):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether steps run in compiled code; otherwise one takes a millisecond or more."""
+        """Whether steps run in compiled code, as all do whose output has a compiled draw.
+
+        Otherwise one takes a millisecond or more.
+        """
         return self._compiled is not None
 
     @cached_property
     def _compiled(self) -> Draws | None:
-        steps = stepper(self._model.layers())
-        if steps is None:
-            return None
         from seqmodel.sampling.compiled import compiled_sampler  # loads the compiler
 
-        return compiled_sampler(self._model, steps, self._chunk, self._temperature)
+        return compiled_sampler(self.model, self._chunk, self._temperature)
 
     @cached_property
     def double(self) -> SequenceModel:
         """The model in float64."""
-        return copy.deepcopy(self._model).double().eval()
+        return copy.deepcopy(self.model).double().eval()
 
     def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
         """The carry of one piece in float64 after frames (P, F) from its start or a carry.
@@ -149,13 +154,13 @@ class Sampler(PieceSampler):
         Whatever follows the F numbers of a frame is left out.
         """
         carry = carry or self.start
-        window = self._model.window(1)
-        if self._model.velocity is not None:
-            prime = prime[:, : self._model.output.frame_size]
+        window = self.model.window(1)
+        if self.model.velocity is not None:
+            prime = prime[:, : self.model.output.frame_size]
         for start in range(0, len(prime), window):
             frames = np.asarray(prime[start : start + window], np.float64)
             with torch.inference_mode():
-                line = torch.from_numpy(frames).unsqueeze(1).to(carry.past.numbers.device)
+                line = torch.from_numpy(frames).unsqueeze(1)
                 carry = self.double.read(line, carry).after
         return carry
 

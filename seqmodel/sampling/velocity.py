@@ -38,7 +38,7 @@ class VelocityDraw:
 
     def after(self, carry: Carry, prime: NDArray[np.uint8]) -> Place:
         """The place after a primer (P, F + D), after whose frames the carry is."""
-        memory = self._velocity.start(carry.past.numbers.cpu(), 1)
+        memory = self._velocity.start(carry.past.numbers, 1)
         return Place(carry, self._velocity.remember(self._levels(prime), memory))
 
     def follow(self, chunks: Drawing, place: Place, uniforms: Uniforms) -> Drawing:
@@ -63,8 +63,7 @@ class VelocityDraw:
         for part in torch.split(levels, self._model.window(1)):
             line = torch.from_numpy(frames[at : at + len(part), :F].astype(np.float64))
             with torch.inference_mode():
-                line = line.unsqueeze(1).to(carry.past.numbers.device)
-                h, _, _, carry = self._model.read(line, carry)
+                h, _, _, carry = self._model.read(line.unsqueeze(1), carry)
                 wanted = int((part == TO_DRAW).sum())
                 given = numbers[used : used + wanted]
                 found, memory = self._velocity.draw(h, part, memory, given, self._temperature)

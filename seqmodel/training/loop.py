@@ -445,7 +445,7 @@ def run_free(
     """Let the encoder correct itself by what the model draws, if it does; see `Encoder.correct`.
 
     What is drawn is a function of the model, the seed and the epoch. `drawn` is called after every
-    few frames. Models whose backend has no compiled steps would take hours: they draw nothing.
+    few frames. Models without compiled draw would take hours: they draw nothing.
     """
     frames = model.encoder.free_frames
     if frames is None:

@@ -8,7 +8,7 @@ equations of a unit's text one by one.
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,20 +56,6 @@ class Case(NamedTuple):
         return 3 * 2 * self.batch_size * elements
 
 
-class Layer(Protocol):
-    """What a backend that compiles single steps reads of a `module.Unit`."""
-
-    backend: str
-
-    def case(self, batch_size: int) -> Case:
-        """The case to choose a backend for."""
-        ...
-
-    def weights(self) -> Weights:
-        """Its weights, in the order of `definition.TERMS`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Backend:
     """One implementation of the units."""
@@ -77,12 +63,8 @@ class Backend:
     name: str
     unsupported_reason: Callable[[Case], str | None]
     """Why it cannot run the case; None if it can. Called on every run, so it must be cheap."""
-    cost: Callable[[Case], float]
-    """Estimated seconds per time step, forward and backward, of a case that it can run."""
     run: Callable[[Case, Weights, Tensor, State, Tensor | None], tuple[Tensor, State]]
     """Runs one layer over time, as `run` of this module does."""
-    compiled_steps: Callable[..., tuple[list[Any], list[Any]]] | None = None
-    """Compiles single steps for sampling, see `units.cpu.stepping.steps`; None if it cannot."""
 
 
 def opaque_reason() -> str | None:
@@ -210,13 +192,4 @@ def run(
     return torch.stack(outputs), state
 
 
-def cost(case: Case) -> float:
-    """Estimated seconds per time step.
-
-    Measured on the CPU: about 50 us per gate for calls on small tensors, which is all that
-    matters below H 200. Launching kernels on a GPU takes about as long.
-    """
-    return 50e-6 * len(case.spec.gates) + case.step_flops / 5e10
-
-
-BACKEND = Backend("reference", lambda case: None, cost, run)
+BACKEND = Backend("reference", lambda case: None, run)

@@ -27,15 +27,6 @@ from seqmodel.units.specification import Backend, Case, Weights, opaque_reason
 _LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}
 _FLOATS = (torch.float32, torch.float64)
 
-# Rough figures from the literature, not measured: no GPU was available. A cuDNN recurrence takes 10
-# to 30 us per time step and direction whatever its size, since the steps are launched one after
-# another; beyond that, a recent GPU sustains a few TFLOP/s in such float32 products.
-CUDA_STEP_SECONDS = 40e-6
-CUDA_FLOPS = 5e12
-# Measured on the same CPU as the compiled loops: 12 (lstm) to 105 us (gru) per step.
-CPU_STEP_SECONDS = 50e-6
-CPU_FLOPS_PER_THREAD = 8e10
-
 
 def unsupported_reason(case: Case) -> str | None:
     """Why torch's layers cannot run the case; None if they can."""
@@ -52,13 +43,6 @@ def unsupported_reason(case: Case) -> str | None:
     elif (case.gate_activation, case.activation) != ("sigmoid", "tanh"):
         return f"torch.nn.{_LAYERS[name]} has sigmoid gates and tanh only"
     return opaque_reason()
-
-
-def cost(case: Case) -> float:
-    """Estimated seconds per time step."""
-    if case.device.type == "cuda":
-        return CUDA_STEP_SECONDS + case.step_flops / CUDA_FLOPS
-    return CPU_STEP_SECONDS + case.step_flops / (CPU_FLOPS_PER_THREAD * torch.get_num_threads())
 
 
 def run(
@@ -86,7 +70,7 @@ def run(
     )
 
 
-BACKEND = Backend("torch-nn", unsupported_reason, cost, run)
+BACKEND = Backend("torch-nn", unsupported_reason, run)
 
 
 def flat_weights(spec: UnitSpec, weights: Weights) -> list[Tensor]:

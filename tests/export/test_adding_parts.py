@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from playing import drawn, sampled
+from same_draws import both_samplers
 
 from seqmodel import config, model
 from seqmodel.errors import SeqmodelError
@@ -64,7 +65,7 @@ def test_the_compiled_text_does_what_python_does(fading):
 
 
 def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
-    fading, make_config, dataset, train, tmp_path, monkeypatch, request, write_page
+    fading, make_config, dataset, train, tmp_path, request, write_page
 ):
     """Guards against code that still asks which encoder it has."""
     given = {"model": "fading", "output": "nade", "nade_hidden": 4, "epochs": 2}
@@ -76,8 +77,7 @@ def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
     assert sampler.is_compiled
     roll = np.concatenate(list(sampler.piece(40, seed=1)))
     page, compiled = write_page(run), sampled(run, 1, 0, 1)
-    monkeypatch.setattr("seqmodel.sampling.sampler.stepper", lambda layers: None)
-    plain = Sampler(run.model)
+    _, plain = both_samplers(run.model)
     assert not plain.is_compiled
     np.testing.assert_array_equal(roll, np.concatenate(list(plain.piece(40, seed=1))))
     with pytest.raises(SeqmodelError, match="fading model, which has no form in ONNX"):

@@ -170,15 +170,15 @@ def test_figures_tell_silence_apart():
     frames[quiet] = SAMPLES[127 + (torch.rand(int(quiet.sum())) < 0.5).long()].double()
     inside = torch.ones(6, 2, dtype=torch.bool)
     inside[4:, 1] = False
-    figures, seen, total = output.figures(), {True: [], False: []}, 0.0
+    seen, total = {True: [], False: []}, 0.0
     for t in range(6):
         for b in range(2 if t < 4 else 1):
             for s, k in enumerate(levels_of(frames[t, b])):
                 seen[k in (127, 128)].append(-log_chances(output, h[t * S + s, b])[k])
     with torch.no_grad():
-        sums = figures.sums(Window(h, frames, None, None, inside, inside))
+        sums = output.figure_sums(Window(h, frames, None, None, inside, inside))
     total = sum(seen[True]) + sum(seen[False])
-    assert figures.values(sums, nats=total, frames=10, pieces=2) == pytest.approx(
+    assert output.figures(sums, nats=total, frames=10, pieces=2) == pytest.approx(
         {
             "nats_per_sample": total / 30,
             "bits_per_sample": total / 30 / math.log(2),

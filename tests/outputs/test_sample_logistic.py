@@ -312,12 +312,13 @@ def test_ends_are_scored_at_the_last_sample_of_each_frame():
     ends = -sum(np.log1p(-p[row]) for row in rows) - np.log(p[11, 0]) - np.log(p[5, 1])
     assert (loss.total - loss.nats).item() == pytest.approx(ends, rel=1e-10)
 
-    figures = output.figures()
     inside = weights > 0
     last = torch.arange(4)[:, None] == torch.from_numpy(lengths) - 1
     with torch.no_grad():
-        sums = figures.sums(Window(h, frames, frames, torch.from_numpy(lengths), last, inside))
-    values = figures.values(sums, nats=nats.item(), frames=6, pieces=2)
+        sums = output.figure_sums(
+            Window(h, frames, frames, torch.from_numpy(lengths), last, inside)
+        )
+    values = output.figures(sums, nats=nats.item(), frames=6, pieces=2)
     assert values["end_nats_per_piece"] == pytest.approx(ends / 2, rel=1e-10)
     assert values["nats_per_sample"] == pytest.approx(nats.item() / 18)
     assert output.describe(values)[-1] == f"end, nats per piece      {ends / 2:9.4f}"

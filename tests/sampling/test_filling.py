@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from onsets import as_frames, random_states
+from plain_particles import PlainParticles
 from scipy.stats import chisquare
 
 from seqmodel import units
@@ -73,10 +74,8 @@ def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
     piece = as_frames(piece) if onsets else (piece > 0).astype(np.uint8)
     free = np.zeros((len(piece), 9), bool)
     free[3:-5, 2:6] = free[3:40, -2:] = True
-    fillers = [
-        Filler(model, particles=7, candidates=3, temperature=0.9, compiled=compiled)
-        for compiled in (True, False)
-    ]
+    fillers = [Filler(model, particles=7, candidates=3, temperature=0.9) for _ in range(2)]
+    fillers[1].particles = PlainParticles(model, 7, 0.9)
     fillers[0].fill(piece[:20], free[:20], seed=6)  # another piece leaves nothing behind
     filled, told = [], []
     for filler in fillers:

@@ -137,17 +137,16 @@ def test_levels_of_a_softmax_are_not_steered(make_audio_config, data):
     assert steered == (data["train"].frame.values == "samples")
 
 
-def test_a_model_without_compiled_steps_does_not_run_free(
+def test_a_model_of_any_backend_runs_free(
     tmp_path, make_audio_config, train, audio_dataset, steered
 ):
-    """It would take hours."""
+    """What corrects the steering is drawn by compiled code, whatever trains."""
     config = make_audio_config(**{**SMALL, "steering": 1.0}, epochs=1, backend="reference")
     train(config, tmp_path, data=audio_dataset)
     known = unpacked(load_run(tmp_path).model.encoder.known)
     compiled = unpacked(load_run(steered).model.encoder.known)
     assert torch.equal(known.slopes, compiled.slopes)
-    assert torch.equal(known.pushes, (0.06 * known.slopes).clamp(-0.2, 0.2))
-    assert not torch.equal(known.pushes, compiled.pushes)
+    assert not torch.equal(known.pushes, (0.06 * known.slopes).clamp(-0.2, 0.2))
 
 
 @pytest.mark.parametrize("unit", ["lstm", "gru-reset-after", "mgu"])

@@ -8,7 +8,7 @@ import torch
 
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS, make, unit_spec
-from seqmodel.units.backends import BACKENDS, backend_for, choose_device, stepper, why
+from seqmodel.units.backends import BACKENDS, backend_for, choose_device, cpu_seconds, why
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case
 
 CPU, CUDA, META = (torch.device(kind) for kind in ("cpu", "cuda", "meta"))
@@ -92,19 +92,6 @@ def test_a_unit_asks_its_backend_once_per_call(monkeypatch):
     assert asked[0] == Case(UNITS["lstm"], torch.float64, CPU, 5, 3, 4, "sigmoid", "relu", False)
 
 
-def test_steps_are_compiled_where_the_backend_can(monkeypatch):
-    """Guards against compiled sampling when the specification was requested, or vice versa."""
-    layers = make("gru", 3, 4, layers=2).units()
-    assert stepper(layers) is BACKENDS["cpu"].compiled_steps
-    for name in ("reference", "torch-nn"):
-        layers[1].backend = name
-        assert stepper(layers) is None
-    for layer in layers:
-        layer.backend = "cpu"
-        layer.to(torch.bfloat16)
-    assert stepper(layers) is None
-
-
 def test_a_missing_device_is_a_one_line_error(monkeypatch):
     """Guards against a traceback from inside torch."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -160,7 +147,7 @@ def test_costs_are_near_the_measured_ones():
         ("lstm", (88, 46, 1), 0.53e-3 / 200),
         ("tanh", (88, 512, 32), 31e-3 / 200),
     ):
-        assert 0.5 < BACKENDS["cpu"].cost(case(name, I=inputs, H=H, B=B)) / seconds < 2, name
+        assert 0.5 < cpu_seconds(case(name, I=inputs, H=H, B=B)) / seconds < 2, name
 
 
 def test_operations_are_those_of_the_units_own_matrices(name):

@@ -9,7 +9,7 @@ fields of their own, and share everything else.
 import zlib
 from base64 import b64encode
 from collections.abc import Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +28,6 @@ from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.sampling.compiled import CompiledModel
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.units.cpu import BACKEND, compiled_steps
-from seqmodel.units.module import Unit
 
 TEMPERATURES = [k / 20 for k in range(41)]
 """Those that the page's range can be set to."""
@@ -41,12 +39,10 @@ _FLAG = ir.IntType(32)
 
 def program(model: SequenceModel) -> dict[str, Any] | None:
     """What `model.js` needs to draw; None for an output whose draw cannot be compiled."""
-    model = deepcopy(model).cpu()
-    for unit in model.modules():
-        if isinstance(unit, Unit):
-            unit.backend = BACKEND.name  # whichever it was trained with
+    sampler = Sampler(model)
+    model = sampler.model
     with torch.no_grad(), emitting_for(PORTABLE):
-        compiled = CompiledModel.of(model, compiled_steps)
+        compiled = CompiledModel.of(model)
         stream, draws = compiled.arena.take(1, dtype=torch.int64), list[list[Call]]()
         for temperature in TEMPERATURES:  # all have their buffers in the same places
             own = replace(compiled, arena=copy(compiled.arena))
@@ -62,7 +58,7 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
         code = _code(compiled.calls, [*variants.values()])
     start, last = own.arena.memory(), compiled.inputs.last
     start[:] = 0
-    compiled.begin(start, Sampler(model).start)
+    compiled.begin(start, sampler.start)
     memory = _Memory()
     tensors = {
         _key(field): field.numpy()

@@ -88,7 +88,7 @@ class Arena:
 class Call:
     """A compiled function at an address, and its fields: numbers, tensors and slots.
 
-    The first of them are named `names`.
+    If it makes further calls, `inner`, their fields follow its own.
     """
 
     def __init__(
@@ -98,15 +98,17 @@ class Call:
         itemsize: int,
         fields: Mapping[str, int | Tensor | Slot | None],
         stored: int | None = None,
+        inner: "Sequence[Call]" = (),
     ) -> None:
         """ValueError if `fields` are not what `signature` declares."""
-        self.function, self.names = function, signature.fields
+        self.function = function
         layout = signature.layout(itemsize, stored, addresses=False)
         try:
             self.fields: list[int | Tensor | Slot]
             self.fields, _ = layout(**fields)
         except (TypeError, AttributeError) as error:
             raise signature.complaint(fields, error) from error
+        self.fields += [field for call in inner for field in call.fields]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -151,14 +153,6 @@ def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> An
         call_at(e.builder, address, ir.VoidType(), [fields])
         fields = e.builder.gep(fields, [e.int(count)], source_etype=INT)
     return fields
-
-
-class Nested(Call):
-    """A call that makes further calls: their fields follow its own."""
-
-    def __init__(self, outer: Call, inner: Sequence[Call]) -> None:
-        self.function, self.names = outer.function, outer.names
-        self.fields = [field for call in (outer, *inner) for field in call.fields]
 
 
 class CallFields:

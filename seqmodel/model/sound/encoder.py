@@ -70,7 +70,6 @@ class SoundEncoder(nn.Module, Encoder):
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
-        """See `Encoder`."""
         steering = config.steering if frame.values == "samples" else 0.0  # a softmax has no anchor
         return cls(frame.rate, frame.frame_size, noise=config.input_noise, steering=steering)
 
@@ -102,7 +101,6 @@ class SoundEncoder(nn.Module, Encoder):
         self.known.copy_(known._replace(voices=share * known.voices).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
-        """See `Encoder`."""
         memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
 
@@ -139,7 +137,6 @@ class SoundEncoder(nn.Module, Encoder):
         return Past(torch.zeros_like(past.numbers), memory)
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
-        """See `Encoder`."""
         from seqmodel.model.sound.kernel import sound_call  # the compiler loads at first use
 
         return sound_call(self.predictors, self.steered(), arena)

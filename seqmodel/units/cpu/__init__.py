@@ -13,12 +13,6 @@ from torch import Tensor
 
 from seqmodel.units.specification import Backend, Case, opaque_reason
 
-# Measured on a Zen 5 server core with AVX-512: the nine units at H 36 to 512 run at 100 to 210
-# GFLOP/s per thread, and an lstm of 46 units over a single row takes 2.6 us per step, of which
-# 1.2 us is arithmetic.
-FLOPS_PER_THREAD = 1.2e11
-STEP_SECONDS = 1.5e-6
-
 
 def unsupported_reason(case: Case) -> str | None:
     """Why the compiled loops cannot run the case; None if they can."""
@@ -29,12 +23,6 @@ def unsupported_reason(case: Case) -> str | None:
     return opaque_reason()
 
 
-def cost(case: Case) -> float:
-    """Estimated seconds per time step: threads split the batch."""
-    threads = max(1, min(torch.get_num_threads(), case.batch_size))
-    return STEP_SECONDS + case.step_flops / (FLOPS_PER_THREAD * threads)
-
-
 def run(*args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
     """See `specification.run`. Loads the compiler at first use."""
     from seqmodel.units.cpu import recurrence
@@ -42,11 +30,4 @@ def run(*args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
     return recurrence.run(*args)
 
 
-def compiled_steps(*args: Any, **options: Any) -> tuple[list[Any], list[Any]]:
-    """See `stepping.steps`. Loads the compiler at first use."""
-    from seqmodel.units.cpu.stepping import steps
-
-    return steps(*args, **options)
-
-
-BACKEND = Backend("cpu", unsupported_reason, cost, run, compiled_steps)
+BACKEND = Backend("cpu", unsupported_reason, run)

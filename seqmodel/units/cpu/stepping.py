@@ -15,22 +15,21 @@ from seqmodel.units.cpu.kernels import Addresses, forward_fields, functions_of, 
 from seqmodel.units.cpu.recurrence import weight_fields
 from seqmodel.units.cpu.schedule import Layout
 from seqmodel.units.definition import UnitSpec
-from seqmodel.units.specification import Layer
 
 
 def steps(
-    layers: Sequence[Layer],
+    layers: Sequence[Any],
     x: Slot,
     arena: Arena,
     *,
     binary: bool = False,
     product: Slot | None = None,
 ) -> tuple[list[Call], list[Slot]]:
-    """The calls that advance `layers` by one frame, and the states that they update.
+    """The calls that advance layers, `module.Unit`s, by a frame, and the states that they update.
 
     x is read at each call: (I,) for one row, whose states are (H,), or (R, I) for R rows, whose
     states are (R, H). It holds zeros and ones if `binary`. The states are in the order of
-    `Carry.tensors`. All computation is in float64.
+    `Carry.tensors`. All computation is in float64, by weights on the CPU, whatever the backend.
 
     With `product` (1, N) x holds the last numbers of one row's input only, and `product` the first
     layer's W times the others.
@@ -47,7 +46,7 @@ def steps(
 
 
 def _step(
-    layer: Layer, x: Slot, arena: Arena, binary: bool, product: Slot | None
+    layer: Any, x: Slot, arena: Arena, binary: bool, product: Slot | None
 ) -> tuple[Call, list[Slot]]:
     """The matrices of a single row stay float32 if they are, to fit the L1 cache."""
     *rows, I = x.shape  # noqa: E741
