@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -43,103 +43,76 @@ seqmodel compare music --units gru --vary dropout=0,0.2,0.4"""
 
 
 def compare(
-    data: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="DATA", help="Prepared datasets; the bundled sample if none."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        usual(
-            metavar="FOLDER",
-            help="The folder of the experiment.  [default: in results/, by the data and --quick]",
-        ),
-    ] = None,
-    units: Annotated[
-        str,
-        usual(
-            metavar="A,B,...",
-            help="See `seqmodel units`; or files NAME.unit.  [default: tanh,gru,lstm]",
-            autocompletion=several_of(UNITS),
-        ),
-    ] = "",
-    vary: Annotated[
-        list[str] | None,
-        usual(
-            metavar="KEY=A,B,...",
-            help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
-            "train --print-config`.",
-        ),
-    ] = None,
-    params: Annotated[
-        int | None,
-        usual(help="Solve every unit's size for this many parameters, without outputs."),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        of_settings(
-            help=f"What all runs start from: {' or '.join(PRESETS)}.",
-            autocompletion=one_of(PRESETS),
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        of_settings(metavar="FILE", help="Settings of all runs, from a YAML file."),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        usual("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
-    ] = None,
-    search: Annotated[
-        str | None,
-        of_search(
-            help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
-            "over the rate and what --tune names; after a first look only the best third go on. "
-            "none: the settings unchanged.  [default: paper with the paper preset, else tpe]",
-            autocompletion=one_of((*SEARCHES, "none")),
-        ),
-    ] = None,
-    trials: Annotated[int, of_search(min=1, help="Runs of each search.")] = TRIALS,
-    tune: Annotated[
-        list[str] | None,
-        of_search(metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        usual(
-            min=1,
-            help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, usual("--quick", help="A first answer: no search, one seed, few epochs.")
-    ] = False,
-    jobs: Annotated[
-        int | None,
-        usual(
-            min=1,
-            help="Processes, of one thread each.  [default: one per core, as far as memory allows]",
-        ),
-    ] = None,
-    storage: Annotated[
-        str | None,
-        of_run(
-            metavar="URL",
-            envvar="SEQMODEL_STORAGE",
-            help="A database shared by several hosts, such as postgresql://me@host/name; the "
-            "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
-        ),
-    ] = None,
-    artifacts: Annotated[
-        Path | None,
-        of_run(
-            metavar="FOLDER",
-            help="With --storage: a folder that all hosts see, where each leaves the checkpoints "
-            "of its winners, so that every host's page has all samples.",
-        ),
-    ] = None,
-    status: Annotated[
-        bool, of_run("--status", help="Print how far the experiment is, and stop.")
-    ] = False,
+    data: list[Path] | None = typer.Argument(
+        None, metavar="DATA", help="Prepared datasets; the bundled sample if none."
+    ),
+    out: Path | None = usual(
+        None,
+        metavar="FOLDER",
+        help="The folder of the experiment.  [default: in results/, by the data and --quick]",
+    ),
+    units: str = usual(
+        "",
+        metavar="A,B,...",
+        help="See `seqmodel units`; or files NAME.unit.  [default: tanh,gru,lstm]",
+        autocompletion=several_of(UNITS),
+    ),
+    vary: list[str] | None = usual(
+        None,
+        metavar="KEY=A,B,...",
+        help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
+        "train --print-config`.",
+    ),
+    params: int | None = usual(
+        None, help="Solve every unit's size for this many parameters, without outputs."
+    ),
+    preset: str | None = of_settings(
+        None,
+        help=f"What all runs start from: {' or '.join(PRESETS)}.",
+        autocompletion=one_of(PRESETS),
+    ),
+    config: Path | None = of_settings(
+        None, metavar="FILE", help="Settings of all runs, from a YAML file."
+    ),
+    setting: list[str] | None = usual(
+        None, "--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."
+    ),
+    search: str | None = of_search(
+        None,
+        help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
+        "over the rate and what --tune names; after a first look only the best third go on. "
+        "none: the settings unchanged.  [default: paper with the paper preset, else tpe]",
+        autocompletion=one_of((*SEARCHES, "none")),
+    ),
+    trials: int = of_search(TRIALS, min=1, help="Runs of each search."),
+    tune: list[str] | None = of_search(
+        None, metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."
+    ),
+    seeds: int | None = usual(
+        None,
+        min=1,
+        help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
+    ),
+    quick: bool = usual(False, "--quick", help="A first answer: no search, one seed, few epochs."),
+    jobs: int | None = usual(
+        None,
+        min=1,
+        help="Processes, of one thread each.  [default: one per core, as far as memory allows]",
+    ),
+    storage: str | None = of_run(
+        None,
+        metavar="URL",
+        envvar="SEQMODEL_STORAGE",
+        help="A database shared by several hosts, such as postgresql://me@host/name; the "
+        "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
+    ),
+    artifacts: Path | None = of_run(
+        None,
+        metavar="FOLDER",
+        help="With --storage: a folder that all hosts see, where each leaves the checkpoints "
+        "of its winners, so that every host's page has all samples.",
+    ),
+    status: bool = of_run(False, "--status", help="Print how far the experiment is, and stop."),
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -347,9 +347,8 @@ def _filling(
 ) -> Write:
     """The function that draws piece k around what is given; `stated` is as in `Sampler`.
 
-    Raises:
-        UsageError: where the particles do not fit in memory.
-        SeqmodelError: if what is given is impossible.
+    UsageError where the particles do not fit in memory; SeqmodelError if what is given is
+    impossible.
     """
     import numpy as np
 

@@ -45,8 +45,7 @@ On one host, dead processes are recognised at once by the locks that they lost.
 def holds_journal(folder: Path) -> bool:
     """Whether a folder has a journal that is ours and has begun, if only with part of a line.
 
-    Raises:
-        SeqmodelError: if it is a pipe, a device or a folder, or cannot be read.
+    SeqmodelError if it is a pipe, a device or a folder, or cannot be read.
     """
     path = folder / JOURNAL
     try:
@@ -62,8 +61,7 @@ def holds_journal(folder: Path) -> bool:
 def check_folder(folder: Path) -> None:
     """Refuse any folder but an experiment's, a new or an empty one, before anything is written.
 
-    Raises:
-        SeqmodelError: for such a folder, or one where no files can be written, or locked.
+    SeqmodelError for such a folder, or one where no files can be written, or locked.
     """
     try:
         foreign = any(not _is_nobodys(path) for path in folder.iterdir())

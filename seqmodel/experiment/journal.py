@@ -24,8 +24,7 @@ _CHECKSUM = "checksum"
 class Journal(JournalStorage):
     """The state kept in a folder's journal.
 
-    Raises:
-        SeqmodelError: if it cannot be read or written, or is damaged.
+    SeqmodelError if it cannot be read or written, or is damaged.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -166,10 +166,8 @@ class Plan:
     def check(self) -> None:
         """Build every cell's model, at both ends of the search space, without allocating it.
 
-        Raises:
-            SeqmodelError: if a dataset is not the plan's.
-            UsageError: if settings do not fit each other or the data, or if on one dataset some
-                models give densities, others probabilities.
+        SeqmodelError if a dataset is not the plan's; UsageError if settings do not fit each other
+        or the data, or if on one dataset some models give densities, others probabilities.
         """
         from seqmodel.model.build import outline  # here, as a plan alone must load fast
 
@@ -190,8 +188,7 @@ class Plan:
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
         """The settings of one run: `found` by the search, `run` counting the seeds from 0.
 
-        Raises:
-            UsageError: if they do not fit each other or the data.
+        UsageError if they do not fit each other or the data.
         """
         from seqmodel.media.registry import presets_of
         from seqmodel.model.build import with_sizes
@@ -222,11 +219,7 @@ class Cell:
         return f"{self.source.name}/{_word(self.variant.name)}"
 
     def dataset(self) -> Dataset:
-        """The dataset, opened.
-
-        Raises:
-            SeqmodelError: if it is not the one that the plan was made for.
-        """
+        """The dataset, opened; SeqmodelError if it is not the one that the plan was made for."""
         dataset = open_dataset(self.source.path)
         if dataset.fingerprint() != self.source.fingerprint:
             raise SeqmodelError(
@@ -239,9 +232,8 @@ class Cell:
 def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
     """The datasets at `paths`, each with a unique name.
 
-    Raises:
-        SeqmodelError: if one cannot be opened, or lacks train or valid.
-        UsageError: if two have the same name.
+    SeqmodelError if one cannot be opened, or lacks train or valid; UsageError if two have the same
+    name.
     """
     sources: list[Source] = []
     for path in paths:
@@ -261,8 +253,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
 def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...]:
     """Every unit with every combination of what varies, given as KEY=a,b,c.
 
-    Raises:
-        UsageError: for an unknown setting, an invalid value, or one named twice.
+    UsageError for an unknown setting, an invalid value, or one named twice.
     """
     axes: list[list[dict[str, Any]]] = (
         [[{"unit": setting_of("unit", unit, "--units")} for unit in units]] if units else []

@@ -194,11 +194,7 @@ class Comparison:
 
 
 def results(studies: Studies) -> list[Comparison]:
-    """The results so far, dataset by dataset.
-
-    Raises:
-        SeqmodelError: if a dataset is not the plan's.
-    """
+    """The results so far, dataset by dataset; SeqmodelError if a dataset is not the plan's."""
     plan, found = studies.plan, []
     for source in plan.sources:
         cells = [cell for cell in plan.cells() if cell.source == source]

@@ -64,8 +64,7 @@ def open_storage(
 
     `say` and `stop` are those of `Database`.
 
-    Raises:
-        SeqmodelError: if it cannot be reached, or holds something else.
+    SeqmodelError if it cannot be reached, or holds something else.
     """
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
@@ -130,8 +129,7 @@ class Studies:
 
         It keeps the trials and seeds that it has, even if `plan` has fewer.
 
-        Raises:
-            SeqmodelError: if another experiment has the name.
+        SeqmodelError if another experiment has the name.
         """
         there = cls.begun(storage, name)
         if there is not None:

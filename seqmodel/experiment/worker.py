@@ -159,8 +159,7 @@ class Worker:
 def collect(studies: Studies, folder: Path, artifacts: Path) -> None:
     """Fetch the winners' checkpoints that the experiment's `folder` lacks.
 
-    Raises:
-        SeqmodelError: if one cannot be read, or the disk is full.
+    SeqmodelError if one cannot be read, or the disk is full.
     """
     for cell in studies.plan.cells():
         for index, trial in studies.seeds(cell).indexed().items():

@@ -96,9 +96,7 @@ def leading(
 
     None if there is only this one.
 
-    Raises:
-        UnfitError: if one of them cannot take part.
-        PeerError: when another process is gone or stuck.
+    UnfitError if one of them cannot take part; PeerError when another process is gone or stuck.
     """
     if size == 1:
         yield None
@@ -191,8 +189,7 @@ class _Others:
 def follow(data: Path | None) -> None:
     """Train as the first process says, with the dataset at `data`, or where that has it.
 
-    Raises:
-        SeqmodelError: where something fails; what concerns all is said once on each host.
+    SeqmodelError where something fails; what concerns all is said once on each host.
     """
     import torch
 
