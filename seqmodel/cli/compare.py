@@ -25,8 +25,8 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
-from seqmodel.experiment.progress import Counts, Event, Running, Status, seconds_left
-from seqmodel.media.words import clock, printable
+from seqmodel.experiment.progress import Counts, Event, seconds_left
+from seqmodel.media.words import clock
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
@@ -139,14 +139,16 @@ def compare(
     given |= {"params": params} if params else {}
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
+        from seqmodel.data.bundled import sample_dataset
         from seqmodel.experiment.folder import recall
         from seqmodel.experiment.plan import Plan, finals, sources_of, variants_of
+        from seqmodel.runs.folder import RUNS
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
         variants = variants_of(names, vary or [])
         chosen, space = _search(search, file, given, variants[0].settings, tune or [], quick=quick)
         plan = Plan(
-            sources=sources_of(data or [_sample()]),
+            sources=sources_of(data or [sample_dataset(RUNS)]),
             variants=variants,
             settings={**file, **given},
             search=chosen,
@@ -219,13 +221,6 @@ def _search(
         raise UsageError(f"--search {chosen} searches learning_rate, which is varied: name none")
     space = default_space(chosen, paper=of_preset == "paper") | tunes
     return chosen, {name: bounds for name, bounds in space.items() if name not in varied}
-
-
-def _sample() -> Path:
-    from seqmodel.data.bundled import sample_dataset
-    from seqmodel.runs.folder import RUNS
-
-    return sample_dataset(RUNS)
 
 
 def _run(
@@ -307,7 +302,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
             raise SeqmodelError(f"{out.resolve().name} has not begun")
         status = status_of(studies, out)
     if as_json:
-        print_json(status_values(status))
+        print_json(status)
     else:
         show(*status_lines(status))
 
@@ -321,20 +316,19 @@ def shown(
     `counts` are each cell's counts at the start.
     """
     whole = _Whole(counts)
-    if sys.stderr.isatty() and not quiet:
-        with _table(whole) as both:
-            yield both
-        return
+    with display("all runs", quiet=quiet, silence=LONG_SILENCE) as lines:
 
-    def take(event: Event) -> None:
-        whole.take(event)
-        counted, *news = whole.summary(event)
-        if event.ended is None:
-            lines.show(counted, *news)
-        else:
-            lines.say("  ".join([counted, *news]))
+        def take(event: Event) -> None:
+            whole.take(event)
+            figure = [] if event.valid is None else [f"{event.valid:.4f}"]
+            news = [] if event.ended else [f"{event.epoch}/{event.epochs}", *figure]
+            lines.also(event.run, *news, share=event.done)
+            counted, *left = whole.news()
+            lines.show("all runs", counted, *left, done=whole.done(), total=whole.total)
+            if event.ended is not None:
+                figure = figure or ["no figure"]
+                lines.say("  ".join([counted, event.run, *figure, event.ended, *left]))
 
-    with display("starting", quiet=quiet, silence=LONG_SILENCE) as lines:
         yield take, lines.say
 
 
@@ -346,12 +340,9 @@ class _Whole:
         self.total = sum(cell.total for cell in counts.values())
         self.ended = sum(cell.done for cell in counts.values())
         self._at_hand: dict[str, Event] = {}
-        self._began: float | None = None
-        self._gained = 0.0  # whole runs' worth of ended runs
+        self._began, self._gained = monotonic(), 0.0  # whole runs' worth of ended runs
 
     def take(self, event: Event) -> None:
-        """Record an event."""
-        self._began = self._began or monotonic()
         if event.ended is None:
             self._at_hand[event.run] = event
             return
@@ -374,85 +365,41 @@ class _Whole:
         for event in self._at_hand.values():
             weight = self._counts[event.cell].weight(event.run)
             left, gained = left - weight * event.done, gained + weight * event.gained
-        spent = monotonic() - (self._began or 0.0)
-        seconds = seconds_left(max(left, 0.0), gained, spent, 1)
+        seconds = seconds_left(max(left, 0.0), gained, monotonic() - self._began, 1)
         counted = f"{self.ended}/{self.total}"
         if self.ended == self.total:
             return [counted]
         return [counted] if seconds is None else [counted, f"{clock(seconds)} left"]
 
-    def summary(self, event: Event) -> list[str]:
-        """How many runs have ended, a run's progress or end, and how long the others will take."""
-        figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
-        counted, *left = self.news()
-        how = event.ended or f"epoch {event.epoch}/{event.epochs}"
-        return [counted, event.run, figure, how, *left]
 
-
-@contextmanager
-def _table(whole: _Whole) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
-    from seqmodel.cli.bars import Bars
-
-    tasks = {}
-    with Bars() as bars:
-        first = bars.add_task(
-            "all runs", total=whole.total, completed=whole.ended, news=whole.news()
-        )
-
-        def take(event: Event) -> None:
-            whole.take(event)
-            if event.ended is None:
-                if event.run not in tasks:
-                    tasks[event.run] = bars.add_task(printable(event.run), total=None, news=())
-                at_work = 1 if event.done else None  # an indeterminate bar until the first update
-                news = [f"{event.epoch}/{event.epochs}"]
-                news += [] if event.valid is None else [f"{event.valid:.4f}"]
-                bars.update(tasks[event.run], total=at_work, completed=event.done, news=news)
-            elif event.run in tasks:
-                bars.remove_task(tasks.pop(event.run))
-            bars.update(first, total=whole.total, completed=whole.done(), news=whole.news())
-            if event.ended is not None:
-                bars.say(printable("  ".join(whole.summary(event))))
-
-        yield take, lambda line: bars.say(printable(line))
-
-
-def status_lines(status: Status) -> list[str]:
+def status_lines(status: Mapping[str, Any]) -> list[str]:
     """What --status says: a line per cell and per run in progress, and a total."""
     lines = []
-    for name, counts, valid in status.cells:
+    for cell in status["cells"]:
+        valid = cell["best_valid_nats_per_frame"]
         best = "" if valid is None else f"  best valid {valid:.4f}"
-        parts = [f"{counts.trials_done} of {counts.trials} trials"]
-        parts += [f"{counts.finals_done} of {counts.finals} finals"] if counts.finals else []
-        parts.append(f"{counts.seeds_done} of {counts.seeds} seeds")
-        lines.append(f"{name}: {', '.join(parts)}{best}")
-    lines += map(_line, status.running)
-    whole = [f"{status.done}/{status.total} runs done"]
-    if status.done == status.total:
+        kinds = ["trials", *(["finals"] if cell["finals"] else []), "seeds"]
+        parts = [f"{cell[f'{kind}_done']} of {cell[kind]} {kind}" for kind in kinds]
+        lines.append(f"{cell['cell']}: {', '.join(parts)}{best}")
+    lines += map(_line, status["running"])
+    whole = [f"{status['done']}/{status['runs']} runs done"]
+    if status["done"] == status["runs"]:
         return [*lines, *whole]
-    left = status.seconds_left
+    left = status["seconds_left"]
     whole += [f"about {clock(left)} left"] if left is not None else []
-    whole += [] if status.running else ["none in progress: run the same command to resume"]
+    whole += [] if status["running"] else ["none in progress: run the same command to resume"]
     return [*lines, ", ".join(whole)]
 
 
-def _line(running: Running) -> str:
-    run, epoch, epochs, share, figure, host = running
-    parts = [f"running: {run}"]
-    parts += [f"epoch {epoch} done"] if share is None else [f"{share:.0%}", f"{epoch}/{epochs}"]
+def _line(running: Mapping[str, Any]) -> str:
+    epoch, share, figure, host = (
+        running[name] for name in ("epoch", "share_done", "best_valid_nats_per_frame", "host")
+    )
+    parts = [f"running: {running['run']}"]
+    parts += (
+        [f"epoch {epoch} done"]
+        if share is None
+        else [f"{share:.0%}", f"{epoch}/{running['epochs']}"]
+    )
     parts += [] if figure is None else [f"{figure:.4f}"]
     return "  ".join(parts if host is None else [*parts, f"on {host}"])
-
-
-def status_values(status: Status) -> dict[str, Any]:
-    """The same for programs."""
-    return {
-        "runs": status.total,
-        "done": status.done,
-        "seconds_left": status.seconds_left,
-        "cells": [
-            {"cell": name, **counts._asdict(), "best_valid_nats_per_frame": valid}
-            for name, counts, valid in status.cells
-        ],
-        "running": [running._asdict() for running in status.running],
-    }

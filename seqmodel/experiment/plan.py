@@ -85,6 +85,16 @@ class Source:
     fingerprint: str
     """`Dataset.fingerprint`."""
 
+    def dataset(self) -> Dataset:
+        """The dataset, opened; SeqmodelError if it is not the one that the plan was made for."""
+        dataset = open_dataset(self.path)
+        if dataset.fingerprint() != self.fingerprint:
+            raise SeqmodelError(
+                f"{self.path} has changed since the experiment began: prepare it as it was then, "
+                "or start another experiment with --out"
+            )
+        return dataset
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -171,18 +181,16 @@ class Plan:
         """
         from seqmodel.model.build import outline  # here, as a plan alone must load fast
 
-        kinds: dict[Source, dict[bool, str]] = {}
-        for cell in self.cells():
-            dataset = cell.dataset()
-            for end in (0, 1):
+        for source in self.sources:
+            dataset, kinds = source.dataset(), dict[bool, str]()
+            for variant, end in itertools.product(self.variants, (0, 1)):
                 found = {name: bounds.ends[end] for name, bounds in self.space.items()}
-                model = outline(self.config(cell, dataset, found, 0), dataset.frame)
-            kinds.setdefault(cell.source, {})[model.output.discrete] = cell.variant.name
-        for kind in kinds.values():
-            if len(kind) > 1:
+                config = self.config(Cell(source, variant), dataset, found, 0)
+                kinds[outline(config, dataset.frame).output.discrete] = variant.name
+            if len(kinds) > 1:
                 raise UsageError(
-                    f"{kind[False]} gives densities and {kind[True]} probabilities, whose nats do "
-                    "not compare: choose outputs of one kind, such as --set output=logistic"
+                    f"{kinds[False]} gives densities and {kinds[True]} probabilities, whose nats "
+                    "do not compare: choose outputs of one kind, such as --set output=logistic"
                 )
 
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
@@ -217,16 +225,6 @@ class Cell:
     def name(self) -> str:
         """Unique in the experiment, and usable as a folder name."""
         return f"{self.source.name}/{_word(self.variant.name)}"
-
-    def dataset(self) -> Dataset:
-        """The dataset, opened; SeqmodelError if it is not the one that the plan was made for."""
-        dataset = open_dataset(self.source.path)
-        if dataset.fingerprint() != self.source.fingerprint:
-            raise SeqmodelError(
-                f"{self.source.path} has changed since the experiment began: prepare it as it was "
-                "then, or start another experiment with --out"
-            )
-        return dataset
 
 
 def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
