@@ -258,12 +258,7 @@ def torchrun_rendezvous(rank: int, size: int) -> Any:
 
 @contextmanager
 def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
-    """Join the group within the block.
-
-    Args:
-        rank: the number of this process.
-        size: how many there are.
-        store: their rendezvous.
+    """Join the group of `size` processes, whose rendezvous is `store`, within the block.
 
     PeerError if the others do not come.
     """

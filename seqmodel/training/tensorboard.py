@@ -56,21 +56,18 @@ class _EventFile:
         self._config, self._folder = config, folder
         self._path: Path | None = None
 
-    def resumed(self, lines: Sequence[Metrics]) -> None:
-        """Begin with the epochs so far."""
-        self._begin(lines)
-
     def epoch(self, line: Metrics, is_best: bool) -> None:
-        """Append an epoch."""
-        path = self._path or self._begin([])
+        if self._path is None:
+            self.resumed([])
+        assert self._path is not None
         values = _scalars(line) + (_sample(load_run(self._folder)) if is_best else [])
         try:
-            with path.open("ab") as file:
+            with self._path.open("ab") as file:
                 _write(file, time.time(), step=line["epoch"], summary=Summary(value=values))
         except OSError as error:
-            raise disk_error(path, "write", error) from error
+            raise disk_error(self._path, "write", error) from error
 
-    def _begin(self, lines: Sequence[Metrics]) -> Path:
+    def resumed(self, lines: Sequence[Metrics]) -> None:
         """Write a file of these epochs in place of older ones, whose samples it takes over.
 
         A TensorBoard that is running reads on in the file of the next name. Epochs stand at the
@@ -87,7 +84,9 @@ class _EventFile:
             _write(file, now, file_version="brain.Event:2")
             # TensorBoard, if it is running, forgets what it has read.
             _write(file, now, session_log=SessionLog(status=SessionLog.START))
-            _write(file, now, summary=_settings(self._config))
+            settings = self._config.to_json()  # the table of these has no place for None
+            known = {name: value for name, value in settings.items() if value is not None}
+            _write(file, now, summary=hparams_pb(known))
             for line in lines:
                 now += line["seconds"]
                 values = _scalars(line) + samples.get(line["epoch"], [])
@@ -98,17 +97,10 @@ class _EventFile:
             else:
                 one.unlink()
         self._path = path
-        return path
 
 
 def _write(file: BinaryIO, moment: float, **content: Any) -> None:
     RecordWriter(file).write(Event(wall_time=moment, **content).SerializeToString())
-
-
-def _settings(config: Config) -> Any:
-    """For the table of hyperparameters, which has no place for None."""
-    known = {name: value for name, value in config.to_json().items() if value is not None}
-    return hparams_pb(known)
 
 
 def _scalars(line: Metrics) -> Values:
