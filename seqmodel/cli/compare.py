@@ -315,61 +315,38 @@ def shown(
 
     `counts` are each cell's counts at the start.
     """
-    whole = _Whole(counts)
+    cells, at_hand = dict(counts), dict[str, Event]()
+    ended = sum(cell.done for cell in cells.values())
+    began, gained = monotonic(), 0.0  # whole runs' worth of ended runs
     with display("all runs", quiet=quiet, silence=LONG_SILENCE) as lines:
 
         def take(event: Event) -> None:
-            whole.take(event)
+            nonlocal ended, gained
+            at_hand[event.run] = event
+            if event.ended is not None:
+                del at_hand[event.run]
+                gained += cells[event.cell].weight(event.run) * event.gained
+                cells[event.cell] = event.counts or cells[event.cell]
+                # Others may have ended too, whose events are to come, or runs of other commands.
+                counted = sum(cell.done for cell in cells.values())
+                ended = max(ended + 1, counted - len(at_hand))
+            total = sum(cell.total for cell in cells.values())
+            left, so_far = sum(cell.left for cell in cells.values()), gained
+            for now in at_hand.values():
+                weight = cells[now.cell].weight(now.run)
+                left, so_far = left - weight * now.done, so_far + weight * now.gained
+            seconds = seconds_left(max(left, 0.0), so_far, monotonic() - began, 1)
+            time_left = [] if ended == total or seconds is None else [f"{clock(seconds)} left"]
             figure = [] if event.valid is None else [f"{event.valid:.4f}"]
             news = [] if event.ended else [f"{event.epoch}/{event.epochs}", *figure]
             lines.also(event.run, *news, share=event.done)
-            counted, *left = whole.news()
-            lines.show("all runs", counted, *left, done=whole.done(), total=whole.total)
+            done = min(ended + sum(now.done for now in at_hand.values()), total)
+            lines.show("all runs", f"{ended}/{total}", *time_left, done=done, total=total)
             if event.ended is not None:
-                figure = figure or ["no figure"]
-                lines.say("  ".join([counted, event.run, *figure, event.ended, *left]))
+                line = f"{ended}/{total}", event.run, *(figure or ["no figure"]), event.ended
+                lines.say("  ".join([*line, *time_left]))
 
         yield take, lines.say
-
-
-class _Whole:
-    """The state of the experiment, as known from its events."""
-
-    def __init__(self, counts: Mapping[str, Counts]) -> None:
-        self._counts = dict(counts)
-        self.total = sum(cell.total for cell in counts.values())
-        self.ended = sum(cell.done for cell in counts.values())
-        self._at_hand: dict[str, Event] = {}
-        self._began, self._gained = monotonic(), 0.0  # whole runs' worth of ended runs
-
-    def take(self, event: Event) -> None:
-        if event.ended is None:
-            self._at_hand[event.run] = event
-            return
-        self._at_hand.pop(event.run, None)
-        self._gained += self._counts[event.cell].weight(event.run) * event.gained
-        if event.counts is not None:
-            self._counts[event.cell] = event.counts
-            self.total = sum(cell.total for cell in self._counts.values())
-        # Others may have ended too, whose events are still to come, or runs of other commands.
-        counted = sum(cell.done for cell in self._counts.values())
-        self.ended = max(self.ended + 1, counted - len(self._at_hand))
-
-    def done(self) -> float:
-        """The number of runs that have ended, plus the shares done of those in progress."""
-        return min(self.ended + sum(event.done for event in self._at_hand.values()), self.total)
-
-    def news(self) -> list[str]:
-        """How many runs have ended, and how long the others will take, if known."""
-        left, gained = sum(cell.left for cell in self._counts.values()), self._gained
-        for event in self._at_hand.values():
-            weight = self._counts[event.cell].weight(event.run)
-            left, gained = left - weight * event.done, gained + weight * event.gained
-        seconds = seconds_left(max(left, 0.0), gained, monotonic() - self._began, 1)
-        counted = f"{self.ended}/{self.total}"
-        if self.ended == self.total:
-            return [counted]
-        return [counted] if seconds is None else [counted, f"{clock(seconds)} left"]
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
