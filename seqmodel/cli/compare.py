@@ -139,16 +139,14 @@ def compare(
     given |= {"params": params} if params else {}
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
-        from seqmodel.data.bundled import sample_dataset
         from seqmodel.experiment.folder import recall
         from seqmodel.experiment.plan import Plan, finals, sources_of, variants_of
-        from seqmodel.runs.folder import RUNS
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
         variants = variants_of(names, vary or [])
         chosen, space = _search(search, file, given, variants[0].settings, tune or [], quick=quick)
         plan = Plan(
-            sources=sources_of(data or [sample_dataset(RUNS)]),
+            sources=sources_of(data or [_sample()]),
             variants=variants,
             settings={**file, **given},
             search=chosen,
@@ -221,6 +219,13 @@ def _search(
         raise UsageError(f"--search {chosen} searches learning_rate, which is varied: name none")
     space = default_space(chosen, paper=of_preset == "paper") | tunes
     return chosen, {name: bounds for name, bounds in space.items() if name not in varied}
+
+
+def _sample() -> Path:
+    from seqmodel.data.bundled import sample_dataset
+    from seqmodel.runs.folder import RUNS
+
+    return sample_dataset(RUNS)
 
 
 def _run(
