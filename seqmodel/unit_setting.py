@@ -19,8 +19,7 @@ _NAMED = re.compile(r"^[ \t]*unit[ \t]*:[ \t]*([^\s#]*)", re.MULTILINE)
 def read_unit(given: str | Path) -> str:
     """The setting for what an option or a file names: a name, a file NAME.unit, or a text.
 
-    Raises:
-        SeqmodelError: if a file cannot be read or holds no text, or the text is too long.
+    SeqmodelError if a file cannot be read or holds no text, or the text is too long.
     """
     given = os.fspath(given)
     if is_text(given):

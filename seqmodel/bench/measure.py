@@ -85,11 +85,18 @@ def _mean(task: Task, repeats: int) -> float:
     Training steps, too, follow each other: the first run after the other's turn finds neither its
     code nor its data in the caches, nor its memory where it left it.
     """
-    task()
+    _finish(task)
     begin = time.perf_counter()
     for _ in range(repeats):
-        task()
+        _finish(task)
     return (time.perf_counter() - begin) / repeats
+
+
+def _finish(task: Task) -> None:
+    """Run a task, and wait until a GPU has done its part."""
+    task()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
 
 
 def spread_percent(values: Sequence[float]) -> float:
@@ -145,10 +152,10 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> R
     theirs = peers.layer(spec, inputs, hidden).to(device)
 
     def forward(layer: nn.Module) -> Task:
-        return finished(torch.no_grad()(partial(layer, x)), device)
+        return torch.no_grad()(partial(layer, x))
 
     def step(layer: nn.Module) -> Task:
-        return finished(partial(unit_step, layer, x, d_h), device)
+        return partial(unit_step, layer, x, d_h)
 
     return {
         **{"unit": spec.name, "size": size.name, "inputs": inputs, "hidden": hidden},
@@ -164,18 +171,6 @@ def unit_step(layer: nn.Module, x: Tensor, d_h: Tensor) -> None:
     layer(x)[0].backward(d_h)
     for leaf in (x, *layer.parameters()):
         leaf.grad = None
-
-
-def finished(task: Task, device: torch.device) -> Task:
-    """`task`, followed on a GPU by a wait until its work is done."""
-    if device.type != "cuda":
-        return task
-
-    def run_and_wait() -> None:
-        task()
-        torch.cuda.synchronize(device)
-
-    return run_and_wait
 
 
 def _training_step(model: SequenceModel, frames: Tensor) -> None:

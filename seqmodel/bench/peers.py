@@ -38,7 +38,8 @@ class FrameWise(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """-log p(x_1, ..., x_T) of frames (T, B, D), summed over the batch."""
-        logits = self.linear(self.layer(_past(frames))[0])
+        past = torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
+        logits = self.linear(self.layer(past)[0])
         return F.binary_cross_entropy_with_logits(logits, frames, reduction="sum")
 
     @torch.inference_mode()
@@ -85,7 +86,3 @@ class Tied(nn.Module):
                 frame[:, n] = torch.bernoulli(torch.sigmoid(self.linear(read[0, 0])))
             drawn.append(frame)
         return torch.cat(drawn)
-
-
-def _past(frames: Tensor) -> Tensor:
-    return torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -22,24 +22,20 @@ PARTS = ("units", "models", "sampling", "sound", "processes")
 
 
 def bench(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="UNIT",
-            help="Units to measure.  [default: all; in models the paper's three, in sound gru]",
-            autocompletion=one_of(UNITS),
-        ),
-    ] = None,
-    part: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"What to measure, repeatable: {', '.join(PARTS)}.  [default: all]",
-            autocompletion=one_of(PARTS),
-        ),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="Time per row; at least five rounds.")
-    ] = 1.0,
+    names: list[str] | None = typer.Argument(
+        None,
+        metavar="UNIT",
+        help="Units to measure.  [default: all; in models the paper's three, in sound gru]",
+        autocompletion=one_of(UNITS),
+    ),
+    part: list[str] | None = typer.Option(
+        None,
+        help=f"What to measure, repeatable: {', '.join(PARTS)}.  [default: all]",
+        autocompletion=one_of(PARTS),
+    ),
+    seconds: float = typer.Option(
+        1.0, min=0.0, max=3600.0, help="Time per row; at least five rounds."
+    ),
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,

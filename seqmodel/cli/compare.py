@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -25,8 +25,8 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
-from seqmodel.experiment.progress import Counts, Event, Running, Status, seconds_left
-from seqmodel.media.words import clock, printable
+from seqmodel.experiment.progress import Counts, Event, seconds_left
+from seqmodel.media.words import clock
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
@@ -43,103 +43,76 @@ seqmodel compare music --units gru --vary dropout=0,0.2,0.4"""
 
 
 def compare(
-    data: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="DATA", help="Prepared datasets; the bundled sample if none."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        usual(
-            metavar="FOLDER",
-            help="The folder of the experiment.  [default: in results/, by the data and --quick]",
-        ),
-    ] = None,
-    units: Annotated[
-        str,
-        usual(
-            metavar="A,B,...",
-            help="See `seqmodel units`; or files NAME.unit.  [default: tanh,gru,lstm]",
-            autocompletion=several_of(UNITS),
-        ),
-    ] = "",
-    vary: Annotated[
-        list[str] | None,
-        usual(
-            metavar="KEY=A,B,...",
-            help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
-            "train --print-config`.",
-        ),
-    ] = None,
-    params: Annotated[
-        int | None,
-        usual(help="Solve every unit's size for this many parameters, without outputs."),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        of_settings(
-            help=f"What all runs start from: {' or '.join(PRESETS)}.",
-            autocompletion=one_of(PRESETS),
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        of_settings(metavar="FILE", help="Settings of all runs, from a YAML file."),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        usual("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
-    ] = None,
-    search: Annotated[
-        str | None,
-        of_search(
-            help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
-            "over the rate and what --tune names; after a first look only the best third go on. "
-            "none: the settings unchanged.  [default: paper with the paper preset, else tpe]",
-            autocompletion=one_of((*SEARCHES, "none")),
-        ),
-    ] = None,
-    trials: Annotated[int, of_search(min=1, help="Runs of each search.")] = TRIALS,
-    tune: Annotated[
-        list[str] | None,
-        of_search(metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        usual(
-            min=1,
-            help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, usual("--quick", help="A first answer: no search, one seed, few epochs.")
-    ] = False,
-    jobs: Annotated[
-        int | None,
-        usual(
-            min=1,
-            help="Processes, of one thread each.  [default: one per core, as far as memory allows]",
-        ),
-    ] = None,
-    storage: Annotated[
-        str | None,
-        of_run(
-            metavar="URL",
-            envvar="SEQMODEL_STORAGE",
-            help="A database shared by several hosts, such as postgresql://me@host/name; the "
-            "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
-        ),
-    ] = None,
-    artifacts: Annotated[
-        Path | None,
-        of_run(
-            metavar="FOLDER",
-            help="With --storage: a folder that all hosts see, where each leaves the checkpoints "
-            "of its winners, so that every host's page has all samples.",
-        ),
-    ] = None,
-    status: Annotated[
-        bool, of_run("--status", help="Print how far the experiment is, and stop.")
-    ] = False,
+    data: list[Path] | None = typer.Argument(
+        None, metavar="DATA", help="Prepared datasets; the bundled sample if none."
+    ),
+    out: Path | None = usual(
+        None,
+        metavar="FOLDER",
+        help="The folder of the experiment.  [default: in results/, by the data and --quick]",
+    ),
+    units: str = usual(
+        "",
+        metavar="A,B,...",
+        help="See `seqmodel units`; or files NAME.unit.  [default: tanh,gru,lstm]",
+        autocompletion=several_of(UNITS),
+    ),
+    vary: list[str] | None = usual(
+        None,
+        metavar="KEY=A,B,...",
+        help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
+        "train --print-config`.",
+    ),
+    params: int | None = usual(
+        None, help="Solve every unit's size for this many parameters, without outputs."
+    ),
+    preset: str | None = of_settings(
+        None,
+        help=f"What all runs start from: {' or '.join(PRESETS)}.",
+        autocompletion=one_of(PRESETS),
+    ),
+    config: Path | None = of_settings(
+        None, metavar="FILE", help="Settings of all runs, from a YAML file."
+    ),
+    setting: list[str] | None = usual(
+        None, "--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."
+    ),
+    search: str | None = of_search(
+        None,
+        help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
+        "over the rate and what --tune names; after a first look only the best third go on. "
+        "none: the settings unchanged.  [default: paper with the paper preset, else tpe]",
+        autocompletion=one_of((*SEARCHES, "none")),
+    ),
+    trials: int = of_search(TRIALS, min=1, help="Runs of each search."),
+    tune: list[str] | None = of_search(
+        None, metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."
+    ),
+    seeds: int | None = usual(
+        None,
+        min=1,
+        help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
+    ),
+    quick: bool = usual(False, "--quick", help="A first answer: no search, one seed, few epochs."),
+    jobs: int | None = usual(
+        None,
+        min=1,
+        help="Processes, of one thread each.  [default: one per core, as far as memory allows]",
+    ),
+    storage: str | None = of_run(
+        None,
+        metavar="URL",
+        envvar="SEQMODEL_STORAGE",
+        help="A database shared by several hosts, such as postgresql://me@host/name; the "
+        "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
+    ),
+    artifacts: Path | None = of_run(
+        None,
+        metavar="FOLDER",
+        help="With --storage: a folder that all hosts see, where each leaves the checkpoints "
+        "of its winners, so that every host's page has all samples.",
+    ),
+    status: bool = of_run(False, "--status", help="Print how far the experiment is, and stop."),
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -334,7 +307,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
             raise SeqmodelError(f"{out.resolve().name} has not begun")
         status = status_of(studies, out)
     if as_json:
-        print_json(status_values(status))
+        print_json(status)
     else:
         show(*status_lines(status))
 
@@ -347,139 +320,68 @@ def shown(
 
     `counts` are each cell's counts at the start.
     """
-    whole = _Whole(counts)
-    if sys.stderr.isatty() and not quiet:
-        with _table(whole) as both:
-            yield both
-        return
+    cells, at_hand = dict(counts), dict[str, Event]()
+    ended = sum(cell.done for cell in cells.values())
+    began, gained = monotonic(), 0.0  # whole runs' worth of ended runs
+    with display("all runs", quiet=quiet, silence=LONG_SILENCE) as lines:
 
-    def take(event: Event) -> None:
-        whole.take(event)
-        counted, *news = whole.summary(event)
-        if event.ended is None:
-            lines.show(counted, *news)
-        else:
-            lines.say("  ".join([counted, *news]))
+        def take(event: Event) -> None:
+            nonlocal ended, gained
+            at_hand[event.run] = event
+            if event.ended is not None:
+                del at_hand[event.run]
+                gained += cells[event.cell].weight(event.run) * event.gained
+                cells[event.cell] = event.counts or cells[event.cell]
+                # Others may have ended too, whose events are to come, or runs of other commands.
+                counted = sum(cell.done for cell in cells.values())
+                ended = max(ended + 1, counted - len(at_hand))
+            total = sum(cell.total for cell in cells.values())
+            left, so_far = sum(cell.left for cell in cells.values()), gained
+            for now in at_hand.values():
+                weight = cells[now.cell].weight(now.run)
+                left, so_far = left - weight * now.done, so_far + weight * now.gained
+            seconds = seconds_left(max(left, 0.0), so_far, monotonic() - began, 1)
+            time_left = [] if ended == total or seconds is None else [f"{clock(seconds)} left"]
+            figure = [] if event.valid is None else [f"{event.valid:.4f}"]
+            news = [] if event.ended else [f"{event.epoch}/{event.epochs}", *figure]
+            lines.also(event.run, *news, share=event.done)
+            done = min(ended + sum(now.done for now in at_hand.values()), total)
+            lines.show("all runs", f"{ended}/{total}", *time_left, done=done, total=total)
+            if event.ended is not None:
+                line = f"{ended}/{total}", event.run, *(figure or ["no figure"]), event.ended
+                lines.say("  ".join([*line, *time_left]))
 
-    with display("starting", quiet=quiet, silence=LONG_SILENCE) as lines:
         yield take, lines.say
 
 
-class _Whole:
-    """The state of the experiment, as known from its events."""
-
-    def __init__(self, counts: Mapping[str, Counts]) -> None:
-        self._counts = dict(counts)
-        self.total = sum(cell.total for cell in counts.values())
-        self.ended = sum(cell.done for cell in counts.values())
-        self._at_hand: dict[str, Event] = {}
-        self._began: float | None = None
-        self._gained = 0.0  # whole runs' worth of ended runs
-
-    def take(self, event: Event) -> None:
-        """Record an event."""
-        self._began = self._began or monotonic()
-        if event.ended is None:
-            self._at_hand[event.run] = event
-            return
-        self._at_hand.pop(event.run, None)
-        self._gained += self._counts[event.cell].weight(event.run) * event.gained
-        if event.counts is not None:
-            self._counts[event.cell] = event.counts
-            self.total = sum(cell.total for cell in self._counts.values())
-        # Others may have ended too, whose events are still to come, or runs of other commands.
-        counted = sum(cell.done for cell in self._counts.values())
-        self.ended = max(self.ended + 1, counted - len(self._at_hand))
-
-    def done(self) -> float:
-        """The number of runs that have ended, plus the shares done of those in progress."""
-        return min(self.ended + sum(event.done for event in self._at_hand.values()), self.total)
-
-    def news(self) -> list[str]:
-        """How many runs have ended, and how long the others will take, if known."""
-        left, gained = sum(cell.left for cell in self._counts.values()), self._gained
-        for event in self._at_hand.values():
-            weight = self._counts[event.cell].weight(event.run)
-            left, gained = left - weight * event.done, gained + weight * event.gained
-        spent = monotonic() - (self._began or 0.0)
-        seconds = seconds_left(max(left, 0.0), gained, spent, 1)
-        counted = f"{self.ended}/{self.total}"
-        if self.ended == self.total:
-            return [counted]
-        return [counted] if seconds is None else [counted, f"{clock(seconds)} left"]
-
-    def summary(self, event: Event) -> list[str]:
-        """How many runs have ended, a run's progress or end, and how long the others will take."""
-        figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
-        counted, *left = self.news()
-        how = event.ended or f"epoch {event.epoch}/{event.epochs}"
-        return [counted, event.run, figure, how, *left]
-
-
-@contextmanager
-def _table(whole: _Whole) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
-    from seqmodel.cli.bars import Bars
-
-    tasks = {}
-    with Bars() as bars:
-        first = bars.add_task(
-            "all runs", total=whole.total, completed=whole.ended, news=whole.news()
-        )
-
-        def take(event: Event) -> None:
-            whole.take(event)
-            if event.ended is None:
-                if event.run not in tasks:
-                    tasks[event.run] = bars.add_task(printable(event.run), total=None, news=())
-                at_work = 1 if event.done else None  # an indeterminate bar until the first update
-                news = [f"{event.epoch}/{event.epochs}"]
-                news += [] if event.valid is None else [f"{event.valid:.4f}"]
-                bars.update(tasks[event.run], total=at_work, completed=event.done, news=news)
-            elif event.run in tasks:
-                bars.remove_task(tasks.pop(event.run))
-            bars.update(first, total=whole.total, completed=whole.done(), news=whole.news())
-            if event.ended is not None:
-                bars.say(printable("  ".join(whole.summary(event))))
-
-        yield take, lambda line: bars.say(printable(line))
-
-
-def status_lines(status: Status) -> list[str]:
+def status_lines(status: Mapping[str, Any]) -> list[str]:
     """What --status says: a line per cell and per run in progress, and a total."""
     lines = []
-    for name, counts, valid in status.cells:
+    for cell in status["cells"]:
+        valid = cell["best_valid_nats_per_frame"]
         best = "" if valid is None else f"  best valid {valid:.4f}"
-        parts = [f"{counts.trials_done} of {counts.trials} trials"]
-        parts += [f"{counts.finals_done} of {counts.finals} finals"] if counts.finals else []
-        parts.append(f"{counts.seeds_done} of {counts.seeds} seeds")
-        lines.append(f"{name}: {', '.join(parts)}{best}")
-    lines += map(_line, status.running)
-    whole = [f"{status.done}/{status.total} runs done"]
-    if status.done == status.total:
+        kinds = ["trials", *(["finals"] if cell["finals"] else []), "seeds"]
+        parts = [f"{cell[f'{kind}_done']} of {cell[kind]} {kind}" for kind in kinds]
+        lines.append(f"{cell['cell']}: {', '.join(parts)}{best}")
+    lines += map(_line, status["running"])
+    whole = [f"{status['done']}/{status['runs']} runs done"]
+    if status["done"] == status["runs"]:
         return [*lines, *whole]
-    left = status.seconds_left
+    left = status["seconds_left"]
     whole += [f"about {clock(left)} left"] if left is not None else []
-    whole += [] if status.running else ["none in progress: run the same command to resume"]
+    whole += [] if status["running"] else ["none in progress: run the same command to resume"]
     return [*lines, ", ".join(whole)]
 
 
-def _line(running: Running) -> str:
-    run, epoch, epochs, share, figure, host = running
-    parts = [f"running: {run}"]
-    parts += [f"epoch {epoch} done"] if share is None else [f"{share:.0%}", f"{epoch}/{epochs}"]
+def _line(running: Mapping[str, Any]) -> str:
+    epoch, share, figure, host = (
+        running[name] for name in ("epoch", "share_done", "best_valid_nats_per_frame", "host")
+    )
+    parts = [f"running: {running['run']}"]
+    parts += (
+        [f"epoch {epoch} done"]
+        if share is None
+        else [f"{share:.0%}", f"{epoch}/{running['epochs']}"]
+    )
     parts += [] if figure is None else [f"{figure:.4f}"]
     return "  ".join(parts if host is None else [*parts, f"on {host}"])
-
-
-def status_values(status: Status) -> dict[str, Any]:
-    """The same for programs."""
-    return {
-        "runs": status.total,
-        "done": status.done,
-        "seconds_left": status.seconds_left,
-        "cells": [
-            {"cell": name, **counts._asdict(), "best_valid_nats_per_frame": valid}
-            for name, counts, valid in status.cells
-        ],
-        "running": [running._asdict() for running in status.running],
-    }

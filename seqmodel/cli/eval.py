@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     exclude,
+    given_options,
     load_runs,
 )
 from seqmodel.cli.prepare import source_remarks
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
+    context: typer.Context,
     runs: list[Path] | None = typer.Argument(
         None,
         metavar="RUN",
@@ -105,16 +108,13 @@ def evaluate(
     from seqmodel.data.dataset import MANIFEST
 
     files = data if data is not None and not (data / MANIFEST).is_file() else None
-    no_dataset = {f"--data {files}, which is no dataset,": files}
-    exclude({"--split": split, **no_dataset})
-    exclude({"--samples": samples, **no_dataset})
-    exclude({"--per-piece": per_piece, "--per-frame": per_frame})
-    lines = {
-        "--per-piece" if per_piece else "--per-frame": not as_json and (per_piece or per_frame)
-    }
-    exclude({"--samples": samples, **lines})
-    exclude({"--voices": voices, **lines})
-    exclude({"several runs": len(runs or []) > 1, "--samples": samples})
+    no_dataset = f"--data {files}, which is no dataset,"
+    special = {no_dataset: files, "several runs": len(runs or []) > 1}
+    given = given_options(context, special)
+    exclude(given, [("--split", no_dataset), ("--samples", no_dataset)])
+    exclude(given, [("--per-piece", "--per-frame"), ("several runs", "--samples")])
+    lines = () if as_json else ("--per-piece", "--per-frame")
+    exclude(given, itertools.product(("--samples", "--voices"), lines))
     if seconds is not None and samples is None:
         raise UsageError("--seconds needs --samples N")
     if plot is not None:
@@ -122,7 +122,7 @@ def evaluate(
     from seqmodel.evaluation.evaluate import evaluate
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
-    paths = runs or [chosen_run(None, _media(data, files), quiet=quiet)]
+    paths = runs or [chosen_run(_media(data, files), quiet=quiet)]
     loaded, *others = every = load_runs(paths, device, batch_size)
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring

@@ -93,11 +93,7 @@ Completion = Callable[[str], list[str]]
 
 def one_of(names: Iterable[str]) -> Completion:
     """A completion for one of `names`."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
-    return complete
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def several_of(names: Iterable[str]) -> Completion:

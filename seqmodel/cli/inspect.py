@@ -24,12 +24,9 @@ from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.unit_setting import unit_name
 
 RENDERED = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
-
-
-def _sounds() -> str:
-    """All formats that --listen writes."""
-    kinds = dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.listen_formats)
-    return ", ".join(f".{kind}" for kind in kinds)
+KINDS = dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.listen_formats)
+SOUNDS = ", ".join(f".{kind}" for kind in KINDS)
+"""All formats that --listen writes."""
 
 
 def _rows(medium: Medium) -> tuple[Option, ...]:
@@ -43,7 +40,7 @@ def inspect(
     ),
     plot: Path | None = typer.Option(None, metavar="FILE.png", help="Draw it too, as PNG."),
     listen: Path | None = typer.Option(
-        None, metavar="FILE.wav", help=f"Render a file of {RENDERED} as sound too: {_sounds()}."
+        None, metavar="FILE.wav", help=f"Render a file of {RENDERED} as sound too: {SOUNDS}."
     ),
     *,
     verify: bool = typer.Option(
@@ -109,7 +106,7 @@ def _check_listen(
         what = "a file of many" if kind == "rolls" else f"a {kind}" if stored else medium.name
         raise UsageError(f"--listen renders files of {RENDERED}, and {path} is {what}")
     if listen.suffix.lower().lstrip(".") not in medium.listen_formats:
-        raise UsageError(f"--listen writes sound only: {listen} must end in one of {_sounds()}")
+        raise UsageError(f"--listen writes sound only: {listen} must end in one of {SOUNDS}")
 
 
 def _dataset(values: dict[str, Any]) -> list[str]:

@@ -57,10 +57,21 @@ def check_temperature(temperature: float, velocity_temperature: float | None = N
             raise UsageError(f"{option} must be finite, not {value}")
 
 
-def exclude(options: Mapping[str, object]) -> None:
-    """UsageError if all of these options are given."""
-    if all(value not in (None, False) for value in options.values()):
-        raise UsageError(f"{' and '.join(options)} exclude each other")
+def given_options(context: typer.Context, special: Mapping[str, object]) -> set[str]:
+    """The flags of the options that have another value than by default, and what else holds."""
+    given = {name for name, holds in special.items() if holds}
+    for param in context.command.params:
+        value = context.params.get(param.name or "")
+        if value and value != param.get_default(context):
+            given |= {*param.opts}
+    return given
+
+
+def exclude(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
+    """UsageError if both of a pair are given."""
+    for one, other in pairs:
+        if one in given and other in given:
+            raise UsageError(f"{one} and {other} exclude each other")
 
 
 def check_target(path: Path, *, force: bool) -> None:
@@ -80,13 +91,11 @@ def check_plot(path: Path, *, force: bool) -> None:
     check_target(path, force=force)
 
 
-def chosen_run(run: Path | None, media: Collection[str] | None = None, *, quiet: bool) -> Path:
-    """The run that was named, or the newest that is trained, of one of the media if given.
+def chosen_run(media: Collection[str] | None = None, *, quiet: bool) -> Path:
+    """The newest run that is trained, of one of the media if given.
 
     If there is none, the bundled run of the first of these media.
     """
-    if run is not None:
-        return run
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
     from seqmodel.runs.folder import RUNS, newest_run, no_run
 

@@ -6,6 +6,7 @@ Without a terminal there is a line now and then, lest a log look as if nothing h
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,16 +34,23 @@ class Display(NamedTuple):
     show: Callable[..., None]
     """Called with what is done, news of it, the most important first, and, if known, how much of it
     is `done` and the `total`."""
+    also: Callable[..., None]
+    """Called with the name of a part at work, news of it and the `share` done, for a bar of its own
+    on a terminal; without news that bar goes."""
 
 
 @contextmanager
 def display(what: str, *, quiet: bool, silence: float = SILENCE) -> Iterator[Display]:
     """Yield what stderr can show of the work `what`; nothing, if `quiet`."""
     if quiet:
-        yield Display(lambda line: None, lambda *news, **of: None)
+        yield Display(_silent, _silent, _silent)
         return
     with _bar(what) if sys.stderr.isatty() else _lines(what, silence) as shown:
         yield shown
+
+
+def _silent(*news: object, **of: object) -> None:
+    """Show nothing."""
 
 
 @contextmanager
@@ -52,14 +60,22 @@ def _bar(what: str) -> Iterator[Display]:
 
     with Bars() as bars:
         bars.add_task(what, total=None, news=())
-        (task,) = bars.tasks
+        (task,), parts = bars.tasks, dict[str, Any]()
 
         def show(what: str, *news: str, done: int = 0, total: int | None = None) -> None:
             task.total = total  # `update` would ignore None
             visible = total is None or done < total or bool(news)
             bars.update(task.id, description=what, completed=done, news=news, visible=visible)
 
-        yield Display(lambda line: bars.say(printable(line)), show)
+        def also(name: str, *news: str, share: float = 0.0) -> None:
+            if news:
+                if name not in parts:  # without a total the bar is indeterminate
+                    parts[name] = bars.add_task(printable(name), total=None, news=())
+                bars.update(parts[name], total=1 if share else None, completed=share, news=news)
+            elif name in parts:
+                bars.remove_task(parts.pop(name))
+
+        yield Display(lambda line: bars.say(printable(line)), show, also)
 
 
 @contextmanager
@@ -96,7 +112,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
     thread = Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield Display(say, show)
+        yield Display(say, show, _silent)
     finally:
         over.set()
         thread.join()
@@ -136,22 +152,14 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
     """Yield a listener that shows `title` before the first event, then each event."""
     from seqmodel.training.loop import Listener
 
-    printed = False
     with display("starting", quiet=quiet, silence=LONG_SILENCE) as shown:
 
-        def titled(event: Callable[..., None]) -> Callable[..., None]:
-            """Only with the first event: an early error stands alone."""
-
-            def called(*values: Any) -> None:
-                nonlocal printed
-                if not printed:
-                    printed = True
-                    shown.say(title)
-                event(*values)
-
-            return called
+        @cache
+        def begin() -> None:  # only with the first event: an early error stands alone
+            shown.say(title)
 
         def tick(event: "Tick") -> None:
+            begin()
             news = []
             if event.nats_per_frame is not None:
                 left = event.seconds_left
@@ -162,6 +170,7 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
             shown.show(what, *news, done=event.done, total=event.total)
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
+            begin()
             loud = line.get("valid_velocity_nats_per_note")
             velocity = "" if loud is None else f"velocity {loud:.4f}  "
             shown.say(
@@ -172,7 +181,8 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
             )
 
         def draw(number: int, count: int, rate: float, final: bool) -> None:
+            begin()
             goes_on = ", among the best, goes on" if final else ""
             shown.say(f"learning rate {number} of {count}: {rate:.3g}{goes_on}")
 
-        yield Listener(titled(tick), titled(epoch), titled(draw))
+        yield Listener(tick, epoch, draw)

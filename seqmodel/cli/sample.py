@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
@@ -22,6 +22,7 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     exclude,
+    given_options,
     load_runs,
     options_of,
     with_media_options,
@@ -74,6 +75,7 @@ primer_option = partial(typer.Option, rich_help_panel="Primer")
 
 @with_media_options(attrgetter("sample_options"))
 def sample(
+    context: typer.Context,
     out: Path = typer.Argument(
         ..., metavar="OUT", help=f"{WRITTEN}; or - for stdout, with --format."
     ),
@@ -160,28 +162,17 @@ def sample(
     kind = _format(out, output_format)
     if to_stdout and number > 1:
         raise UsageError("-n above 1 needs a file name, not stdout")
-    given = {
-        "--length": length,
-        "--seconds": seconds,
-        "--min-length": min_length > 1,
-        "--no-end": no_end,
-        "--prime": prime,
-        "--prime-frames": prime_frames,
-        "--prime-seconds": prime_seconds,
-        "--include-prime": include_prime,
-        "--best-of": best_of > 1,
+    special = {
         "--temperature 0": temperature == 0,
         "--device cuda": device == "cuda",
-        "--json": as_json,
         "OUT -": to_stdout,
-        "--fill": media_options.get("fill"),
         "several runs": len(runs or ()) > 1,
     }
-    for pair in EXCLUSIVE:
-        exclude({option: given[option] for option in pair})
-    of_prime = next((option for option in OF_PRIME if given[option]), None)
-    if of_prime and prime is None:
-        raise UsageError(f"{of_prime} needs --prime FILE")
+    given = given_options(context, special)
+    exclude(given, EXCLUSIVE)
+    for option in OF_PRIME if prime is None else ():
+        if option in given:
+            raise UsageError(f"{option} needs --prime FILE")
     check_temperature(temperature, velocity_temperature)
 
     from seqmodel.evaluation.average import named
@@ -190,7 +181,7 @@ def sample(
     targets = [*numbered] if number > 1 else [out]
     for target in () if to_stdout else targets:
         check_target(target, force=force)
-    paths = runs or [chosen_run(None, _able(kind), quiet=quiet)]
+    paths = runs or [chosen_run(_able(kind), quiet=quiet)]
     # A step of one piece is too small for a GPU to be faster.
     loaded, *_ = every = load_runs(paths, "cpu" if device == "auto" else device, 1)
     medium = medium_of(loaded.frame)
@@ -225,8 +216,7 @@ def sample(
     sampling = medium.sampling(loaded.frame, request)
     for remark in (
         *sampling.remarks,
-        *_unheard(every, options),
-        *_unplayed(loaded, velocity_temperature),
+        *_idle(every, options.get("metre"), velocity_temperature),
         # Unless it is told, the file would be scored for nothing.
         *(() if quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
     ):
@@ -255,20 +245,17 @@ def sample(
         print_json({**(of or {"run": str(loaded.folder)}), "seed": seed, "pieces": pieces})
 
 
-def _unplayed(run: "Run", velocity_temperature: float | None) -> list[str]:
-    """A remark on --velocity-temperature, if the run has no velocities to draw."""
-    if velocity_temperature is None or run.frame.velocity is not None:
-        return []
-    return [f"{run.folder} was trained without velocities: --velocity-temperature does nothing"]
-
-
-def _unheard(runs: Sequence["Run"], options: Mapping[str, Any]) -> list[str]:
+def _idle(
+    runs: Sequence["Run"], metre: object, velocity_temperature: float | None
+) -> Iterator[str]:
     """Remarks on options that the runs' models know nothing of."""
-    return [
-        f"{run.folder} was trained without --bars: the notes that are drawn do not follow --metre"
-        for run in runs
-        if options.get("metre") and not run.config.bars
-    ]
+    for run in runs if metre else ():
+        if not run.config.bars:
+            without = f"{run.folder} was trained without --bars"
+            yield f"{without}: the notes that are drawn do not follow --metre"
+    if velocity_temperature is not None and runs[0].frame.velocity is None:
+        without = f"{runs[0].folder} was trained without velocities"
+        yield f"{without}: --velocity-temperature does nothing"
 
 
 def _drawing(
@@ -286,6 +273,7 @@ def _drawing(
     import numpy as np
 
     from seqmodel.evaluation.average import named
+    from seqmodel.runs.files import METRICS
     from seqmodel.sampling.average import AverageSampler
     from seqmodel.sampling.sampler import PieceSampler, Sampler
 
@@ -294,8 +282,9 @@ def _drawing(
     sampler: PieceSampler = (
         Sampler(run.model, **stated) if len(runs) == 1 else AverageSampler(models, **stated)
     )
-    primer = sampling.primer
-    usual = _training_nats(run) if best_of > 1 else 0.0
+    primer, epoch = sampling.primer, _epoch(run) if best_of > 1 else {}
+    if best_of > 1 and not epoch:
+        raise SeqmodelError(f"--best-of needs epoch {run.epoch} in {run.folder / METRICS}")
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
         drafts = [
@@ -314,6 +303,7 @@ def _drawing(
                 scored = run.nll(whole, sampling.given)[len(primer) :]
                 nats.append(float(scored.mean()))
                 progress(done, best_of)
+            usual = epoch["train_nats_per_frame"]
             best = int(np.argmin(np.abs(np.array(nats) - usual)))
             piece, facts = drafts[best], {"nats_per_frame": nats[best]}
             written = sampling.write(file, [drawn[best]], _silent)
@@ -327,15 +317,6 @@ def _drawing(
         return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
 
     return write
-
-
-def _training_nats(run: "Run") -> float:
-    """The nats per frame of train in the epoch whose weights these are."""
-    from seqmodel.runs.folder import METRICS
-
-    if epoch := _epoch(run):
-        return float(epoch["train_nats_per_frame"])
-    raise SeqmodelError(f"--best-of needs epoch {run.epoch} in {run.folder / METRICS}")
 
 
 def _epoch(run: "Run") -> Mapping[str, Any]:
@@ -366,9 +347,8 @@ def _filling(
 ) -> Write:
     """The function that draws piece k around what is given; `stated` is as in `Sampler`.
 
-    Raises:
-        UsageError: where the particles do not fit in memory.
-        SeqmodelError: if what is given is impossible.
+    UsageError where the particles do not fit in memory; SeqmodelError if what is given is
+    impossible.
     """
     import numpy as np
 

@@ -54,7 +54,7 @@ def report(
     from seqmodel.report.subjects import load_subjects, score
 
     check_target(out, force=force)
-    subjects = load_subjects(runs or [chosen_run(None, quiet=quiet)])
+    subjects = load_subjects(runs or [chosen_run(quiet=quiet)])
     for subject in subjects:
         medium = medium_of(subject.run.frame)
         trained = f"{subject.run.folder} was trained on {medium.name}"

@@ -43,8 +43,7 @@ Value = TypeVar("Value")
 def without_password(address: str) -> str:
     """A database's address without password and values of its query: safe to show.
 
-    Raises:
-        UsageError: if it is not an address; the message does not repeat it.
+    UsageError if it is not an address; the message does not repeat it.
     """
     url = _parsed(address)
     bare = url.set(query={}).render_as_string(hide_password=True)

@@ -7,14 +7,14 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import seqmodel
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.progress import CellStatus, Counts, Status
 from seqmodel.files import (
     SYSTEM_FILES,
     TEMPORARY,
@@ -45,8 +45,7 @@ On one host, dead processes are recognised at once by the locks that they lost.
 def holds_journal(folder: Path) -> bool:
     """Whether a folder has a journal that is ours and has begun, if only with part of a line.
 
-    Raises:
-        SeqmodelError: if it is a pipe, a device or a folder, or cannot be read.
+    SeqmodelError if it is a pipe, a device or a folder, or cannot be read.
     """
     path = folder / JOURNAL
     try:
@@ -62,8 +61,7 @@ def holds_journal(folder: Path) -> bool:
 def check_folder(folder: Path) -> None:
     """Refuse any folder but an experiment's, a new or an empty one, before anything is written.
 
-    Raises:
-        SeqmodelError: for such a folder, or one where no files can be written, or locked.
+    SeqmodelError for such a folder, or one where no files can be written, or locked.
     """
     try:
         foreign = any(not _is_nobodys(path) for path in folder.iterdir())
@@ -128,32 +126,28 @@ def _location(folder: Path) -> str:
     return f"{socket.gethostname()}:{os.path.realpath(folder)}"
 
 
-def remember(folder: Path, plan: Plan, text: str, status: Status, files: Sequence[str]) -> None:
+def remember(
+    folder: Path, plan: Plan, text: str, status: Mapping[str, Any], files: Sequence[str]
+) -> None:
     """Keep the answer of an experiment whose results are in `files`."""
-    values = {
-        "version": seqmodel.__version__,
-        "plan": _as_text(plan),
-        "text": text,
-        "cells": status.cells,
-        "files": files,
-    }
+    about = {"version": seqmodel.__version__, "plan": _as_text(plan)}
+    values = {**about, "text": text, "status": status, "files": files}
     write_file(folder / ANSWER, json.dumps(values, indent=2).encode())
 
 
-def recall(folder: Path, plan: Plan | None = None) -> tuple[str, Status] | None:
+def recall(folder: Path, plan: Plan | None = None) -> tuple[str, dict[str, Any]] | None:
     """The answer kept in a folder: its results, as printed, and its progress.
 
     None unless it is that of `plan` and all files of the results remain.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):  # written again by whoever looks on
         values = json.loads((folder / ANSWER).read_bytes())
-        cells = [CellStatus(name, Counts(*counts), v) for name, counts, v in values["cells"]]
         if (
             values["version"] == seqmodel.__version__
             and (plan is None or values["plan"] == _as_text(plan))
             and all((folder / name).is_file() for name in values["files"])
         ):
-            return str(values["text"]), Status(cells)
+            return values["text"], values["status"]
     return None
 
 

@@ -128,7 +128,6 @@ class _Pool:
         self._said_at = -float(SILENCE)
 
     def start(self) -> None:
-        """Start one more process."""
         _start_server()
         ours, its = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_process, args=(self._task, its))
@@ -140,7 +139,6 @@ class _Pool:
         self.members[ours] = _Member(process)
 
     def listen(self) -> None:
-        """Take what the processes report next, if they do soon."""
         for connection in wait(self.members, WAIT):
             assert isinstance(connection, Connection)
             member = self.members[connection]
@@ -153,7 +151,7 @@ class _Pool:
                 continue
             if isinstance(message, Event):
                 member.last = message
-                self._room.observe(message)
+                self._room.largest = max(self._room.largest, message.memory)
                 self._report(message)
             elif message == DONE:
                 self.ends = True
@@ -165,7 +163,6 @@ class _Pool:
                 self._fail(message)
 
     def end(self) -> None:
-        """Ask every process to save and end."""
         if self._asked:
             return
         self._asked = self.ends = True
@@ -204,10 +201,6 @@ class _Room:
         self._cores = cores()
         self.largest = 0  # bytes that one has taken
         self._limit_reported = False
-
-    def observe(self, event: Event) -> None:
-        """Take what a process reports."""
-        self.largest = max(self.largest, event.memory)
 
     def for_another(self, others: list[Event | None]) -> bool:
         """Whether one more may start next to others, of which the latest events are given."""

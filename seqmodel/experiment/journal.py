@@ -24,8 +24,7 @@ _CHECKSUM = "checksum"
 class Journal(JournalStorage):
     """The state kept in a folder's journal.
 
-    Raises:
-        SeqmodelError: if it cannot be read or written, or is damaged.
+    SeqmodelError if it cannot be read or written, or is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +68,6 @@ class _Lines(JournalFileBackend):
             raise disk_error(self._path, "write", error) from error
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """The lines from a number on."""
         number = log_number_from + 1
         try:
             for log in super().read_logs(log_number_from):
@@ -102,7 +100,6 @@ class _Lock(BaseJournalFileLock):
         self._held = ExitStack()
 
     def acquire(self) -> bool:
-        """Wait for the lock."""
         self._held.enter_context(held(self._lock, wait=True))
         with suppress(FileNotFoundError), self._journal.open("r+b") as file:
             if size := file.seek(0, os.SEEK_END):
@@ -113,5 +110,4 @@ class _Lock(BaseJournalFileLock):
         return True
 
     def release(self) -> None:
-        """Release the lock."""
         self._held.close()

@@ -85,6 +85,16 @@ class Source:
     fingerprint: str
     """`Dataset.fingerprint`."""
 
+    def dataset(self) -> Dataset:
+        """The dataset, opened; SeqmodelError if it is not the one that the plan was made for."""
+        dataset = open_dataset(self.path)
+        if dataset.fingerprint() != self.fingerprint:
+            raise SeqmodelError(
+                f"{self.path} has changed since the experiment began: prepare it as it was then, "
+                "or start another experiment with --out"
+            )
+        return dataset
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -166,32 +176,27 @@ class Plan:
     def check(self) -> None:
         """Build every cell's model, at both ends of the search space, without allocating it.
 
-        Raises:
-            SeqmodelError: if a dataset is not the plan's.
-            UsageError: if settings do not fit each other or the data, or if on one dataset some
-                models give densities, others probabilities.
+        SeqmodelError if a dataset is not the plan's; UsageError if settings do not fit each other
+        or the data, or if on one dataset some models give densities, others probabilities.
         """
         from seqmodel.model.build import outline  # here, as a plan alone must load fast
 
-        kinds: dict[Source, dict[bool, str]] = {}
-        for cell in self.cells():
-            dataset = cell.dataset()
-            for end in (0, 1):
+        for source in self.sources:
+            dataset, kinds = source.dataset(), dict[bool, str]()
+            for variant, end in itertools.product(self.variants, (0, 1)):
                 found = {name: bounds.ends[end] for name, bounds in self.space.items()}
-                model = outline(self.config(cell, dataset, found, 0), dataset.frame)
-            kinds.setdefault(cell.source, {})[model.output.discrete] = cell.variant.name
-        for kind in kinds.values():
-            if len(kind) > 1:
+                config = self.config(Cell(source, variant), dataset, found, 0)
+                kinds[outline(config, dataset.frame).output.discrete] = variant.name
+            if len(kinds) > 1:
                 raise UsageError(
-                    f"{kind[False]} gives densities and {kind[True]} probabilities, whose nats do "
-                    "not compare: choose outputs of one kind, such as --set output=logistic"
+                    f"{kinds[False]} gives densities and {kinds[True]} probabilities, whose nats "
+                    "do not compare: choose outputs of one kind, such as --set output=logistic"
                 )
 
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
         """The settings of one run: `found` by the search, `run` counting the seeds from 0.
 
-        Raises:
-            UsageError: if they do not fit each other or the data.
+        UsageError if they do not fit each other or the data.
         """
         from seqmodel.media.registry import presets_of
         from seqmodel.model.build import with_sizes
@@ -221,27 +226,12 @@ class Cell:
         """Unique in the experiment, and usable as a folder name."""
         return f"{self.source.name}/{_word(self.variant.name)}"
 
-    def dataset(self) -> Dataset:
-        """The dataset, opened.
-
-        Raises:
-            SeqmodelError: if it is not the one that the plan was made for.
-        """
-        dataset = open_dataset(self.source.path)
-        if dataset.fingerprint() != self.source.fingerprint:
-            raise SeqmodelError(
-                f"{self.source.path} has changed since the experiment began: prepare it as it was "
-                "then, or start another experiment with --out"
-            )
-        return dataset
-
 
 def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
     """The datasets at `paths`, each with a unique name.
 
-    Raises:
-        SeqmodelError: if one cannot be opened, or lacks train or valid.
-        UsageError: if two have the same name.
+    SeqmodelError if one cannot be opened, or lacks train or valid; UsageError if two have the same
+    name.
     """
     sources: list[Source] = []
     for path in paths:
@@ -261,8 +251,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
 def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...]:
     """Every unit with every combination of what varies, given as KEY=a,b,c.
 
-    Raises:
-        UsageError: for an unknown setting, an invalid value, or one named twice.
+    UsageError for an unknown setting, an invalid value, or one named twice.
     """
     axes: list[list[dict[str, Any]]] = (
         [[{"unit": setting_of("unit", unit, "--units")} for unit in units]] if units else []

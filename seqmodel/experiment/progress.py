@@ -1,7 +1,6 @@
 """The progress of an experiment: what processes report while they train, and the time left."""
 
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -112,44 +111,3 @@ def seconds_left(left: float, gained: float, spent: float, processes: int) -> fl
     nothing is known, or no process works.
     """
     return left * spent / gained / processes if gained > 0 and processes else None
-
-
-class Running(NamedTuple):
-    """A run that a live process is training, here or on another host."""
-
-    run: str
-    epoch: int
-    """The last epoch that ended."""
-    epochs: int | None
-    """The most that it can have; this and the share are unknown of other hosts."""
-    share_done: float | None
-    best_valid_nats_per_frame: float | None
-    host: str | None
-    """None for this one."""
-
-
-class CellStatus(NamedTuple):
-    """The progress of a cell, and its best figure on valid so far, in nats per frame."""
-
-    name: str
-    counts: Counts
-    valid: float | None
-
-
-class Status(NamedTuple):
-    """The progress of an experiment."""
-
-    cells: Sequence[CellStatus]
-    running: Sequence[Running] = ()
-    seconds_left: float | None = None
-    """At the present number of processes; None if too little is known or no process is working."""
-
-    @property
-    def total(self) -> int:
-        """All runs."""
-        return sum(cell.counts.total for cell in self.cells)
-
-    @property
-    def done(self) -> int:
-        """Runs that have ended."""
-        return sum(cell.counts.done for cell in self.cells)

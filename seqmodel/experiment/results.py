@@ -194,15 +194,10 @@ class Comparison:
 
 
 def results(studies: Studies) -> list[Comparison]:
-    """The results so far, dataset by dataset.
-
-    Raises:
-        SeqmodelError: if a dataset is not the plan's.
-    """
+    """The results so far, dataset by dataset; SeqmodelError if a dataset is not the plan's."""
     plan, found = studies.plan, []
     for source in plan.sources:
-        cells = [cell for cell in plan.cells() if cell.source == source]
-        dataset = cells[0].dataset()
+        cells, dataset = [Cell(source, variant) for variant in plan.variants], source.dataset()
         outcomes = [_outcome(studies, cell, dataset) for cell in cells]
         lengths = {split: dataset[split].lengths for split in dataset.splits}
         baselines = _baselines(plan, cells, dataset)

@@ -28,15 +28,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import GRACE, host_of, is_dead, is_here, lock_of
 from seqmodel.experiment.journal import Journal
 from seqmodel.experiment.plan import Cell, Plan
-from seqmodel.experiment.progress import (
-    CellStatus,
-    Counts,
-    Event,
-    Running,
-    Status,
-    read_event,
-    seconds_left,
-)
+from seqmodel.experiment.progress import Counts, Event, read_event, seconds_left
 from seqmodel.training.stopping import StopRequest
 
 PLAN, WORKER = "plan", "worker"
@@ -50,9 +42,6 @@ WINNER, FINALISTS = "winner", "finalists"
 
 _ROOT = "goes_on_with"
 
-Objective = Callable[[Trial, int], float]
-"""Runs a trial, given its index, and returns its figure; lower is better."""
-
 
 def open_storage(
     folder: Path,
@@ -64,8 +53,7 @@ def open_storage(
 
     `say` and `stop` are those of `Database`.
 
-    Raises:
-        SeqmodelError: if it cannot be reached, or holds something else.
+    SeqmodelError if it cannot be reached, or holds something else.
     """
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
@@ -130,8 +118,7 @@ class Studies:
 
         It keeps the trials and seeds that it has, even if `plan` has fewer.
 
-        Raises:
-            SeqmodelError: if another experiment has the name.
+        SeqmodelError if another experiment has the name.
         """
         there = cls.begun(storage, name)
         if there is not None:
@@ -279,10 +266,6 @@ class Study:
         """Store an attribute."""
         self._study.set_user_attr(name, value)
 
-    def begun(self) -> list[int]:
-        """Optuna's number of each trial so far, by index."""
-        return [trial.number for trial in self.indexed().values()]
-
     def waits(self) -> bool:
         """Whether there is a trial that no process has taken."""
         trials = self.indexed()
@@ -321,17 +304,18 @@ class Study:
                     self._study.tell(trial.number, state=TrialState.FAIL)
                 queue_again(self._study, trial)
 
-    def run_next(self, objective: Objective) -> None:
+    def run_next(self, objective: Callable[[Trial, int], float]) -> None:
         """Take a trial, a queued one first, run it and store the result.
 
-        Nothing is stored of a trial that another host, which thought that we were dead, took over.
-        An error leaves it to whoever finds its process dead.
+        `objective` takes the trial and its index, and returns its figure; lower is better. An error
+        leaves the trial to whoever finds its process dead; nothing is stored of one that another
+        host, which thought that we were dead, took over.
         """
         self._study.sampler = RandomSampler(0)  # the objective may choose another
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of heartbeats, which are sent below
             trial = self._study.ask()
-        numbers, value = self.begun(), None
+        numbers, value = [taken.number for taken in self.indexed().values()], None
         with suppress(UpdateFinishedTrialError):
             if trial.number in numbers:
                 heart = get_heartbeat_thread(trial._trial_id, self._study._storage)
@@ -353,21 +337,27 @@ def ranked(trials: Mapping[int, FrozenTrial]) -> list[int]:
     return sorted(figures, key=lambda k: (figures[k], k))
 
 
-def status_of(studies: Studies, folder: Path) -> Status:
-    """The progress of the experiment in `folder`."""
-    cells: list[CellStatus] = []
-    running: list[Running] = []
+def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
+    """How far the experiment in `folder` is, as `--status --json` prints it.
+
+    Running are the runs that live processes train, of those of other hosts without share and
+    epochs. The seconds left are those at the present number of processes; None if too little is
+    known, or none is at work.
+    """
+    cells, running = list[dict[str, Any]](), list[dict[str, Any]]()
+    runs = done = 0
     left = gained = spent = 0.0
     for cell in studies.plan.cells():
-        counts, runs = studies.counts(cell), _runs(studies, cell)
+        counts, begun = studies.counts(cell), _runs(studies, cell)
         figures = [
             trial.value
-            for name, trial in runs.items()
+            for name, trial in begun.items()
             if trial.state == TrialState.COMPLETE and "/seed-" not in name and trial.value
         ]
-        cells.append(CellStatus(cell.name, counts, min(figures, default=None)))
-        left += counts.left
-        for name, trial in runs.items():
+        best = {"best_valid_nats_per_frame": min(figures, default=None)}
+        cells.append({"cell": cell.name, **counts._asdict(), **best})
+        runs, done, left = runs + counts.total, done + counts.done, left + counts.left
+        for name, trial in begun.items():
             weight = counts.weight(name)
             if _ended(trial):
                 gained += weight
@@ -381,7 +371,8 @@ def status_of(studies: Studies, folder: Path) -> Status:
             if weight and trial.datetime_start is not None:
                 until = trial.datetime_complete or datetime.now()
                 spent += (until - trial.datetime_start).total_seconds()
-    return Status(cells, running, seconds_left(left, gained, spent, len(running)))
+    seconds = seconds_left(left, gained, spent, len(running))
+    return {"runs": runs, "done": done, "seconds_left": seconds, "cells": cells, "running": running}
 
 
 def _runs(studies: Studies, cell: Cell) -> dict[str, FrozenTrial]:
@@ -394,16 +385,23 @@ def _runs(studies: Studies, cell: Cell) -> dict[str, FrozenTrial]:
     return {f"{cell.name}/{name}": trial for name, trial in named.items()}
 
 
-def _running(run: str, trial: FrozenTrial, folder: Path) -> tuple[list[Running], Event | None]:
+def _running(
+    run: str, trial: FrozenTrial, folder: Path
+) -> tuple[list[dict[str, Any]], Event | None]:
     """The run, if a live process trains it, and what that reports, if that can be read here."""
     name = trial.user_attrs.get(WORKER)
     if trial.state != TrialState.RUNNING or name is None or is_dead(folder, name):
         return [], None
-    figures = trial.intermediate_values.values()
-    best = min(figures, default=None)
-    if not is_here(folder, name):
-        return [Running(run, len(figures), None, None, best, host_of(name))], None
-    event = read_event(lock_of(folder, name))
-    if event is None or event.run != run:
-        return [Running(run, len(figures), None, None, best, None)], None
-    return [Running(run, event.epoch, event.epochs, event.done, best, None)], event
+    figures, here = trial.intermediate_values.values(), is_here(folder, name)
+    event = read_event(lock_of(folder, name)) if here else None
+    if event is not None and event.run != run:
+        event = None
+    values = {
+        "run": run,
+        "epoch": len(figures) if event is None else event.epoch,
+        "epochs": None if event is None else event.epochs,
+        "share_done": None if event is None else event.done,
+        "best_valid_nats_per_frame": min(figures, default=None),
+        "host": None if here else host_of(name),
+    }
+    return [values], event

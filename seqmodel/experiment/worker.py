@@ -4,16 +4,16 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import Trial
 
 from seqmodel.config import Config
-from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.folder import AGAIN, is_dead, lock_of, new_name
-from seqmodel.experiment.plan import Cell
+from seqmodel.experiment.plan import Cell, Source
 from seqmodel.experiment.progress import Event, write_event
 from seqmodel.experiment.search import Run, run_next, train_trial
 from seqmodel.experiment.studies import CHECKPOINT, ENDED, SCORES, WORKER, Studies
@@ -44,7 +44,7 @@ class Worker:
         self._report, self._stop = report, stop or StopRequest()
         self._name = new_name(folder)
         self._lock = lock_of(folder, self._name)
-        self._datasets: dict[str, Dataset] = {}
+        self._dataset = cache(Source.dataset)
         self._reported_at = 0.0
         self._last: Event | None = None
 
@@ -86,11 +86,11 @@ class Worker:
         write_event(self._lock, event)
 
     def _config(self, cell: Cell, found: Mapping[str, Any], seed: int) -> Config:
-        return self._studies.plan.config(cell, self._dataset(cell), found, seed)
+        return self._studies.plan.config(cell, self._dataset(cell.source), found, seed)
 
     def _train(self, run: Run) -> float:
         """Train a run in its folder, or resume it, see `train_trial`; score a winner's."""
-        trial, dataset = run.trial, self._dataset(run.cell)
+        trial, dataset = run.trial, self._dataset(run.cell.source)
         name, seed = f"trial-{run.number}", 0
         if run.kind == "seed":
             name, seed = self._studies.run_of_seed(run.cell, run.number), run.number
@@ -143,11 +143,6 @@ class Worker:
                 self._publish(event())
                 self._last = event(ended=trial.user_attrs[ENDED])
 
-    def _dataset(self, cell: Cell) -> Dataset:
-        if cell.source.name not in self._datasets:
-            self._datasets[cell.source.name] = cell.dataset()
-        return self._datasets[cell.source.name]
-
     def _share(self, trial: Trial, run: Path) -> None:
         """Leave the best checkpoint of a winner's run for the other hosts, if they see a folder."""
         if self._artifacts is not None:
@@ -159,8 +154,7 @@ class Worker:
 def collect(studies: Studies, folder: Path, artifacts: Path) -> None:
     """Fetch the winners' checkpoints that the experiment's `folder` lacks.
 
-    Raises:
-        SeqmodelError: if one cannot be read, or the disk is full.
+    SeqmodelError if one cannot be read, or the disk is full.
     """
     for cell in studies.plan.cells():
         for index, trial in studies.seeds(cell).indexed().items():

@@ -36,10 +36,11 @@ def bundle(run: Run) -> bytes:
     """The zip; SeqmodelError for a run whose metrics or last checkpoint are damaged."""
     config = replace(run.config, data=Path(str(run.config.data)).name)
     data_sha256 = _data_sha256(run)
+    shared = replace(run, config=config, data_sha256=data_sha256)
     files = {
         CARD: _card(run, config, data_sha256).encode(),
         CONFIG: to_yaml(config).encode(),
-        BEST: _weights(run, config, data_sha256),
+        BEST: checkpoint_bytes(model_tensors(run.model), shared.to_json()),
     }
     if is_there(run.folder / METRICS):
         files[METRICS] = read_file(run.folder / METRICS)
@@ -61,11 +62,6 @@ def _data_sha256(run: Run) -> str | None:
         return Fields(load_content(last)).text(DATA_HASH)
     except ValueError as error:
         raise damaged(last, str(error)) from error
-
-
-def _weights(run: Run, config: Config, data_sha256: str | None) -> bytes:
-    content = replace(run, config=config, data_sha256=data_sha256).to_json()
-    return checkpoint_bytes(model_tensors(run.model), content)
 
 
 def _card(run: Run, config: Config, data_sha256: str | None) -> str:

@@ -463,20 +463,14 @@ def run_free(
 class Pace:
     """Measures the speed of training and of scoring valid.
 
-    The first update is discarded as soon as there is another: it compiles kernels and touches all
-    memory for the first time. Each epoch counts half as much as the next, so that a change in the
-    machine's speed soon shows.
+    Each epoch counts half as much as the next, so that a change in the machine's speed soon shows.
     """
 
     def __init__(self) -> None:
-        self._updates, self._frames, self._seconds = 0, 0, 0.0
-        self._valid = 0.0
+        self._frames, self._seconds, self._valid = 0, 0.0, 0.0
 
     def updated(self, frames: int, seconds: float) -> None:
         """Record an update of `frames` that took `seconds`."""
-        if self._updates == 1:
-            self._frames, self._seconds = 0, 0.0
-        self._updates += 1
         self._frames, self._seconds = self._frames + frames, self._seconds + seconds
 
     def scored(self, frames: int, seconds: float) -> None:
@@ -487,11 +481,11 @@ class Pace:
     @property
     def frames_per_second(self) -> float:
         """Of training; 0 before the first update."""
-        return self._frames / self._seconds if self._updates else 0.0
+        return self._frames / self._seconds if self._frames else 0.0
 
     def seconds_left(self, frames: int, valid_frames: int) -> float | None:
         """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
-        if self._updates < 2 or (self._seconds < SETTLED and not self._valid):
+        if self._seconds < SETTLED and not self._valid:
             return None
         a_frame = self._seconds / self._frames
         return frames * a_frame + valid_frames * (self._valid or VALID_SHARE * a_frame)

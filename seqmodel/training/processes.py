@@ -193,8 +193,7 @@ def _awaited(reached: Callable[[], bool]) -> None:
 def rendezvous(port: int | None = None) -> Any:
     """Where the processes of this machine meet, a TCPStore: a new one, or that at `port`.
 
-    Raises:
-        PeerError: if there is none.
+    PeerError if there is none.
     """
     with _peers():
         return dist.TCPStore(  # type: ignore[attr-defined]
@@ -208,8 +207,7 @@ def started_before() -> bool:
     torchrun's store outlives the processes; its own count of restarts leaves out those that another
     host asked for.
 
-    Raises:
-        PeerError: if the store does not answer.
+    PeerError if the store does not answer.
     """
     if not _agents_have_store():
         return False
@@ -235,8 +233,7 @@ def torchrun_rendezvous(rank: int, size: int) -> Any:
     each process gives itself a new name, and the first tells each name that it finds the prefix of
     what it writes, until all have confirmed it.
 
-    Raises:
-        PeerError: if the others do not come.
+    PeerError if the others do not come.
     """
     with _peers():
         store = _torchruns_store(is_master=rank == 0 and not _agents_have_store())
@@ -261,15 +258,9 @@ def torchrun_rendezvous(rank: int, size: int) -> Any:
 
 @contextmanager
 def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
-    """Join the group within the block.
+    """Join the group of `size` processes, whose rendezvous is `store`, within the block.
 
-    Args:
-        rank: the number of this process.
-        size: how many there are.
-        store: their rendezvous.
-
-    Raises:
-        PeerError: if the others do not come.
+    PeerError if the others do not come.
     """
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with _peers():
@@ -300,8 +291,7 @@ def check_all(group: Group, check: Callable[[], Any]) -> Any:
 def check_alike(group: Group, model: nn.Module) -> None:
     """Processors that round differently drift apart, in silence.
 
-    Raises:
-        SeqmodelError: unless all processes have the same weights, to the bit.
+    SeqmodelError unless all processes have the same weights, to the bit.
     """
     if group.size == 1:
         return

@@ -44,71 +44,60 @@ Values = list[Any]
 
 
 def tensorboard(config: Config, folder: Path) -> Listener:
-    """The tracker: follows a run in an event file in its folder."""
-    file = _EventFile(config, folder)
-    return Listener(epoch=file.epoch, resumed=file.resumed)
+    """The tracker: follows a run in an event file in its folder, written at the first event."""
+    path: Path | None = None
 
+    def resumed(lines: Sequence[Metrics]) -> None:
+        nonlocal path
+        path = _begun(config, folder, lines)
 
-class _EventFile:
-    """The event file of a run, written at the first event."""
-
-    def __init__(self, config: Config, folder: Path) -> None:
-        self._config, self._folder = config, folder
-        self._path: Path | None = None
-
-    def resumed(self, lines: Sequence[Metrics]) -> None:
-        """Begin with the epochs so far."""
-        self._begin(lines)
-
-    def epoch(self, line: Metrics, is_best: bool) -> None:
-        """Append an epoch."""
-        path = self._path or self._begin([])
-        values = _scalars(line) + (_sample(load_run(self._folder)) if is_best else [])
+    def epoch(line: Metrics, is_best: bool) -> None:
+        nonlocal path
+        path = path or _begun(config, folder, [])
+        values = _scalars(line) + (_sample(load_run(folder)) if is_best else [])
         try:
             with path.open("ab") as file:
                 _write(file, time.time(), step=line["epoch"], summary=Summary(value=values))
         except OSError as error:
             raise disk_error(path, "write", error) from error
 
-    def _begin(self, lines: Sequence[Metrics]) -> Path:
-        """Write a file of these epochs in place of older ones, whose samples it takes over.
+    return Listener(epoch=epoch, resumed=resumed)
 
-        A TensorBoard that is running reads on in the file of the next name. Epochs stand at the
-        times at which they would have ended without a pause.
-        """
-        older = sorted(path for path in self._folder.iterdir() if EVENTS.fullmatch(path.name))
-        samples = _samples(older)
-        if lines and (run := load_run(self._folder)).epoch not in samples:
-            samples[run.epoch] = _sample(run)
-        last = int(older[-1].suffixes[-2][1:]) if older else 0
-        path = self._folder / f"events.out.tfevents.{last + 1:06}.seqmodel"
-        now = time.time() - sum(line["seconds"] for line in lines)
-        with new_file(path) as file:
-            _write(file, now, file_version="brain.Event:2")
-            # TensorBoard, if it is running, forgets what it has read.
-            _write(file, now, session_log=SessionLog(status=SessionLog.START))
-            _write(file, now, summary=_settings(self._config))
-            for line in lines:
-                now += line["seconds"]
-                values = _scalars(line) + samples.get(line["epoch"], [])
-                _write(file, now, step=line["epoch"], summary=Summary(value=values))
-        for one in older:
-            if one.stat().st_size:
-                os.truncate(one, 0)  # it goes the next time: who is reading it would get stuck
-            else:
-                one.unlink()
-        self._path = path
-        return path
+
+def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
+    """Write a file of these epochs in place of older ones, whose samples it takes over.
+
+    A TensorBoard that is running reads on in the file of the next name. Epochs stand at the times
+    at which they would have ended without a pause.
+    """
+    older = sorted(path for path in folder.iterdir() if EVENTS.fullmatch(path.name))
+    samples = _samples(older)
+    if lines and (run := load_run(folder)).epoch not in samples:
+        samples[run.epoch] = _sample(run)
+    last = int(older[-1].suffixes[-2][1:]) if older else 0
+    path = folder / f"events.out.tfevents.{last + 1:06}.seqmodel"
+    now = time.time() - sum(line["seconds"] for line in lines)
+    with new_file(path) as file:
+        _write(file, now, file_version="brain.Event:2")
+        # TensorBoard, if it is running, forgets what it has read.
+        _write(file, now, session_log=SessionLog(status=SessionLog.START))
+        settings = config.to_json()  # the table of these has no place for None
+        known = {name: value for name, value in settings.items() if value is not None}
+        _write(file, now, summary=hparams_pb(known))
+        for line in lines:
+            now += line["seconds"]
+            values = _scalars(line) + samples.get(line["epoch"], [])
+            _write(file, now, step=line["epoch"], summary=Summary(value=values))
+    for one in older:
+        if one.stat().st_size:
+            os.truncate(one, 0)  # it goes the next time: who is reading it would get stuck
+        else:
+            one.unlink()
+    return path
 
 
 def _write(file: BinaryIO, moment: float, **content: Any) -> None:
     RecordWriter(file).write(Event(wall_time=moment, **content).SerializeToString())
-
-
-def _settings(config: Config) -> Any:
-    """For the table of hyperparameters, which has no place for None."""
-    known = {name: value for name, value in config.to_json().items() if value is not None}
-    return hparams_pb(known)
 
 
 def _scalars(line: Metrics) -> Values:

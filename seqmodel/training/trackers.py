@@ -53,7 +53,12 @@ def followed(
     What they return is ignored: they watch, and only `listener` can end the run. What they raise is
     a SeqmodelError that names them, and stops it.
     """
-    watching = {name: _begun(name, each, config, folder) for name, each in trackers.items()}
+    watching = dict[str, Listener]()
+    for name, tracker in trackers.items():
+        begun = _blaming(name, tracker)(config, folder)
+        if not isinstance(begun, Listener):
+            raise SeqmodelError(f"--track {name} returns {type(begun).__name__}, not a Listener")
+        watching[name] = begun
 
     def all_of(event: str) -> Callable[..., Any]:
         own = getattr(listener, event)
@@ -68,13 +73,6 @@ def followed(
         return call
 
     return Listener(**{event.name: all_of(event.name) for event in fields(Listener)})
-
-
-def _begun(name: str, tracker: Tracker, config: Config, folder: Path) -> Listener:
-    begun: Any = _blaming(name, tracker)(config, folder)
-    if not isinstance(begun, Listener):
-        raise SeqmodelError(f"--track {name} returns {type(begun).__name__}, not a Listener")
-    return begun
 
 
 def _blaming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -50,10 +50,8 @@ def update(
     """Take one step down the gradient of nats per frame; the carries move on.
 
     Args:
-        state: of the run.
         windows: the window of each of this process's parts that has frames left.
         total_frames: of the windows of all parts.
-        learning_rate: of the step.
         group: the processes that have the other parts.
 
     Returns:
@@ -104,10 +102,8 @@ def window_gradient(
     Args:
         state: of the run; a part's carry is what came before its window, none at the start of a
             batch.
-        batch: the window of the part.
         seed: of the weight noise and, with the part, of all dropout, which depend on nothing else.
         total_frames: frames of all windows that share the update; by default this window's.
-        part: its number.
 
     Returns:
         The window's nats, at the weights with noise, and the carry after it, still attached to the

@@ -65,10 +65,11 @@ def test_every_unit_is_measured_at_every_size(monkeypatch):
 def test_timings_wait_for_the_gpu(monkeypatch):
     """Guards against timing the launch instead of the work."""
     done = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append(str(device)))
-    for device in ("cpu", "cuda"):
-        measure.finished(lambda: done.append("launched"), torch.device(device))()
-    assert done == ["launched", "launched", "cuda"]
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("finished"))
+    for used in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
+        measure._mean(lambda: done.append("launched"), 1)
+    assert done == [*["launched"] * 2, *["launched", "finished"] * 2]
 
 
 def test_a_step_leaves_no_gradients_behind():

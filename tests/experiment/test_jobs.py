@@ -94,7 +94,7 @@ def test_as_many_start_as_memory_holds(monkeypatch: pytest.MonkeyPatch):
         others.append(None)
     assert len(others) == 3  # 2 GiB each, before any is known
     big = Event("a/b/trial-0", 1, 2, None, memory=int(1.2e9))
-    room.observe(big)
+    room.largest = big.memory
     free = [8e9]
     monkeypatch.setattr(jobs, "available_memory", lambda: int(free[0]))
     others = [big]

@@ -79,7 +79,7 @@ def test_a_search_grows_and_its_finals_and_seeds_stay_where_they_belong(studies,
     grown = Studies.begin(storage, "e", replace(studies.plan, trials=8, finals=3))
     assert not grown.complete()
     assert grown.counts(cell) == Counts(8, 5, 2, 0, finals=3, finals_done=2)
-    assert not status_of(grown, tmp_path).running  # used to be a traceback
+    assert not status_of(grown, tmp_path)["running"]  # used to be a traceback
     tell(grown.trials(cell), 1.0, 7.0, 8.0)
     assert grown.finalists(cell) == [4, 1, 5]
     tell(grown.finals(cell), 0.5)
@@ -128,11 +128,12 @@ def test_the_status_names_finals_by_their_trials(studies, tmp_path):
         trial.report(1.75, 21)
         write_event(lock, Event("tiny/gru/final-4", 21, 40, 1.75, begun=10))
         status = status_of(studies, tmp_path)
-    (running,) = status.running
-    assert running[:3] == ("tiny/gru/final-4", 21, 40)
-    assert running.best_valid_nats_per_frame == 1.75
-    assert (status.cells[0].valid, status.done, status.total) == (2.0, 5, 9)
-    assert status_of(studies, tmp_path).running == []  # its process no longer holds the lock
+    (running,) = status["running"]
+    assert [running[name] for name in ("run", "epoch", "epochs")] == ["tiny/gru/final-4", 21, 40]
+    assert running["best_valid_nats_per_frame"] == 1.75
+    (told,) = status["cells"]
+    assert (told["best_valid_nats_per_frame"], status["done"], status["runs"]) == (2.0, 5, 9)
+    assert status_of(studies, tmp_path)["running"] == []  # its process no longer holds the lock
 
 
 def test_a_process_that_worked_in_a_moved_folder_is_dead(studies, tmp_path):

@@ -133,7 +133,7 @@ def test_temperature_and_tempo_can_be_set_by_keys(chrome: Chrome, page: Path):
     assert chrome.run("document.querySelector('.value').textContent") == "0.8"
     chrome.run("document.querySelector('#tempo').focus()")
     chrome.press("End")
-    assert chrome.run("page.player.grid.secondsPerFrame") == pytest.approx(60 / 240 / 4)
+    assert chrome.run("page.player.secondsPerFrame") == pytest.approx(60 / 240 / 4)
     said = "document.querySelector('#tempo').getAttribute('aria-valuetext')"
     assert chrome.run(said) == "240 bpm"
 
@@ -169,7 +169,7 @@ def test_metre_and_tempo_are_those_of_train(chrome: Chrome, tmp_path: Path, run:
     """Accents of 6/8, and a file that states it where each piece begins, at 90 bpm."""
     jig = replace(run, frame=replace(run.frame, metre=(6, 8), tempo=90.0))
     chrome.open(write_page(jig))
-    assert chrome.run("page.player.grid.secondsPerFrame") == pytest.approx(60 / 90 / 4)
+    assert chrome.run("page.player.secondsPerFrame") == pytest.approx(60 / 90 / 4)
     chrome.run("page.player.restart(1n)")
     heard = play_until(chrome, 70)
     notes = chrome.run(NOTES)
@@ -202,7 +202,7 @@ def test_frames_of_real_time_keep_their_length(chrome: Chrome, tmp_path: Path, m
     """Frames of 0.13 s, at 100 % and at 200 %."""
     run = make_run(tmp_path / "run", unit="tanh", grid=Grid.of_seconds("0.13"))
     chrome.open(write_page(run))
-    assert chrome.run("page.player.grid.secondsPerFrame") == pytest.approx(0.13)
+    assert chrome.run("page.player.secondsPerFrame") == pytest.approx(0.13)
     chrome.run("document.querySelector('#tempo').value = '200'")
     chrome.run("document.querySelector('#tempo').dispatchEvent(new Event('input'))")
     chrome.click("#play")

@@ -22,17 +22,8 @@ from seqmodel.locks import locked
 from seqmodel.media.registry import medium_of, presets_of
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
+from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_model, model_tensors
-from seqmodel.runs.folder import (
-    CONFIG,
-    LAST,
-    RUN_FOLDER,
-    RUNS,
-    Run,
-    load_run,
-    new_run_folder,
-    read_metrics,
-)
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
@@ -61,12 +52,12 @@ class Job:
     def resume(self, folder: Path) -> None:
         """Continue the run in `folder`."""
         with locked(folder):
-            self._dataset, before = open_dataset(str(self.settings.data)), read_metrics(folder)
+            self._dataset, before = open_dataset(str(self.settings.data)), runs.read_metrics(folder)
             self._train(folder, self._chosen_device())
-            if read_metrics(folder) == before:
+            if runs.read_metrics(folder) == before:
                 message(
                     f"{folder} is already complete: to train further, start a new run with "
-                    f"--init-from {folder} --config {folder / CONFIG}",
+                    f"--init-from {folder} --config {folder / runs.CONFIG}",
                     quiet=self.quiet,
                 )
 
@@ -76,11 +67,11 @@ class Job:
             # Everything that can be wrong is checked before a folder is made.
             if folder is not None:
                 stack.enter_context(locked(folder))
-                RUN_FOLDER.check_target(folder, force=force)
+                runs.RUN_FOLDER.check_target(folder, force=force)
             replaces = folder is not None and folder.exists()
-            weights = load_run(init_from) if init_from else None
+            weights = runs.load_run(init_from) if init_from else None
             sample: Sample = "music" if weights is None or weights.frame.onsets else "rolls"
-            data = Path(self.settings.data or sample_dataset(RUNS, sample))
+            data = Path(self.settings.data or sample_dataset(runs.RUNS, sample))
             self._dataset = open_dataset(data)
             _check_splits(self._dataset)
             device = self._chosen_device()
@@ -89,15 +80,15 @@ class Job:
             self.settings = replace(self.settings, data=str(data.resolve()))
             if folder is None:
                 name = self._dataset.folder.resolve().name.removesuffix("-data")
-                folder = new_run_folder(name, unit_name(self.settings.unit))
+                folder = runs.new_run_folder(name, unit_name(self.settings.unit))
                 # An error before the first update leaves no folder.
-                stack.callback(remove_empty, [folder, RUNS])
+                stack.callback(remove_empty, [folder, runs.RUNS])
                 stack.enter_context(locked(folder))
             begin, _ = self._ways()
             # The folder appears complete with all that --resume needs, whenever the process is
             # killed. An old run is kept until then, and until the first update is known not to
             # diverge.
-            with new_folder(folder, RUN_FOLDER, force=True) as new:
+            with new_folder(folder, runs.RUN_FOLDER, force=True) as new:
                 begun = begin(self.settings, self._dataset, new, weights)
                 if replaces:
                     begun.try_update()
@@ -151,7 +142,7 @@ class Job:
             with advising(again):
                 train(settings, dataset, folder, device=device, resume=True, stop=stop,
                       again=again, **more)  # fmt: skip
-        metrics = read_metrics(folder)
+        metrics = runs.read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self.as_json:
             print_json({"run": str(folder), "epochs": len(metrics), "best": best})
@@ -178,7 +169,7 @@ def _check_splits(dataset: Dataset) -> None:
         dataset[split]  # raises SeqmodelError if it is damaged
 
 
-def _check_weights(run: Run, settings: Config, dataset: Dataset) -> None:
+def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
     """SeqmodelError unless weights can be taken from the run."""
     try:
         run.check_reads(dataset)
@@ -204,7 +195,7 @@ def _warn_if_trivial(settings: Config, dataset: Dataset, folder: Path, nats: flo
 
 def _warn_if_odd(folder: Path) -> None:
     """Draw a few samples, and warn if some are silent or freeze."""
-    run = load_run(folder, torch.device("cpu"))
+    run = runs.load_run(folder, torch.device("cpu"))
     sampling = run.sampling(medium_of(run.frame).formats[0])
     sampler, hints = Sampler(run.model, given=sampling.given), []
     with display("sampling", quiet=False):
@@ -240,11 +231,11 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
             f"{folder} is a file, without the state of training: start from its weights with "
             f"--init-from {folder}"
         )
-    if not (folder / CONFIG).is_file():
+    if not (folder / runs.CONFIG).is_file():
         raise SeqmodelError(
-            f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
+            f"{folder} is not a run folder (no {runs.CONFIG}); there is nothing to resume"
         )
-    stored = {**Config.neutral(), **read_config_file(folder / CONFIG)}
+    stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
     given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]
     fixed = sorted(set(changed) - set(RESUMABLE))
@@ -253,7 +244,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
         option = "--" + name.replace("_", "-")
         raise UsageError(
             f"{option} cannot change on --resume; start a new run with --init-from {folder} "
-            f"--config {folder / CONFIG}"
+            f"--config {folder / runs.CONFIG}"
         )
     if "data" in given:
         given["data"] = str(Path(given["data"]).resolve())  # as stored
@@ -263,13 +254,13 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
         outline(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
         return settings
 
-    settings = blaming(folder / CONFIG, stored, continued)
-    ended = len(read_metrics(folder))
+    settings = blaming(folder / runs.CONFIG, stored, continued)
+    ended = len(runs.read_metrics(folder))
     if settings.epochs < ended:
         raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
-    if not (folder / LAST).is_file() and not settings.trials:
+    if not (folder / runs.LAST).is_file() and not settings.trials:
         raise SeqmodelError(
-            f"{folder} has no checkpoint to resume from ({LAST}); "
+            f"{folder} has no checkpoint to resume from ({runs.LAST}); "
             f"train it again with --run {folder} --force"
         )
     return settings

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,11 +43,11 @@ class ProcessRank:
     """Whether something else starts the other processes."""
 
 
-def process_rank(environment: Mapping[str, str] = os.environ) -> ProcessRank:
+def process_rank() -> ProcessRank:
     """What the environment says of this process."""
-    if not any(name in environment for name in LAUNCHED):
+    if not any(name in os.environ for name in LAUNCHED):
         return ProcessRank()
-    rank, size, local = (int(environment[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    rank, size, local = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     return ProcessRank(rank, size, local, launched=True)
 
 
@@ -96,28 +96,25 @@ def leading(
 
     None if there is only this one.
 
-    Raises:
-        UnfitError: if one of them cannot take part.
-        PeerError: when another process is gone or stuck.
+    UnfitError if one of them cannot take part; PeerError when another process is gone or stuck.
     """
     if size == 1:
         yield None
         return
     from seqmodel.runs.folder import LAST
-    from seqmodel.training.processes import (
-        PeerError,
-        UnfitError,
-        check_all,
-        joined,
-        torchrun_rendezvous,
-    )
+    from seqmodel.training import processes
 
     here = process_rank()
     again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
-    others = _Others(0 if here.launched else size, dataset.folder)
+    others = list[subprocess.Popen[bytes]]()
     try:
-        store = others.store or torchrun_rendezvous(here.rank, size)
-        with _watched(here, f"; {again}"), joined(here.rank, size, store) as group:
+        if here.launched:
+            store = processes.torchrun_rendezvous(here.rank, size)
+        else:
+            store = processes.rendezvous()
+            for rank in range(1, size):
+                others.append(_start(rank, size, store.port, dataset.folder))
+        with _watched(here, f"; {again}"), processes.joined(here.rank, size, store) as group:
             order = {
                 "config": config.to_json(),
                 "data": [dataset.fingerprint(), dataset.given_hash()],
@@ -126,84 +123,58 @@ def leading(
             }
             group.broadcast(json.dumps(order).encode())
             group.broadcast((folder / LAST).read_bytes())
-            check_all(group, lambda: None)
+            processes.check_all(group, lambda: None)
             yield group
-        others.wait()
-    except UnfitError:
-        raise
-    except PeerError as error:
-        raise PeerError(f"{others.ended() or error}; {again}") from error
-    finally:
-        others.kill()
-
-
-class _Others:
-    """The other processes on this host, if this one starts them."""
-
-    def __init__(self, size: int, data: Path) -> None:
-        self.store, self._started = None, list[subprocess.Popen[bytes]]()
-        if not size:
-            return
-        from seqmodel.training.processes import rendezvous
-
-        self.store = rendezvous()
-        common = {
-            LAUNCHED[1]: str(self.store.port), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
-            "TORCH_CPP_LOG_LEVEL": "ERROR",
-        }  # fmt: skip
-        command = [sys.executable, "-m", "seqmodel", "train", str(data.resolve())]
-        for rank in range(1, size):
-            named = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            # In a session of its own: Ctrl-C is for this process to handle. Its stdin ends when
-            # this process does, however that ends.
-            process = subprocess.Popen(
-                command,
-                env=os.environ | common | named,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            self._started.append(process)
-
-    def ended(self) -> str | None:
-        """Which was killed or, failing that, has ended first; None if none has."""
-        ended = list[tuple[bool, str]]()
-        for rank, process in enumerate(self._started, 1):
-            with suppress(subprocess.TimeoutExpired):
-                status = process.wait(1)
-                how = f"signal {-status}" if status < 0 else f"status {status}"
-                ended.append((status >= 0, f"process {rank} has ended with {how}"))
-        return min(ended)[1] if ended else None
-
-    def wait(self) -> None:
-        """Until all have ended, or had time to."""
-        for process in self._started:
+        for process in others:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE)
-
-    def kill(self) -> None:
-        """All that are left, the frozen ones, too."""
-        for process in self._started:
-            process.kill()
+    except processes.UnfitError:
+        raise
+    except processes.PeerError as error:
+        raise processes.PeerError(f"{_ended(others) or error}; {again}") from error
+    finally:
+        for process in others:
+            process.kill()  # the frozen ones, too
             process.communicate()  # which closes its stdin
+
+
+def _start(rank: int, size: int, port: int, data: Path) -> "subprocess.Popen[bytes]":
+    """Start another process on this host, which meets this one at the port."""
+    environment = {
+        LAUNCHED[1]: str(port), "WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank),
+        "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }  # fmt: skip
+    # In a session of its own: Ctrl-C is for this process to handle. Its stdin ends when this
+    # process does, however that ends.
+    return subprocess.Popen(
+        [sys.executable, "-m", "seqmodel", "train", str(data.resolve())],
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _ended(others: Sequence["subprocess.Popen[bytes]"]) -> str | None:
+    """Which of the others was killed or, failing that, has ended first; None if none has."""
+    ended = list[tuple[bool, str]]()
+    for rank, process in enumerate(others, 1):
+        with suppress(subprocess.TimeoutExpired):
+            status = process.wait(1)
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            ended.append((status >= 0, f"process {rank} has ended with {how}"))
+    return min(ended)[1] if ended else None
 
 
 def follow(data: Path | None) -> None:
     """Train as the first process says, with the dataset at `data`, or where that has it.
 
-    Raises:
-        SeqmodelError: where something fails; what concerns all is said once on each host.
+    SeqmodelError where something fails; what concerns all is said once on each host.
     """
     import torch
 
+    from seqmodel.training import processes
     from seqmodel.training.loop import Listener, Trainer
-    from seqmodel.training.processes import (
-        PeerError,
-        check_all,
-        joined,
-        rendezvous,
-        torchrun_rendezvous,
-    )
     from seqmodel.training.state import DivergedError
     from seqmodel.training.stopping import InterruptError, stop_on_signals
 
@@ -211,16 +182,20 @@ def follow(data: Path | None) -> None:
     if port is not None:
         Thread(target=_end_with_the_first, daemon=True).start()
     try:
-        store = torchrun_rendezvous(here.rank, here.size) if port is None else rendezvous(int(port))
+        if port is None:
+            store = processes.torchrun_rendezvous(here.rank, here.size)
+        else:
+            store = processes.rendezvous(int(port))
         with (
             stop_on_signals() as stop,
             _watched(here),
-            joined(here.rank, here.size, store) as group,
+            processes.joined(here.rank, here.size, store) as group,
         ):
             order = json.loads(group.broadcast(b""))
             checkpoint = group.broadcast(b"")
             config = Config.from_json(order["config"], Path(order["folder"]))
-            dataset = check_all(group, lambda: _same_dataset(data or config.data, order["data"]))
+            path, hashes = data or config.data, order["data"]
+            dataset = processes.check_all(group, lambda: _same_dataset(path, hashes))
             kind = order["device"]  # each process has a GPU of its own, if they have any
             device = torch.device(f"cuda:{here.local_rank}" if kind == "cuda" else kind)
             again = f"continue with `seqmodel train --resume --run {order['folder']}`"
@@ -230,7 +205,7 @@ def follow(data: Path | None) -> None:
                 file.flush()
                 trainer.resume(Path(f"/dev/fd/{file.fileno()}"))
             trainer.run(Listener(), stop)
-    except (PeerError, DivergedError, InterruptError) as error:
+    except (processes.PeerError, DivergedError, InterruptError) as error:
         if here.local_rank:
             raise typer.Exit(error.exit_status) from error
         raise

@@ -5,9 +5,9 @@ const TICKS_PER_BEAT = 480;
 /* The bytes of a file of notes {key, first, last, velocity, given}, in frames. Bars begin anew with
    each of the pieces. */
 function midiFile(notes, paces, pieces, grid) {
-  const { framesPerBeat, plainSeconds, metre } = grid;
+  const { framesPerBeat, secondsPerFrame, metre } = grid;
   const whole = framesPerBeat && Math.max(1, Math.floor(TICKS_PER_BEAT / framesPerBeat));
-  const ticksPerFrame = whole ?? 2 * TICKS_PER_BEAT * plainSeconds;
+  const ticksPerFrame = whole ?? 2 * TICKS_PER_BEAT * secondsPerFrame;
   const division = whole ? whole * framesPerBeat : TICKS_PER_BEAT;
   const tick = (frame) => Math.round(frame * ticksPerFrame);
   const tempo = paces.map(({ first, seconds }) => {

@@ -56,6 +56,6 @@ class MusicPage extends Page {
 }
 
 function begin(model) {
-  const player = new NotePlayer(model, new Instrument(), new Grid(model.grid));
+  const player = new NotePlayer(model, new Instrument());
   return new MusicPage(model.name, player, new Roll(document.getElementById("roll"), player));
 }

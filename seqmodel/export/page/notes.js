@@ -2,26 +2,16 @@
 
 const MOST_NOTES = 200000; /* remembered, for the file that is saved */
 
-/* The grid: how long a frame is, now; `framesPerBeat` is null where frames are of real time.
-   `metre` says how many units are in a frame, a beat and a bar, and parts in a beat. */
-class Grid {
-  constructor({ framesPerBeat, secondsPerFrame, metre }) {
-    this.framesPerBeat = framesPerBeat;
-    this.metre = metre;
-    this.plainSeconds = secondsPerFrame; /* at the tempo of train, or as they are */
-    this.beat = framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame));
-    this.pace = 1;
-  }
-
-  get secondsPerFrame() {
-    return this.plainSeconds / this.pace;
-  }
-}
-
+/* The model's `grid` has the length of a frame at the tempo of train; `framesPerBeat`, null where
+   frames are of real time; and `metre`: how many units are in a frame, a beat and a bar, and parts in
+   a beat. */
 class NotePlayer extends Player {
-  constructor(model, sound, grid) {
+  pace = 1;
+
+  constructor(model, sound) {
     super(model, sound);
-    this.grid = grid;
+    const { framesPerBeat, secondsPerFrame } = model.grid;
+    this.beat = framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame)); /* in frames */
   }
 
   restart(seed) {
@@ -34,7 +24,7 @@ class NotePlayer extends Player {
 
   /* Pieces without end, frame by frame; null while there is still none. */
   *draws(opening = []) {
-    const { model, grid } = this;
+    const { model, beat } = this;
     for (let number = 0; ; number += 1) {
       model.begin(this.seed, BigInt(number));
       const given = number ? [] : opening;
@@ -48,12 +38,12 @@ class NotePlayer extends Player {
         yield { frame: drawn.frame, number, place, begins: place === given.length };
       }
       const silent = new Float64Array(model.frameSize);
-      for (let k = 0; k < 2 * grid.beat; k += 1) yield { frame: silent, number };
+      for (let k = 0; k < 2 * beat; k += 1) yield { frame: silent, number };
     }
   }
 
   get secondsPerFrame() {
-    return this.grid.secondsPerFrame;
+    return this.model.grid.secondsPerFrame / this.pace;
   }
 
   run(from, delay) {
@@ -64,7 +54,7 @@ class NotePlayer extends Player {
 
   setPace(pace) {
     const { position, running } = this;
-    this.grid.pace = pace;
+    this.pace = pace;
     if (running) this.run(position, 0);
   }
 
@@ -83,7 +73,7 @@ class NotePlayer extends Player {
   }
 
   play({ frame, number, place, begins }) {
-    const { model, grid, next } = this;
+    const { model, next } = this;
     const held = new Map(this.sounding().map((note) => [note.key, note]));
     if (begins) this.pieces.push({ first: next - place, number });
     for (let key = 0; key < model.notes; key += 1) {
@@ -91,7 +81,7 @@ class NotePlayer extends Player {
       const struck = frame[key] && (!note || (model.onsets && frame[model.notes + key]));
       if (note && (struck || !frame[key])) this.end(note, next);
       if (!struck) continue;
-      const begun = this.begin(key, next, velocity(key, frame, model, place, grid), false);
+      const begun = this.begin(key, next, velocity(key, frame, place, this), false);
       if (model.kit) this.end(begun, next + 1); /* a hit, which is not held */
     }
     if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
@@ -124,7 +114,7 @@ class NotePlayer extends Player {
     const notes = this.notes
       .filter((note) => note.first < now)
       .map((note) => ({ ...note, last: Math.min(note.last ?? now, now) }));
-    const bytes = midiFile(notes, this.paces, this.pieces, this.grid);
+    const bytes = midiFile(notes, this.paces, this.pieces, this.model.grid);
     return new Blob([bytes], { type: "audio/midi" });
   }
 
@@ -179,11 +169,12 @@ class NotePlayer extends Player {
 }
 
 /* How loud a note is: the rules of seqmodel/media/music/writing.py. */
-function velocity(key, frame, { notes, kit }, place, grid) {
+function velocity(key, frame, place, { model, secondsPerFrame }) {
+  const { notes, kit, grid } = model;
+  const { framesPerBeat, metre } = grid;
   const sounding = frame.subarray(0, notes);
   let voice = key === sounding.lastIndexOf(1) ? 10 : key === sounding.indexOf(1) ? 4 : 0;
   if (kit) voice = 0;
-  const { framesPerBeat, metre, secondsPerFrame } = grid;
   const elapsed = place * metre.frame;
   const phrase = framesPerBeat ? elapsed / (4 * metre.bar) : (place * secondsPerFrame) / 8;
   const arch = Math.round(8 * Math.sin(Math.PI * (phrase % 1)));

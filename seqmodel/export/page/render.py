@@ -53,8 +53,7 @@ WAVE = """<div class="stage">
 def export_page(run: Run) -> bytes:
     """The page, one file, that draws new music or sound as it plays.
 
-    Raises:
-        UsageError: for a model whose draw is not compiled, such as frame-wise logistic audio.
+    UsageError for a model whose draw is not compiled, such as frame-wise logistic audio.
     """
     drawing = program(run.model)
     if drawing is None:

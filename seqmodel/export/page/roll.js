@@ -7,7 +7,7 @@ class Roll extends View {
     if (!this.tokens) return;
     const { player, tokens } = this;
     const { context, width, height } = this.sheet();
-    const pixels = BEAT_PIXELS / player.grid.beat;
+    const pixels = BEAT_PIXELS / player.beat;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const position = still ? Math.floor(player.position) : player.position;
     const top = (frame) => height - (position - frame) * pixels;
@@ -46,7 +46,7 @@ class Roll extends View {
     context.fillStyle = tokens.line;
     for (const { left, kind, label } of KEYS)
       if (kind === "white" && label) context.fillRect(left * width, 0, 1, height);
-    const { metre } = player.grid;
+    const { metre } = player.model.grid;
     const beat = metre.beat / metre.frame;
     const pieces = player.pieces.slice(-50);
     pieces.forEach(({ first }, k) => {
