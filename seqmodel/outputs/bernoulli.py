@@ -39,7 +39,9 @@ class BernoulliOutput(LinearNotesOutput):
         """See `Output.build`."""
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
-    def note_logits(self, h: Tensor, frames: Tensor | None = None) -> Tensor:
+    def note_logits(
+        self, h: Tensor, frames: Tensor | None = None, past: Tensor | None = None
+    ) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
 
@@ -68,7 +70,7 @@ class TiedBernoulliOutput(TiedOutput):
         """See `Output.build`."""
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
-    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
+    def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         logits: Tensor = self(h)
         return logits

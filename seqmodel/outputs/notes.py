@@ -118,8 +118,11 @@ class NotesOutput(EndingOutput):
         self.uniforms_per_frame = self.frame_size + 1
 
     @abstractmethod
-    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F)."""
+    def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F).
+
+        Where they also depend on the frames before, these are `past` (T, B, F).
+        """
 
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).
@@ -185,7 +188,7 @@ class NoteFigures(Figures):
     def sums(self, window: Window) -> Sums:
         """See `Figures`."""
         output = self._output
-        logits = output.note_logits(window.h, window.frames)
+        logits = output.note_logits(window.h, window.frames, window.past)
         predicted = logits[window.inside][:, : output.notes] > 0
         sounding = window.frames[window.inside][:, : output.notes] > 0
         sums = {
