@@ -86,6 +86,8 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
             raise UsageError(f"--{name.replace('_', '-')} is for --model {' or '.join(models)}")
     if config.first_change and not output.over_notes:
         raise UsageError("--first-change is for the output note-unit")
+    if config.rests and not config.ages:
+        raise UsageError("--rests needs --ages")
     encoder = _encoder(config, frame)
     unit = units.make(
         config.unit,

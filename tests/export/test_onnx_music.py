@@ -24,7 +24,14 @@ MODELS = {
         "end": True,
     },
     "tied without memory": {"model": "tied", "unit": "gru"},
-    "tied up to a change": {"model": "tied", "unit": "gru", "first_change": True},
+    "tied up to a change": {
+        "model": "tied",
+        "unit": "gru",
+        "layers": 2,
+        "first_change": True,
+        "ages": True,
+        "rests": True,
+    },
     "tied by clock": {
         "model": "tied",
         "clock": True,

@@ -33,6 +33,8 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
         )
     else:
         remembers = dict.fromkeys(("ages", "motifs"), kind == "motifs")
+        if kind == "first-change":
+            remembers |= {"ages": True, "rests": True}
         clock = Clock() if end else None
         encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=clock, **remembers)
         h_size = 6 + encoder.skip_size
