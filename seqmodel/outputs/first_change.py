@@ -5,7 +5,7 @@ one's logits come from its row of h and the mean over all rows by a small layer;
 that has, from a unit along pitch. Either way they are probabilities given the lower notes, so the
 likelihood is exact. The unit need not run in frames that change nothing, and learns those alone
 that do. Of the layer, each note learns in each frame until one changes: a single number per frame,
-whether anything does, is learned far more slowly.
+whether anything does, is learned more slowly.
 """
 
 from typing import Any
