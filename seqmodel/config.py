@@ -83,7 +83,10 @@ MODELS: dict[str, ModelEntry] = {
             "truncate": 160,
             "epochs": 14,
         },
-        ("echo", "bars", "clock", "metre", "held", "ages", "motifs", "input_noise"),
+        (
+            *("echo", "bars", "clock", "metre", "held", "ages", "motifs"),
+            *("rests", "first_change", "input_noise"),
+        ),
     ),
     "sample-wise": ModelEntry(
         "seqmodel.model.sound.encoder:SoundEncoder",
@@ -206,6 +209,19 @@ class Config:
         False,
         "tied: also tell each note what came next where the notes around it were as now, at any "
         "pitch.",
+        MODEL,
+        neutral=False,
+    )
+    rests: bool = setting(
+        False,
+        "tied: the unit along time rests where nothing begins or ends; for fine grids. Needs ages.",
+        MODEL,
+        neutral=False,
+    )
+    first_change: bool = setting(
+        False,
+        "tied: draw the notes up to the first that changes without the unit along pitch, which "
+        "then runs only in frames that change.",
         MODEL,
         neutral=False,
     )

@@ -37,7 +37,7 @@ def test_a_whole_runs_file_means_neutral_values_by_what_it_lacks(read):
     """A run's config.yaml from before `bars` used to get bars and ages beside its `metre`."""
     presets = {"default": {"model": "tied"}}
     run = {**resolve({"hidden": 5, "metre": True}, None, presets).__dict__}
-    for name in ("bars", "ages", "motifs"):
+    for name in ("bars", "ages", "motifs", "first_change", "rests"):
         del run[name]
     config = resolve({}, read(yaml.safe_dump(run)), presets)
     assert (config.metre, config.bars, config.ages, config.motifs) == (True, False, False, False)

@@ -325,12 +325,12 @@ def measure_sound(unit: str, rate: int, seconds: float) -> Row:
 
 def their_loss(ours: SequenceModel, layer: nn.RNNBase, frames: Tensor) -> Tensor:
     """The nats of frames (T, B, F), summed: our features, `layer`, our output's specification."""
-    x, skip, frames, past, _ = ours.encoder.encode(frames, ours.start(frames.shape[1]).past)
-    assert skip is not None
-    rows = torch.cat([layer(x)[0], skip], 2)
+    encoded = ours.encoder.encode(frames, ours.start(frames.shape[1]).past)
+    assert encoded.skip is not None
+    rows = torch.cat([layer(encoded.inputs)[0], encoded.skip], 2)
     output = ours.output
     assert isinstance(output, SampleLogisticOutput)
-    return output.nats(output(rows), frames, past).sum()
+    return output.nats(output(rows), encoded.frames, encoded.past).sum()
 
 
 def _real_time(model: SequenceModel, rate: int) -> float:

@@ -84,6 +84,10 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         models = [model for model, entry in MODELS.items() if name in entry.settings]
         if getattr(config, name) and config.model not in models:
             raise UsageError(f"--{name.replace('_', '-')} is for --model {' or '.join(models)}")
+    if config.first_change and not output.over_notes:
+        raise UsageError("--first-change is for the output note-unit")
+    if config.rests and not config.ages:
+        raise UsageError("--rests needs --ages")
     encoder = _encoder(config, frame)
     unit = units.make(
         config.unit,

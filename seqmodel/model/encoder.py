@@ -40,6 +40,9 @@ class Encoded(NamedTuple):
     """(T, B, C): the numbers before each frame."""
     last: Past
     """The past before the next frame."""
+    changed: Tensor | None = None
+    """(T, B) booleans on the CPU: where the unit makes its steps, as it rests elsewhere. None:
+    everywhere."""
 
 
 class Encoder(ABC):
@@ -117,10 +120,13 @@ class Encoder(ABC):
         """
         return past
 
-    def inputs(self, past: Past) -> tuple[Tensor, Tensor | None]:
-        """What the unit (B R, I) and the output (B R, E) read before the step after `past`."""
-        encoded = self.encode(past.numbers.unsqueeze(0), past)  # whatever its numbers are
-        return encoded.inputs[0], None if encoded.skip is None else encoded.skip[0]
+    def waiting(self, past: Past) -> Encoded:
+        """What is known before the step after `past`, whatever its numbers are."""
+        return self.encode(past.numbers.unsqueeze(0), past)
+
+    def inputs(self, past: Past) -> Tensor:
+        """What the unit (B R, I) reads before the step after `past`."""
+        return self.waiting(past).inputs[0]
 
     def append(self, past: Past, numbers: Tensor) -> Past:
         """The past with the numbers of one step (B, F / S) appended."""
@@ -146,6 +152,8 @@ class CompiledInputs(NamedTuple):
     """The calls that compute x; none if it is the same as `last`."""
     memory: "Slot | None" = None
     """(1, K), as in `Past`."""
+    changed: "Slot | None" = None
+    """(1,), not 0 where the unit makes a step; None: it always does."""
 
 
 class WindowEncoder(Encoder):

@@ -11,13 +11,20 @@ from torch import Tensor, nn
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.code.language import clear, copy
+from seqmodel.kernels.code.language import clear, copy, unrolled
 from seqmodel.kernels.device import for_kernels, one_thread
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.model.ages import AGES, ages_size, count_ages, unchanged_before, write_ages
+from seqmodel.model.ages import (
+    AGES,
+    UNCHANGED,
+    ages_size,
+    count_ages,
+    unchanged_before,
+    write_ages,
+)
 from seqmodel.model.bars import BARS, SIGNATURE, write_place
 from seqmodel.model.clock import MOST_HELD, ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
@@ -63,6 +70,10 @@ class NoteEncoder(nn.Module, Encoder):
     these know of all frames but the last, which is in `numbers`: the number of frames, which the
     first three share, what echo, ages and motifs remember, and what is given of the piece.
 
+    With `rests` the unit makes a step only at frames in which something begins or ends, or is hit,
+    and reads for how long nothing had before; in between the output reads the h of the last one,
+    beside what follows of the present: bars, clock, echo and ages, which this needs.
+
     In training, with `noise`, windows are read with a sample's flaws; what is to be predicted is
     not changed. Of half of them a share of the notes, drawn from 0 to `noise`, is missing, and some
     are read as if a frame were held for up to HELD frames. Flaws become rarer as the learning rate
@@ -82,12 +93,14 @@ class NoteEncoder(nn.Module, Encoder):
         clock: Clock | None = None,
         noise: float = 0.0,
         hits: bool = False,
+        rests: bool = False,
     ) -> None:
         """`hits` says that what sounds is struck in every frame."""
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
         self.clock, self.noise, self.hits, self._begun_with = clock, noise, hits, noise
+        self.rests = rests
         self.bars = np.zeros(0, np.int64) if bars is None else bars
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
         barred = bars is not None
@@ -96,7 +109,7 @@ class NoteEncoder(nn.Module, Encoder):
         # What an end may rest on: ages and motifs tell pieces apart, and few pieces end.
         self.end_skip_size = echoed + timed if ages or motifs else None
         self.skip_size = echoed + timed + AGES * ages + MOTIFS * motifs
-        own = OF_FRAME + PITCH + (WINDOW if onsets else 0)
+        own = OF_FRAME + PITCH + (WINDOW if onsets else 0) + len(UNCHANGED) * rests
         self.input_size = own + self.skip_size
         self._frame_size = 2 * notes if onsets else notes
         counts = clock is not None or barred
@@ -119,6 +132,7 @@ class NoteEncoder(nn.Module, Encoder):
             clock=clock,
             noise=config.input_noise,
             hits=hits_alone(frame),
+            rests=config.rests,
         )
 
     def start_at(self, train: Split) -> None:
@@ -154,12 +168,13 @@ class NoteEncoder(nn.Module, Encoder):
         memory = None if past.memory is None else past.memory.to("cpu", copy=True)
         fields = self._fields(T, B, memory, given.dtype)
         kernel = self._kernel(given.element_size())
-        job = kernel.job(fields | {"frames": given, "x": NEW, "work": NEW})
+        job = kernel.job(fields | {"frames": given, "x": NEW, "work": NEW, "changed": NEW})
         parallel_for([job], thread_count(B))
         x = job.made["x"].to(before)
         skip = x[..., -self.skip_size :] if self.skip_size else None
         memory = None if memory is None else memory.to(before.device)
-        return Encoded(x, skip, frames, before, Past(last, memory))
+        changed = job.made["changed"] > 0 if self.rests else None
+        return Encoded(x, skip, frames, before, Past(last, memory), changed)
 
     def _heard(self, frames: Tensor) -> Tensor:
         """Frames (T, B, C) as they are read: in training with flaws."""
@@ -188,14 +203,17 @@ class NoteEncoder(nn.Module, Encoder):
         D, C = self.rows, self._frame_size
         past, x = arena.take(C), arena.take(D, self.input_size)
         memory = arena.take(1, self._memory_size, dtype=torch.int64) if self._memory_size else None
+        changed = arena.take(1)
         fields = self._fields(1, 1, memory, torch.float64) | {
             "frames": past.reshaped(1, 1, C),
             "x": x.reshaped(1, *x.shape),
             "work": arena.take(1, 2 * D + 6 * OCTAVE),
+            "changed": changed.reshaped(1, 1),
         }
         kernel = self._kernel(ITEMSIZE)
         step = kernel.library.address(f"{kernel.signature.name}_alone")
-        return CompiledInputs(past, x, [Call(step, kernel.signature, ITEMSIZE, fields)], memory)
+        call = Call(step, kernel.signature, ITEMSIZE, fields)
+        return CompiledInputs(past, x, [call], memory, changed if self.rests else None)
 
     def _fields(self, T: int, B: int, memory: Any, dtype: torch.dtype) -> dict[str, Any]:
         table = torch.empty(0, 0) if self.clock is None else self.clock.table()
@@ -215,13 +233,13 @@ class NoteEncoder(nn.Module, Encoder):
         if self.clock:
             clock, held = (self.clock.size, self.clock.period), self.clock.held is not None
         sizes = self.input_size, words_of(self._frame_size), self._counted
-        return _compiled(itemsize, *parts, *clock, held, *sizes)
+        return _compiled(itemsize, *parts, *clock, held, *sizes, self.rests, self.hits)
 
 
 @compiled_once
 def _compiled(
     itemsize: int, onsets: bool, echo: int, bars: int, ages: bool, motifs: bool, clock: int,
-    period: int, held: bool, inputs: int, words: int, counted: int,
+    period: int, held: bool, inputs: int, words: int, counted: int, rests: bool, hits: bool,
 ) -> Kernel:  # fmt: skip
     """The kernel for numbers of `itemsize` bytes; the rest are constants of `read_pieces`."""
     signature = Signature(
@@ -236,11 +254,12 @@ def _compiled(
             Array("scales", ("2", f"{MOST_COUNTED}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
             Array("work", ("B", f"2 * D + {6 * OCTAVE}")),
+            Array("changed", ("T", "B")),
         ),
     )
     constants = {"onsets": onsets, "echo": echo, "bars": bars, "ages": ages, "motifs": motifs}
     constants |= {"clock": clock, "period": period, "inputs": inputs, "words": words}
-    constants |= {"counted": counted, "holds": held}
+    constants |= {"counted": counted, "holds": held, "rests": rests, "hits": hits}
     return compile_text(signature, itemsize, read_pieces, over="B", **constants)
 
 
@@ -256,11 +275,11 @@ def absolute_pitch(notes: int) -> Tensor:
 # ---- texts of `kernels.code.language` -----------------------------------------------------------
 
 
-def read_pieces(
+def read_pieces(  # noqa: PLR0912
     frames: Any, memory: Any, table: Any, held: Any, pitch: Any, scales: Any, x: Any, work: Any,
-    first: Any, last: Any, T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool, echo: int,
-    bars: int, ages: bool, motifs: bool, clock: int, period: int, inputs: int, words: int,
-    counted: int, holds: bool,
+    changed: Any, first: Any, last: Any, T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool,
+    echo: int, bars: int, ages: bool, motifs: bool, clock: int, period: int, inputs: int,
+    words: int, counted: int, holds: bool, rests: bool, hits: bool,
 ) -> None:  # fmt: skip
     """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
 
@@ -268,10 +287,12 @@ def read_pieces(
     which are the last integers of its memory; `clock` and `period` are a `Clock`'s size and
     period, `table` (rows, clock) its table, and `held` its own if it `holds`; `inputs` is I,
     `words` how many of the echo's hold a frame, and `counted` how many integers of memory are the
-    echo's and the clock's. `scales` are those of the motifs.
+    echo's and the clock's. `scales` are those of the motifs. If the unit
+    `rests`, it makes a step where `changed` (T, B) is not 0; `hits` is as in `NoteEncoder`.
     """
     halves = 2 if onsets else 1
-    of_echo = OF_FRAME + PITCH + (WINDOW if onsets else 0)
+    of_passed = OF_FRAME + PITCH + (WINDOW if onsets else 0)
+    of_echo = of_passed + (len(UNCHANGED) if rests else 0)
     of_time = of_echo + echo
     timed = clock + (BARS if bars else 0)
     of_ages = of_time + timed
@@ -285,7 +306,15 @@ def read_pieces(
             to = x[(t * B + piece) * D * inputs :]
             read_frame(frame, pitch, to, work[piece * (6 * OCTAVE + 2 * D) :], D, inputs, onsets)
             if ages:
+                if rests:
+                    for n in range(D):
+                        write_passed(to[n * inputs + of_passed :], aged[D])
                 count_ages(frame, aged, D, onsets)
+                if rests:
+                    changed[t * B + piece] = float(aged[D] == 1)
+                    if hits:
+                        for n in range(D):
+                            changed[t * B + piece] += frame[n]
                 for n in range(D):
                     write_ages(to[n * inputs + of_ages :], aged, n, D)
             if motifs:
@@ -304,6 +333,12 @@ def read_pieces(
                     write_echo(to[n * inputs + of_echo :], own, end, n, D, halves, words)
             elif timed:
                 own[0] += 1
+
+
+def write_passed(to: Any, frames: Any) -> None:
+    """For how long nothing had changed, so many frames, before the frame that is read."""
+    for k in unrolled(len(UNCHANGED)):
+        to[k] = float(frames >= UNCHANGED[k])
 
 
 def write_time(

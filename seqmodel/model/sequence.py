@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.dropout import Dropout
-from seqmodel.model.encoder import Encoder, Past
+from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.outputs.protocol import Output, labelled
 from seqmodel.units.backends import choose_device
 from seqmodel.units.module import AnyState, Stack, Unit, UnitState, is_stack
@@ -149,14 +149,9 @@ class SequenceModel(nn.Module):
         With `lengths` (B,) from 0 to T, frames from a piece's length on are padding: the unit's
         output is zero there, and the carry holds the unit's state at the length.
         """
-        inputs, skip, frames, past, last = self.encoder.encode(frames, carry.past, lengths)
-        if lengths is not None:
-            lengths = (lengths * self.encoder.steps).repeat_interleave(self.encoder.rows)
-        h, state = self.unit(inputs, carry.state, lengths)
-        h = self.dropout(h)
-        if skip is not None:
-            h = torch.cat([h, skip], 2)
-        return Reading(h, frames, past, Carry(state, last, carry.levels))
+        encoded = self.encoder.encode(frames, carry.past, lengths)
+        h, state = self._run(encoded, carry, lengths)
+        return Reading(h, encoded.frames, encoded.past, Carry(state, encoded.last, carry.levels))
 
     def score_levels(
         self, reading: Reading, velocities: Tensor | None
@@ -175,6 +170,40 @@ class SequenceModel(nn.Module):
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
         """h (B R, H or H + E) for the step that follows `carry`, and the unit's new state."""
-        x, skip = self.encoder.inputs(carry.past)
-        h, state = self.unit(x.unsqueeze(0), carry.state)
-        return h[0] if skip is None else torch.cat([h[0], skip], 1), state
+        h, state = self._run(self.encoder.waiting(carry.past), carry, None)
+        return h[0], state
+
+    def _run(
+        self, encoded: Encoded, carry: Carry, lengths: Tensor | None
+    ) -> tuple[Tensor, AnyState]:
+        """What the output reads of all steps, and the unit's state after them."""
+        if encoded.changed is not None:
+            h, state = self._run_changes(encoded.inputs, encoded.changed, carry, lengths)
+        else:
+            if lengths is not None:
+                lengths = (lengths * self.encoder.steps).repeat_interleave(self.encoder.rows)
+            h, state = self.unit(encoded.inputs, carry.state, lengths)
+            h = self.dropout(h)
+        return h if encoded.skip is None else torch.cat([h, encoded.skip], 2), state
+
+    def _run_changes(
+        self, inputs: Tensor, changed: Tensor, carry: Carry, lengths: Tensor | None
+    ) -> tuple[Tensor, AnyState]:
+        """h (T, B R, H) of a unit that rests except where `changed` (T, B), and its state."""
+        (T, B), R = changed.shape, self.encoder.rows
+        if lengths is not None:
+            changed = changed & (torch.arange(T).unsqueeze(1) < lengths.cpu())
+        steps = changed.cumsum(0)  # of each piece, up to each frame
+        count, state = int(steps[-1].max()), carry.state
+        h = carry.layers()[-1][0].unsqueeze(0)
+        if count:
+            t, b = torch.nonzero(changed, as_tuple=True)
+            at = steps.new_zeros(count, B)
+            at[steps[t, b] - 1, b] = t * B + b
+            rows = at.flatten().to(inputs.device)
+            x = inputs.reshape(T * B, -1).index_select(0, rows).view(count, B * R, -1)
+            made, state = self.unit(x, state, steps[-1].repeat_interleave(R))
+            h = torch.cat([h, made])
+        h = self.dropout(h).view((1 + count) * B, -1)
+        of_frames = (steps * B + torch.arange(B)).flatten().to(h.device)
+        return h.index_select(0, of_frames).view(T, B * R, -1), state

@@ -38,7 +38,9 @@ class BernoulliOutput(LinearNotesOutput):
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
-    def note_logits(self, h: Tensor, frames: Tensor | None = None) -> Tensor:
+    def note_logits(
+        self, h: Tensor, frames: Tensor | None = None, past: Tensor | None = None
+    ) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
 
@@ -65,7 +67,7 @@ class TiedBernoulliOutput(TiedOutput):
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
-    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
+    def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         logits: Tensor = self(h)
         return logits

@@ -97,7 +97,7 @@ class NadeOutput(LinearNotesOutput):
         """See `NotesOutput.nats`; `outputs` are the layer's."""
         return super().nats(self.conditional_logits(outputs, frames), frames, past)
 
-    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
+    def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
         with torch.no_grad():
             given = h, *self.without_end(), self.V, self.U, frames

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from seqmodel import units
 from seqmodel.config import Config
+from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.language import copy
@@ -15,7 +16,8 @@ from seqmodel.kernels.dropout import Dropout
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.notes import hits_alone, note_count
+from seqmodel.outputs.first_change import FirstChange
+from seqmodel.outputs.notes import hits_alone, needed, note_count
 from seqmodel.outputs.notes_tied import (
     JOINING,
     WORK,
@@ -58,13 +60,18 @@ class NoteUnitOutput(TiedOutput):
         end: bool = False,
         onsets: bool = False,
         hits: bool = False,
+        first_change: bool = False,
     ) -> None:
         """`unit` reads h (..., hidden_size) and `below_size` more numbers.
 
-        `hits` says that what sounds is struck in every frame.
+        `hits` says that what sounds is struck in every frame; with `first_change` the unit is for
+        what follows a note that changes, see `outputs.first_change`.
         """
         super().__init__(hidden_size, unit.hidden_size, notes, end=end, onsets=onsets)
         self.unit, self.dropout, self.hits = unit, Dropout(dropout), hits
+        self.first = None
+        if first_change:
+            self.first = FirstChange(hidden_size, notes, onsets=onsets, hits=hits)
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
@@ -89,7 +96,14 @@ class NoteUnitOutput(TiedOutput):
             end=config.end,
             onsets=frame.onsets,
             hits=hits_alone(frame),
+            first_change=config.first_change,
         )
+
+    def start_at(self, train: Split) -> None:
+        """See `Output.start_at`."""
+        super().start_at(train)
+        if self.first is not None:
+            self.first.start_at(train)
 
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""
@@ -108,11 +122,32 @@ class NoteUnitOutput(TiedOutput):
         read: Tensor = self.dropout(out)
         return read
 
-    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """See `NotesOutput.note_logits`: of each note given the lower ones."""
-        F = frames.shape[2]
-        read = self.read(h.reshape(-1, h.shape[2]), frames.reshape(-1, F))
-        return self.logits(read.transpose(0, 1)).view(frames.shape)
+    def note_logits(
+        self,
+        h: Tensor,
+        frames: Tensor,
+        past: Tensor | None = None,
+        weighed: Tensor | None = None,
+    ) -> Tensor:
+        """See `NotesOutput.note_logits`: of each note given the lower ones.
+
+        With a `first` layer the unit runs only in the frames that change, and only where `weighed`
+        (T, B) is not 0, if it is given; elsewhere the logits stand for nothing.
+        """
+        rows, flat = h.reshape(-1, h.shape[2]), frames.reshape(-1, self.frame_size)
+        if self.first is None:
+            return self.logits(self.read(rows, flat).transpose(0, 1)).view(frames.shape)
+        past = needed(past)
+        logits = self.first.logits(h, past).view(flat.shape)
+        above = self.first.changed_below(frames, past).view(len(flat), -1)
+        runs = above.any(1) if weighed is None else above.any(1) & (weighed.flatten() != 0)
+        (inside,) = torch.nonzero(runs, as_tuple=True)
+        if len(inside):
+            of_unit = self.logits(self.read(rows, flat, inside).transpose(0, 1))
+            both = above[inside].repeat(1, self.frame_size // self.notes)
+            of_unit = torch.where(both, of_unit, logits[inside])
+            logits = logits.index_put((inside,), of_unit)
+        return logits.view(frames.shape)
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
@@ -121,6 +156,9 @@ class NoteUnitOutput(TiedOutput):
 
         Padding is skipped, since a frame costs as many steps as it has notes.
         """
+        if self.first is not None:
+            logits = self.note_logits(h, frames, past, weights)
+            return self.weighted_nats(logits, frames, weights.unsqueeze(-1), past)
         T, B, _ = frames.shape
         of_frames, frames = weights.reshape(T * B, 1), frames.reshape(T * B, -1)
         past = None if past is None else past.reshape(T * B, -1)
@@ -154,11 +192,15 @@ class NoteUnitOutput(TiedOutput):
         of_notes = h.view(B, D, -1)
         frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
         logits = frame.clone()
+        first = None if self.first is None else self.first.logits(h, past)
         for n in range(D):
             own = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
             x = torch.cat([of_notes[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
             out, state = self.unit(x.unsqueeze(0), state)
             logits[:, own] = self.logits(out.transpose(0, 1))
+            if self.first is not None and first is not None:
+                above = self.first.changed_below(frame, past)[:, n : n + 1]
+                logits[:, own] = torch.where(above, logits[:, own], first[:, own])
             at = self.tempered(logits, frame, past, temperature) if temperature else logits
             whether = float(temperature > 0)
             frame[:, own] = self.draw(at[:, own], past[:, own], uniforms[:, own], whether)
@@ -172,7 +214,7 @@ class NoteUnitOutput(TiedOutput):
         calls, states = steps(layers, note_x, arena, product=product)
         read = states[-len(layers[-1].spec.state)]  # a layer's first state
         of_notes = Steps(weight[:, :H], product, note_x, calls, states, read)
-        return TiedDraw(self, setting, of_notes, hits=self.hits)
+        return TiedDraw(self, setting, of_notes, self.first, hits=self.hits)
 
 
 def note_inputs(

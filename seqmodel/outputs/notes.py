@@ -116,8 +116,11 @@ class NotesOutput(EndingOutput):
         self.uniforms_per_frame = self.frame_size + 1
 
     @abstractmethod
-    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F)."""
+    def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F).
+
+        Where they also depend on the frames before, these are `past` (T, B, F).
+        """
 
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).
@@ -165,7 +168,7 @@ class NotesOutput(EndingOutput):
         A note is predicted where it is more likely on than off, given all that the output
         conditions on: the past, and where notes depend on each other the frame's true lower notes.
         """
-        logits = self.note_logits(window.h, window.frames)
+        logits = self.note_logits(window.h, window.frames, window.past)
         predicted = logits[window.inside][:, : self.notes] > 0
         sounding = window.frames[window.inside][:, : self.notes] > 0
         sums = {

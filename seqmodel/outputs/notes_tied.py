@@ -20,6 +20,7 @@ from seqmodel.kernels.run.calls import Call, Slot, write_calls
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.outputs.draws import DrawField, NotesDraw, NotesWriter
 from seqmodel.outputs.ends import log_odds
+from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, first_logit, tell_first
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, needed, restrikes
 from seqmodel.outputs.protocol import DrawSetting
 
@@ -36,6 +37,16 @@ _ARRAYS = (
     Array("shift", ("1",)),  # added to the logits of what may join, see `NoteUnitOutput.tempered`
     Array("end_weight", ("E",), optional=True),
     Array("end_bias", ("1",), optional=True),
+)
+_OF_FIRST = (
+    packed("own", "H", f"K + {HIDDEN + POOLED}"),
+    Array("own_bias", (f"K + {HIDDEN + POOLED}",)),
+    Array("joint", (f"{HIDDEN}", f"{POOLED}")),
+    Array("odds", ("K", f"{HIDDEN}")),
+    Array("told", ("notes", f"K + {HIDDEN + POOLED}")),
+    Array("pooled", (f"{POOLED}",)),
+    Array("together", (f"{HIDDEN}",)),
+    Array("hidden", (f"{HIDDEN}",)),
 )
 
 
@@ -91,7 +102,7 @@ class TiedOutput(NotesOutput):
         return torch.cat(columns, -1)
 
     def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
-        return self.nats(self.note_logits(h, frames), frames, past)
+        return self.nats(self.note_logits(h, frames, past), frames, past)
 
     def weighted_nats(
         self, logits: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None
@@ -188,6 +199,7 @@ class TiedDraw(NotesDraw):
         output: TiedOutput,
         setting: DrawSetting,
         steps: Steps | None = None,
+        first: FirstChange | None = None,
         *,
         hits: bool = False,
     ) -> None:
@@ -220,16 +232,25 @@ class TiedDraw(NotesDraw):
             fields |= {f"state{k}": slot for k, slot in enumerate(steps.states)}
             if fills:
                 fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(states)}
-        signature = _signature(tuple(states), output.onsets)
+        if first is not None:
+            K = first.odds.out_features
+            fields |= {"K": K, "own": pack(first.own.weight.double())}
+            fields |= {"own_bias": first.own.bias.double(), "joint": first.joint.weight.double()}
+            fields |= {"odds": first.odds.weight.double()}
+            fields |= {"told": arena.take(notes, HIDDEN + POOLED + K)}
+            sizes = {"pooled": POOLED, "together": HIDDEN, "hidden": HIDDEN}
+            fields |= {name: arena.take(size) for name, size in sizes.items()}
+        signature = _signature(tuple(states), output.onsets, first is not None)
         addresses = tuple(call.shape for call in inner)
-        what = addresses, tuple(states), temperature == 0, output.onsets, hits, output.end
+        drawn_so = temperature == 0, output.onsets, hits, output.end, first is not None
+        what = addresses, tuple(states), *drawn_so
         super().__init__(
             output, setting, signature, fields, _write_draw, signature, *what, calls=inner
         )
 
 
 @compiled_once
-def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
+def _signature(states: tuple[int, ...], onsets: bool, first: bool) -> Signature:
     """The fields of a draw whose unit has states of these sizes; with none, without a unit."""
     of_unit = [
         packed("of_h", "H", "N"),
@@ -241,14 +262,14 @@ def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
         *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
         *(Array(f"trail{k}", ("notes", str(size)), optional=True) for k, size in enumerate(states)),
     ]
-    arrays = *_ARRAYS, *(of_unit if states else ())
+    arrays = *_ARRAYS, *(of_unit if states else ()), *(_OF_FIRST if first else ())
     sizes = "H", "E", "notes", "R"
-    return NotesWriter.signature("tied_draw", sizes, arrays, optional_sizes=("N",))
+    return NotesWriter.signature("tied_draw", sizes, arrays, optional_sizes=("N", "K"))
 
 
 def _write_draw(
     frame: NotesWriter, signature: Signature, calls: tuple[tuple[int, int], ...],
-    sizes: tuple[int, ...], at_zero: bool, onsets: bool, hits: bool, end: bool,
+    sizes: tuple[int, ...], at_zero: bool, onsets: bool, hits: bool, end: bool, first: bool,
 ) -> Any:  # fmt: skip
     """Draw a frame; makes `calls`, addresses and field counts, for each note."""
     e, b, f = frame.e, frame.e.builder, frame.field
@@ -256,6 +277,10 @@ def _write_draw(
     def multiply() -> None:
         size = f["notes"], f["H"], f["N"]
         matmul(e, f["h"], f["H"], f["of_h"], f["products"], f["N"], *size, False)
+
+    def tell() -> None:
+        size = f["notes"], f["H"], e.add(f["K"], e.int(HIDDEN + POOLED))
+        matmul(e, f["h"], f["H"], f["own"], f["told"], size[2], *size, False)
 
     def chosen(number: Any, logit: Any) -> Any:
         """1.0 if the number is drawn as one; at temperature 0 the likelier."""
@@ -273,6 +298,7 @@ def _write_draw(
         "states": tuple(frame.array(f"state{k}") for k in range(len(sizes))),
         "trails": tuple(frame.array(f"trail{k}") for k in range(len(sizes) if frame.fills else 0)),
         "sizes": sizes, "fills": frame.fills, "onsets": onsets, "hits": hits,
+        "waits": first, "tell": Written(tell),
         "candidate": frame.n if frame.fills else 0, "dot": Written(e.dot),
         "multiply": Written(multiply), "chosen": Written(chosen), "advance": Written(advance),
     }  # fmt: skip
@@ -289,19 +315,24 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
     Candidates for a frame are often alike, as where all notes are held. As long as one is like the
     first, the logits of that hold for it; then the unit goes on from the first's `trails`.
 
+    If the unit `waits` for a note that changes, see `outputs.first_change`, it then catches up.
+
     `f` has the fields of the draw, `chosen(number, logit)` draws a number, `multiply()` computes
-    `products`, `advance()` moves the unit on by a note.
+    `products`, `tell()` what the layer of the first change reads, `advance()` moves the unit on by
+    a note.
     """
     runs = len(f.sizes) > 0
     compares = f.fills and runs
-    if runs:
-        if f.candidate == 0:
+    if f.candidate == 0:
+        if f.waits:
+            tell_first(f)
+        if runs and (f.fills or not f.waits):
             f.multiply()
-        for k in unrolled(len(f.sizes)):
-            clear(f.states[k], f.sizes[k])
-        begin_below(f.work, f.notes)
+    if runs and not f.waits:
+        begin_unit(f)
     alike = f.candidate > 0
     begun = not runs
+    waits = f.waits
     for note in range(f.notes):
         strike = f.notes + note
         before = 0.0 if f.hits else f.x[note]
@@ -309,35 +340,72 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
             for k in unrolled(2 if f.onsets else 1):
                 f.logits[k * f.notes + note] = f.first_logits[k * f.notes + note]
         else:
-            if runs:
-                copy(f.products[note * f.N :], f.product, f.N)
-                read_below(f.work, f.notes, note, f.note_x, f.onsets)
-                f.advance()
+            if runs and not waits:
+                advance_unit(f, note)
             for k in unrolled(2 if f.onsets else 1):
-                seen = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
-                factor = f.factor[0] if begun else 1.0
-                joins = begun and (k == 1 or before == 0)
-                shift = f.shift[0] if joins else 0.0
-                f.logits[k * f.notes + note] = (seen + f.bias[k]) * factor + shift
+                if f.waits and waits:
+                    f.logits[k * f.notes + note] = first_logit(f, note, k)
+                else:
+                    seen = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
+                    factor = f.factor[0] if begun else 1.0
+                    joins = begun and (k == 1 or before == 0)
+                    shift = f.shift[0] if joins else 0.0
+                    f.logits[k * f.notes + note] = (seen + f.bias[k]) * factor + shift
         f.x[note] = f.chosen(note, f.logits[note])
         if f.onsets:
             struck = before == 0 or f.chosen(strike, f.logits[strike]) > 0
             f.x[strike] = float(f.x[note] > 0 and struck)
         begun = begun or (f.x[strike] > 0 if f.onsets else f.x[note] > before)
-        if runs:
-            add_below(f.work, f.notes, note, f.x[note])
-            if f.onsets:
-                add_struck(f.work, f.notes, note, f.x[strike])
+        parts = False
+        if compares and alike:
+            alike = f.x[note] == f.first[note] and (not f.onsets or f.x[strike] == f.first[strike])
+            parts = not alike
+        if f.waits and waits:
+            waits = f.x[note] == before and not (f.onsets and f.x[strike] > 0)
+            if not waits:
+                catch_up(f, note, alike)
+        elif runs:
+            add_note(f, note)
+            if compares and parts:
+                for k in unrolled(len(f.sizes)):
+                    copy(f.trails[k][note * f.sizes[k] :], f.states[k], f.sizes[k])
         if compares and f.candidate == 0:
             for k in unrolled(len(f.sizes)):
                 copy(f.states[k], f.trails[k][note * f.sizes[k] :], f.sizes[k])
-        if compares and alike:
-            alike = f.x[note] == f.first[note] and (not f.onsets or f.x[strike] == f.first[strike])
-            if not alike:
-                for k in unrolled(len(f.sizes)):
-                    copy(f.trails[k][note * f.sizes[k] :], f.states[k], f.sizes[k])
     if compares and f.candidate == 0:
         copy(f.x, f.first, f.D)
+
+
+def begin_unit(f: Any) -> None:
+    """Before the lowest note."""
+    for k in unrolled(len(f.sizes)):
+        clear(f.states[k], f.sizes[k])
+    begin_below(f.work, f.notes)
+
+
+def advance_unit(f: Any, note: Any) -> None:
+    """To `note`, after those below it."""
+    copy(f.products[note * f.N :], f.product, f.N)
+    read_below(f.work, f.notes, note, f.note_x, f.onsets)
+    f.advance()
+
+
+def add_note(f: Any, note: Any) -> None:
+    """To what the notes above read of their frame."""
+    add_below(f.work, f.notes, note, f.x[note])
+    if f.onsets:
+        add_struck(f.work, f.notes, note, f.x[f.notes + note])
+
+
+def catch_up(f: Any, last: Any, alike: Any) -> None:
+    """Move a unit that waited on to the `last` note; not its state, if it is to be the first's."""
+    if not f.fills:
+        f.multiply()
+    begin_unit(f)
+    for note in range(last + 1):
+        if not alike:
+            advance_unit(f, note)
+        add_note(f, note)
 
 
 def _ends(frame: NotesWriter) -> Any:

@@ -20,6 +20,7 @@ from seqmodel.kernels.run.calls import (
     Arena,
     Call,
     CallFields,
+    Nested,
     Slot,
     step_call,
     write_calls,
@@ -74,6 +75,8 @@ class CompiledModel:
         arena, layers, encoder = Arena(), model.layers(), model.encoder
         inputs = encoder.compiled(arena)
         calls, states = steps(layers, inputs.x, arena, binary=encoder.binary)
+        if inputs.changed is not None:
+            calls = [where(inputs.changed, calls)]
         h = states[-len(layers[-1].spec.state)]  # a layer's first state
         if encoder.skip_size:
             h, joining = with_skip(h, inputs.x, encoder.skip_size, arena)
@@ -261,6 +264,25 @@ _WITH_SKIP = Signature(
 def _write_restore(e: Emitter, f: dict[str, Any]) -> None:
     """The last numbers as they were before a draw."""
     e.copy(f["before"], f["last"], f["F"])
+
+
+_WHERE = Signature("where", (), (Array("flag", ("1",)),))
+
+
+def where(flag: Slot, calls: Sequence[Call]) -> Call:
+    """The calls, if the flag is not 0."""
+    library = _where(tuple(call.shape for call in calls))
+    return Nested(Call(library.address("where"), _WHERE, ITEMSIZE, {"flag": flag}), calls)
+
+
+@compiled_once
+def _where(calls: tuple[tuple[int, int], ...]) -> Library:
+    module = ir.Module("where")
+    with function(module, "where", [POINTER], ITEMSIZE) as (e, fields):
+        b, flag = e.builder, _WHERE.load(e, fields)["flag"]
+        with b.if_then(b.fcmp_ordered("!=", b.load(flag, typ=e.real), e.real(0.0))):
+            write_calls(e, calls, b.gep(fields, [e.int(len(_WHERE.fields))], source_etype=INT))
+    return Library(module)
 
 
 def with_skip(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:

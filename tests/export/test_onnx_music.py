@@ -24,6 +24,14 @@ MODELS = {
         "end": True,
     },
     "tied without memory": {"model": "tied", "unit": "gru"},
+    "tied up to a change": {
+        "model": "tied",
+        "unit": "gru",
+        "layers": 2,
+        "first_change": True,
+        "ages": True,
+        "rests": True,
+    },
     "tied by clock": {
         "model": "tied",
         "clock": True,
@@ -55,7 +63,7 @@ def test_likelihoods_are_those_of_nll(name, onsets):
     np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
     read = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
     with torch.inference_mode():
-        logits = run.model.output.note_logits(read.h, read.frames).squeeze(1)
+        logits = run.model.output.note_logits(read.h, read.frames, read.past).squeeze(1)
     np.testing.assert_allclose(told["logits"], logits, rtol=0, atol=1e-5)
     session.restart()
     steps = session.steps(heard(frames)[:60], frames[:60])

@@ -89,7 +89,7 @@ def test_each_note_is_told_its_own_pieces_place(echo, clock):
     frames = (torch.rand(70, 2, 13, generator=torch.Generator().manual_seed(3)) < 0.2).double()
     start = encoder.told(encoder.start(torch.zeros(1, dtype=torch.float64), 2), told(*metres))
     whole = encoder.encode(frames, start)
-    first = len(encoder.inputs(start)[0][0]) - encoder.skip_size
+    first = len(encoder.inputs(start)[0]) - encoder.skip_size
     first += echo_size(onsets=False) if echo else 0
     found = whole.inputs[..., first : first + BARS].reshape(70, 2, 13, BARS)
     for t in range(70):
@@ -100,7 +100,7 @@ def test_each_note_is_told_its_own_pieces_place(echo, clock):
     assert torch.equal(encoder.encode(frames[11:], part.last).inputs, whole.inputs[11:])
     past = start
     for t, frame in enumerate(frames):
-        assert torch.equal(encoder.inputs(past)[0], whole.inputs[t])
+        assert torch.equal(encoder.inputs(past), whole.inputs[t])
         past = encoder.append(past, frame)
     assert all(map(torch.equal, past, whole.last))
 

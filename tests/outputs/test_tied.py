@@ -24,12 +24,14 @@ H = 5
 
 
 def note_unit_output(
-    unit="gru", *, notes=6, layers=1, backend="auto", end=False, onsets=False, hits=False
-):
+    unit="gru", *, notes=6, layers=1, backend="auto", end=False, onsets=False, hits=False,
+    first=False,
+):  # fmt: skip
     """An output whose notes depend strongly on each other, in float64."""
     torch.manual_seed(3)
     made = make(unit, H + below_size(onsets=onsets), 4, backend, layers=layers)
-    output = NoteUnitOutput(H, made, notes, end=end, onsets=onsets, hits=hits).double()
+    kind = {"onsets": onsets, "hits": hits, "first_change": first}
+    output = NoteUnitOutput(H, made, notes, end=end, **kind).double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.7)
     return output
@@ -121,19 +123,25 @@ def test_gradients_are_those_of_the_likelihood():
 
 
 @pytest.mark.parametrize(
-    ("unit", "T", "B", "notes", "layers", "onsets"),
-    [(unit, 5, 3, 13, 1, k % 2 == 0) for k, unit in enumerate(UNITS)]
-    + [("lstm", 3, 2, 88, 2, False), ("gru", 1, 1, 1, 1, True)],
+    ("unit", "T", "B", "notes", "layers", "onsets", "first"),
+    [(unit, 5, 3, 13, 1, k % 2 == 0, k % 3 == 0) for k, unit in enumerate(UNITS)]
+    + [
+        ("lstm", 3, 2, 88, 2, False, False),
+        ("gru", 1, 1, 1, 1, True, False),
+        ("gru", 4, 1, 2, 1, True, True),
+    ],
 )
 def test_compiled_and_plain_agree_in_nats_and_every_gradient(
-    unit, T, B, notes, layers, onsets, monkeypatch
+    unit, T, B, notes, layers, onsets, first, monkeypatch
 ):
-    """Ragged pieces too: their padding is skipped."""
+    """Ragged pieces too: their padding is skipped, and with `first` frames that change nothing."""
+    kind = {"notes": notes, "layers": layers, "onsets": onsets, "first": first}
     compiled, plain = (
-        note_unit_output(unit, notes=notes, layers=layers, backend=backend, onsets=onsets)
-        for backend in ("cpu", "reference")
+        note_unit_output(unit, backend=backend, **kind) for backend in ("cpu", "reference")
     )
     line = random_frames((T + 1) * B, notes, onsets).view(T + 1, B, -1)
+    line[T // 2] = line[T // 2 - 1]
+    line[T // 2, :, notes:] = 0
     if onsets:  # determined strikes must have their value
         line[1:] = as_drawn(line[1:], line[:-1])
     frames, past = line[1:], line[:-1]
@@ -156,13 +164,13 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["bernoulli", "note-unit"])
+@pytest.mark.parametrize("kind", ["bernoulli", "note-unit", "first change"])
 def test_with_onsets_the_likelihood_sums_to_one_after_any_frame(kind):
     """Over all 64 patterns of 3 notes sounding and struck; impossible ones have probability 0."""
     output = (
         bernoulli_output(3, onsets=True)
         if kind == "bernoulli"
-        else note_unit_output(notes=3, onsets=True)
+        else note_unit_output(notes=3, onsets=True, first=kind == "first change")
     )
     frames = all_frames(6).unsqueeze(1)
     for before in itertools.product((0.0, 1.0), repeat=3):
@@ -174,18 +182,23 @@ def test_with_onsets_the_likelihood_sums_to_one_after_any_frame(kind):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-@pytest.mark.parametrize("kind", ["bernoulli", "note-unit", "hits"])
+@pytest.mark.parametrize("kind", ["bernoulli", "note-unit", "hits", "first change", "first hit"])
 def test_draws_are_as_likely_as_the_score_says(kind, temperature):
     """Frequencies against exact probabilities, from one h: chi-square of 16 frames.
 
     Of dependent notes the temperature is for those above the lowest that begins: it leaves alone
     how likely any does. A hit begins after a hit of the same sound, too.
     """
-    D, count, hits = 4, 20_000, kind == "hits"
-    output = bernoulli_output(D) if kind == "bernoulli" else note_unit_output(notes=D, hits=hits)
+    D, count, hits, first = 4, 20_000, kind in ("hits", "first hit"), kind.startswith("first")
+    output = bernoulli_output(D)
+    if kind != "bernoulli":
+        output = note_unit_output(notes=D, hits=hits, first=first)
     h = torch.randn(1, D, H, dtype=torch.float64)
     frames, before = all_frames(D), [1.0, 0.0, 0.0, 1.0]
-    logits = output.note_logits(h.expand(16, D, H), frames.unsqueeze(1))[:, 0].detach().numpy()
+    told = torch.tensor(before, dtype=torch.float64).expand(16, 1, D)
+    logits = (
+        output.note_logits(h.expand(16, D, H), frames.unsqueeze(1), told)[:, 0].detach().numpy()
+    )
     held_from, p = [0.0] * D if hits else before, np.ones(16)
     for k, frame in enumerate(frames.tolist()):
         for n in range(D):
@@ -196,7 +209,7 @@ def test_draws_are_as_likely_as_the_score_says(kind, temperature):
             p[k] *= sounds if frame[n] else 1 - sounds
     if temperature == 1:
         whole = frames.unsqueeze(1)
-        scores = output.score(h.expand(16, D, H), whole, whole)[:, 0].detach().numpy()
+        scores = output.score(h.expand(16, D, H), whole, told)[:, 0].detach().numpy()
         assert p == pytest.approx(np.exp(-scores))
     uniforms = torch.from_numpy(Uniforms(5, 0).take(count, D + 1))
     past = torch.tensor(before, dtype=torch.float64).expand(count, D)
@@ -217,9 +230,10 @@ def test_at_temperature_zero_each_note_takes_its_likelier_value_given_those_belo
     assert 0 < frame.sum() < 6
 
 
-def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES):
+def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES, first=False):
     torch.manual_seed(7)
     options = {"model": "tied", "output": output, "unit": unit, "layers": layers, "end": end}
+    options |= {"first_change": first}
     model = build_model(with_sizes(resolve(options | {"hidden": hidden}), frame), frame)
     with torch.no_grad():  # so that the past and the notes matter
         model.output.linear.weight.mul_(8)
@@ -240,7 +254,8 @@ def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeyp
     monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 2)
     onsets = layers == 2
     frame = replace(FRAMES, onsets=onsets, kit=unit == "tanh")
-    model = tied_model(unit, output, layers, frame=frame)
+    first = output == "note-unit" and unit in ("tanh", "gru", "lstm")
+    model = tied_model(unit, output, layers, frame=frame, first=first)
     prime = random_frames(2, note_count(frame), onsets).numpy()
     for temperature in (0.8, 0.0):
         same_draws(model, temperature=temperature, prime=prime)

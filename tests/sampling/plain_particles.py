@@ -36,7 +36,7 @@ class PlainParticles:
             ]
             logits = [
                 output.tempered(
-                    output.note_logits(h.unsqueeze(0), frame.unsqueeze(0))[0],
+                    output.note_logits(h[None], frame[None], past[None])[0],
                     frame, past, self._temperature,
                 )
                 for frame in drawn

@@ -53,6 +53,8 @@ class Encoded(NamedTuple):
     """(rows, C), the numbers before each frame."""
     last: Symbol | None = None
     """(rows,), whether the row is its frame's last, if a frame has several."""
+    changed: Symbol | None = None
+    """(rows, 1), whether the unit makes a step; None: always."""
 
 
 def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) -> Encoded:
@@ -83,10 +85,15 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
     skip = []
-    ages, unchanged = list[Symbol](), None
+    ages, unchanged, changed = list[Symbol](), None, None
     if encoder.ages:
-        of_notes, unchanged = _ages(g, encoder, frames)
+        of_notes, unchanged, passed = _ages(g, encoder, frames)
         ages.append(of_notes)
+        if encoder.rests:
+            changed = g("Equal", unchanged, 1.0)
+            if encoder.hits:
+                changed = g("Or", changed, g("Greater", g.sum(frames[:, :D], 1), 0.0))
+            parts.append(_passed(g, passed, D))
     if encoder.clock or encoder.echo or len(encoder.bars):
         count = g.state(COUNTER, [], INT64)
         after = count + g.squeeze(g.count(frames), 0)
@@ -114,7 +121,7 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
         with g.within("motifs"):
             skip.append(_motifs(g, frames[:, :D], D))
     x = g.concat([*parts, *skip], 2)
-    return Encoded(x, g.concat(skip, 2) if skip else None, frames)
+    return Encoded(x, g.concat(skip, 2) if skip else None, frames, changed=changed)
 
 
 def _around(g: Graph, line: Symbol, D: int) -> Symbol:
@@ -133,10 +140,10 @@ def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
     return table
 
 
-def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbol]:
+def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbol, Symbol]:
     """How long each note has sounded or been silent, (rows, D, AGES), as `model.ages`.
 
-    And for how many frames nothing has changed, (rows, 1).
+    And for how many frames nothing has changed, and had before the last one, (rows, 1).
     """
     D = encoder.rows
 
@@ -151,14 +158,14 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
             "Or", g("Equal", now, 1.0), g("And", g("Equal", now, -1.0), g("Greater", age, 0.0))
         )
         still = g("Equal", g.sum(g.cast(changed, FLOAT), 0), 0.0)
-        unchanged = g("Where", still, unchanged, 0.0) + 1.0
-        return [now, unchanged], [now, unchanged]
+        after = g("Where", still, unchanged, 0.0) + 1.0
+        return [now, after], [now, after, unchanged]
 
     shapes = {"ages": [D], "unchanged": [1]}
     after, counts = g.scan(body, [g.state(name, shape) for name, shape in shapes.items()], [frames])
     for (name, shape), value in zip(shapes.items(), after, strict=True):
         g.keep(name, value, shape)
-    age, still_for = (g.unsqueeze(count, 2) for count in counts)
+    age, still_for = (g.unsqueeze(count, 2) for count in counts[:2])
     thresholds = (np.array(each, float) for each in (SOUNDING, SILENT, UNCHANGED))
     sounding, silent, still = thresholds
     found = [
@@ -166,7 +173,13 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
         g("And", g("Less", age, 0.0), g("GreaterOrEqual", age, -silent)),
         g("Expand", g("GreaterOrEqual", still_for, still), np.array([1, D, 1])),
     ]
-    return g.concat([g.cast(one, FLOAT) for one in found], 2), counts[1]
+    return g.concat([g.cast(one, FLOAT) for one in found], 2), counts[1], counts[2]
+
+
+def _passed(g: Graph, frames: Symbol, D: int) -> Symbol:
+    """As `model.notes.write_passed`, for each note."""
+    passed = g("GreaterOrEqual", g.unsqueeze(frames, 2), np.array(UNCHANGED, float))
+    return g("Expand", g.cast(passed, FLOAT), np.array([1, D, 1]))
 
 
 def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:

@@ -13,7 +13,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.export.onnx.encoders import ENCODERS
 from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph
 from seqmodel.export.onnx.outputs import COLDEST, OUTPUTS, Reading
-from seqmodel.export.onnx.units import over_time
+from seqmodel.export.onnx.units import over_time, resting
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
@@ -62,7 +62,11 @@ def _graph(model: SequenceModel) -> Graph:
         names = [f"unit.{k}.{name}" for name in layer.spec.state]
         shape = [encoder.rows, layer.hidden_size]
         with g.within(f"unit.{k}"):
-            h, after = over_time(g, layer, h, [g.state(name, shape) for name in names])
+            states = [g.state(name, shape) for name in names]
+            if encoded.changed is None:
+                h, after = over_time(g, layer, h, states)
+            else:
+                h, after = resting(g, layer, h, encoded.changed, states)
         for name, value in zip(names, after, strict=True):
             g.keep(name, value, shape)
     if encoded.skip is not None:

@@ -16,6 +16,7 @@ from seqmodel.export.onnx.units import array, over_time
 from seqmodel.media.audio import mu_law
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.categorical import CategoricalOutput
+from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.outputs.nade import NadeOutput
@@ -137,8 +138,8 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
     sizes = [layer.hidden_size for layer in layers for _ in layer.spec.state]
 
     def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
-        (begun, *state), (classes, *below) = old[: 1 + len(sizes)], old[1 + len(sizes) :]
-        h, given, uniforms, before = rows
+        (begun, changed, *state), rest = old[: 2 + len(sizes)], old[2 + len(sizes) :]
+        (classes, *below), (h, given, uniforms, before, *first) = rest, rows
         held = 0.0 if output.hits else before
         x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(OCTAVE), *below[1:]], 1)
         new = list[Symbol]()
@@ -149,6 +150,8 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
             new += after
             x = after[0]
         logits, drawn = linear(g, output.linear, x), list[Symbol]()
+        if first:
+            logits = g("Where", g("Greater", changed, 0.0), logits, first[0])
         divided = g("Or", g("Greater", begun, 0.0), coldest)  # see `NoteUnitOutput.tempered`
         heat = g("Where", divided, reading.temperature, 1.0)
         more = heat * (1.0 - heat) * JOINING
@@ -158,21 +161,39 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
             strike = [*drawn, before] if k else []
             drawn.append(_drawn(g, logit, *number, heat, *strike))
         begins = drawn[-1] if output.onsets else drawn[0] * (1.0 - held)
+        changed = changed + begins + ((1.0 - drawn[0]) * held if first else 0.0)
         # Both windows move on by a note, and with them the classes, which count from the note.
         newest = [classes[:, :1] + drawn[0], *drawn]
         for line, last in zip([classes, *below], newest, strict=True):
             new.append(g.concat([line[:, 1:], last], 1))
-        return [begun + begins, *new], [logits, g.concat(drawn, 1)]
+        return [begun + begins, changed, *new], [logits, g.concat(drawn, 1)]
 
     with g.within("note_unit"):
-        widths = [1, *sizes, *[OCTAVE] * (1 + halves)]
+        widths = [1, 1, *sizes, *[OCTAVE] * (1 + halves)]
         states = [g.repeated(0.0, reading.h, width) for width in widths]
         numbers = (reading.given, reading.uniforms[:, :F])
         rows = [reading.h, *(g.reshape(value, 0, halves, D) for value in numbers)]
         rows.append(g.unsqueeze(reading.past[:, :D], 1))
-        _, found = g.scan(body, states, rows, row_axes=[1, 2, 2, 2], output_axis=2)
+        if output.first is not None:
+            rows.append(_first(g, output.first, reading))
+        axes = [1, 2, 2, 2, 1][: len(rows)]
+        _, found = g.scan(body, states, rows, row_axes=axes, output_axis=2)
         found = [g.reshape(value, 0, F) for value in found]
     return _frame(output, *found) | _tied_end(g, output, reading)
+
+
+def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
+    """Logits (rows, D, 1 or 2) of notes of which no lower one has changed."""
+    K, D = first.odds.out_features, first.notes
+    own, pooled, direct = g.split(linear(g, first.own, reading.h), [HIDDEN, POOLED, K], 2)
+    mean = g.sum(g("Relu", pooled), 1) / float(D)
+    together = linear(g, first.joint, mean)
+    odds = direct + linear(g, first.odds, g("Relu", own + together))
+    sounds = odds[:, :, :1]
+    if not first.hits:
+        held = g("Greater", g.unsqueeze(reading.past[:, :D], 2), 0.0)
+        sounds = g("Where", held, odds[:, :, 1:2] * -1.0, sounds)
+    return g.concat([sounds, odds[:, :, K - 1 :]], 2) if first.onsets else sounds
 
 
 def _drawn(

@@ -68,6 +68,20 @@ def over_time(
     return h, after
 
 
+def resting(
+    g: Graph, unit: Unit, x: Symbol, moves: Symbol, state: Sequence[Symbol]
+) -> tuple[Symbol, list[Symbol]]:
+    """The same of a layer that makes a step only where it `moves` (T, 1), and keeps its h."""
+
+    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
+        _, after = over_time(g, unit, g.unsqueeze(rows[0], 0), old)
+        new = [g("Where", rows[1], *both) for both in zip(after, old, strict=True)]
+        return new, new[:1]
+
+    after, (h,) = g.scan(body, state, [x, moves])
+    return h, after
+
+
 def _operator(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol]
 ) -> tuple[Symbol, list[Symbol]]:

@@ -1,0 +1,112 @@
+"""Notes up to the first that changes, drawn without a unit: most frames change nothing, or little.
+
+Frames are drawn from low to high. As long as no note has begun, ended or been struck anew, the next
+one's logits come from its row of h and the mean over all rows by a small layer; above the first
+that has, from a unit along pitch. Either way they are probabilities given the lower notes, so the
+likelihood is exact. The unit need not run in frames that change nothing, and learns those alone
+that do. Of the layer, each note learns in each frame until one changes: a single number per frame,
+whether anything does, is learned more slowly.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqmodel.data.dataset import Split
+from seqmodel.outputs.ends import log_odds
+
+HIDDEN = 32
+"""Hidden units of each note."""
+POOLED = 16
+"""Numbers of each note whose mean over the notes all hidden units read."""
+
+
+class FirstChange(nn.Module):
+    """The logits of D notes of which no lower one has changed, from a row of h for each.
+
+    With a = U h_n + c, of HIDDEN + POOLED + K columns, they are the last K of a, plus
+    W relu(a's first HIDDEN + V m), m being the mean over the notes of relu(a's next POOLED). The
+    first tells whether a silent note begins; the next, but for hits, whether a sounding one ends;
+    with onsets the last whether one that goes on is struck.
+    """
+
+    def __init__(self, h_size: int, notes: int, *, onsets: bool, hits: bool) -> None:
+        """`hits` as in `NoteUnitOutput`."""
+        super().__init__()
+        self.notes, self.onsets, self.hits = notes, onsets, hits
+        K = 1 + (not hits) + onsets
+        self.own = nn.Linear(h_size, HIDDEN + POOLED + K)
+        self.joint = nn.Linear(POOLED, HIDDEN, bias=False)
+        self.odds = nn.Linear(HIDDEN, K, bias=False)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the shares in train of beginnings, ends and strikes where no lower note has."""
+        seen = np.zeros((2, self.odds.out_features), np.int64)  # how often, of how many
+        for piece in train:
+            frames = torch.from_numpy(piece)
+            past = torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
+            at = ~self.changed_below(frames, past)
+            sounds, held = frames[:, : self.notes] > 0, past[:, : self.notes] > 0
+            outcomes = [(sounds, at if self.hits else at & ~held)]
+            if not self.hits:
+                outcomes.append((~sounds, at & held))
+            if self.onsets:
+                outcomes.append((frames[:, self.notes :] > 0, at & held & sounds))
+            seen += np.array([[int((c & of).sum()), int(of.sum())] for c, of in outcomes]).T
+        with torch.no_grad():
+            self.own.weight[HIDDEN + POOLED :] = 0
+            self.own.bias[HIDDEN + POOLED :] = log_odds(*seen)
+            self.odds.weight.zero_()
+
+    def changes(self, frames: Tensor, past: Tensor) -> Tensor:
+        """Which notes of frames (..., F) begin, end or are struck anew: booleans (..., D)."""
+        if self.hits:
+            return frames > 0
+        changes = frames[..., : self.notes] != past[..., : self.notes]
+        return changes | (frames[..., self.notes :] > 0) if self.onsets else changes
+
+    def changed_below(self, frames: Tensor, past: Tensor) -> Tensor:
+        """Above which notes some lower one changes: booleans (..., D)."""
+        changes = self.changes(frames, past)
+        return changes.cumsum(-1) > changes.long()
+
+    def logits(self, h: Tensor, past: Tensor) -> Tensor:
+        """The logits (..., F) after `past` (..., F), from h (..., B D, H)."""
+        a = self.own(h).view(*past.shape[:-1], self.notes, -1)
+        own, pooled, direct = a.split([HIDDEN, POOLED, a.shape[-1] - HIDDEN - POOLED], -1)
+        together = self.joint(torch.relu(pooled).mean(-2, keepdim=True))
+        odds = direct + self.odds(torch.relu(own + together))
+        sounds = odds[..., 0]
+        if not self.hits:
+            sounds = torch.where(past[..., : self.notes] > 0, -odds[..., 1], sounds)
+        return torch.cat([sounds, odds[..., -1]], -1) if self.onsets else sounds
+
+
+# ---- texts of `kernels.code.language`, of the draw `f` of `outputs.notes_tied`
+
+
+def tell_first(f: Any) -> None:
+    """What `first_logit` reads: `tell()` computes U h of all notes."""
+    f.tell()
+    width = HIDDEN + POOLED + f.K
+    for k in range(POOLED):
+        total = 0.0
+        for note in range(f.notes):
+            total += max(f.told[note * width + HIDDEN + k] + f.own_bias[HIDDEN + k], 0.0)
+        f.pooled[k] = total / float(f.notes)
+    for k in range(HIDDEN):
+        f.together[k] = f.own_bias[k] + f.dot(f.pooled, f.joint[k * POOLED :], POOLED)
+
+
+def first_logit(f: Any, note: Any, k: int) -> Any:
+    """As `FirstChange.logits`: of the note's sounding if `k` is 0, or of its being struck."""
+    told = f.told[note * (HIDDEN + POOLED + f.K) :]
+    ends = k == 0 and not f.hits and f.x[note] > 0
+    column = 1 if ends else (f.K - 1) * k
+    for j in range(HIDDEN):
+        f.hidden[j] = max(told[j] + f.together[j], 0.0)
+    place = HIDDEN + POOLED + column
+    logit = told[place] + f.own_bias[place] + f.dot(f.hidden, f.odds[column * HIDDEN :], HIDDEN)
+    return -logit if ends else logit
