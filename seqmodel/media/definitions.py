@@ -6,13 +6,16 @@ so that `seqmodel --help` can list their options without it.
 """
 
 import re
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from seqmodel.errors import UsageError
+from seqmodel.media.distributions import shares, total_variation
 from seqmodel.media.picture import Picture
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.plain import Fields
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from seqmodel.media.levels import Levels
-
 
 # ---- definitions ---------------------------------------------------------------------------------
 
@@ -326,12 +328,47 @@ class Pieces(Protocol):
 # ---- what is written ----------------------------------------------------------------------------
 
 
-class Comparison(Protocol):
-    """How sampled pieces are compared with the data, in the medium's own terms."""
+PieceSet: TypeAlias = "Sequence[NDArray[Any]] | Pieces"
+"""Sampled pieces, frames (T, F), or those of a split."""
+
+
+class Measured(ABC):
+    """What is counted of a set of pieces."""
+
+    @abstractmethod
+    def distributions(self) -> dict[str, Counter[Any]]:
+        """Name -> value -> count."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """Plain values by name."""
+
+    def overall(self) -> dict[str, Any]:
+        """Of training data, what stands apart from the figures of all sets."""
+        return {}
+
+    def against(self, train: Self) -> dict[str, Any]:
+        """Those that compare pieces with the training data; "distances" are of distributions."""
+        theirs = train.distributions()
+        counts = self.distributions().items()
+        return {"distances": {name: total_variation(of, theirs[name]) for name, of in counts}}
+
+    def to_json(self) -> dict[str, Any]:
+        """All that is of these pieces alone."""
+        counts = self.distributions().items()
+        return {**self.figures(), "distributions": {name: shares(of) for name, of in counts}}
+
+
+class Comparison(ABC):
+    """How a medium's samples are compared with the data: see evaluation/README.md."""
+
+    @abstractmethod
+    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Measured:
+        """Count pieces as `compare` says."""
 
     def compare(
         self,
-        drawn: Sequence["NDArray[Any]"],
+        drawn: "Sequence[NDArray[Any]]",
         split: Pieces | None,
         train: Pieces,
         limit: int | None = None,
@@ -341,7 +378,15 @@ class Comparison(Protocol):
         Plain values; `split` is None if it would be the training split itself. Of pieces longer
         than `limit` frames, where samples were cut off, distributions may be of so many frames.
         """
+        usual = self.measure(train, train, limit)
+        values = {**usual.overall(), "train": usual.to_json()}
+        sets: dict[str, Any] = {"drawn": drawn, **({} if split is None else {"split": split})}
+        for name, pieces in sets.items():
+            found = self.measure(pieces, train, limit)
+            values[name] = found.to_json() | found.against(usual)
+        return values
 
+    @abstractmethod
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         """`compare`'s values as a table; `split` is the split's name."""
 

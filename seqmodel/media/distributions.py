@@ -1,7 +1,4 @@
-"""Distributions as counts, value -> count, and how comparisons of samples with the data show them.
-
-What every medium's `Comparison` shares.
-"""
+"""Distributions as counts, value -> count, and the table of samples compared with the data."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
