@@ -45,7 +45,7 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
     """The score of the average of models, from that of each with the nats of its frames.
 
     p(x_t, e_t | x_<t) = 1/K sum_k p_k(x_t | x_<t) p_k(e_t | x_<t), where e_t is whether the piece
-    ends with frame t. Only those of the other figures are left that follow from the nats.
+    ends with frame t. Of the other figures only those that follow from the nats are left.
     """
     frames = list(map(mean_nats, zip(*(scores.frame_nats for scores in each), strict=True)))
     lengths, nats = np.array([len(piece) for piece in frames]), np.array([*map(np.sum, frames)])

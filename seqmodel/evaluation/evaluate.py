@@ -93,7 +93,6 @@ def _of_each(runs: Sequence[Run], each: Sequence[Likelihood]) -> list[dict[str, 
 
 
 def _report(progress: Progress, before: int, runs: int, done: int, total: int) -> None:
-    """Report the progress of one of the runs, `before` of them being done, as that of all."""
     progress(before * total + done, runs * total)
 
 

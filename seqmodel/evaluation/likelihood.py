@@ -93,10 +93,9 @@ def likelihood(
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
-    `each_frame` asks for `frame_nats` and `end_nats`, which take memory. `progress` is called with
-    the frames scored so far and the frames in the split. With a `group`, whose processes all call
-    this, each scores some of the batches, and all get the same figures as one alone would, to the
-    bit.
+    `each_frame` asks for `frame_nats` and `end_nats`, which take memory; `progress` hears the
+    frames scored so far, and of all. With a `group`, whose processes all call this, each scores
+    some of the batches, and all get the figures of one alone, to the bit.
     """
     rank, size = (0, 1) if group is None else (group.rank, group.size)
     was_training = model.training

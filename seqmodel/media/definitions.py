@@ -77,7 +77,6 @@ class Piece:
     """Anything else the medium records about a piece, such as a transposition."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the index."""
         values = {"source": self.source, "sha256": self.sha256, "frames": self.frames}
         return {**values, **self.facts}
 
@@ -260,10 +259,9 @@ class FrameDefinition(Protocol):
         return frames
 
     def given(self, facts: Mapping[str, Any]) -> "NDArray[np.int64] | None":
-        """(G,), what a model may be given of a piece besides its frames; by default nothing.
+        """(G,), what a model may be given of a piece besides its frames, by `Piece.facts`.
 
-        It follows from `Piece.facts`, and is what is usual in train without any. ValueError, in one
-        line, for facts that `prepare` never writes.
+        What is usual in train without any; ValueError for facts that `prepare` never writes.
         """
         return None
 
@@ -448,26 +446,20 @@ class Medium(Protocol):
     def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
         """The inverse of `FrameDefinition.to_json`.
 
-        Raises:
-            SourceError, ValueError, KeyError or TypeError: if the values are damaged.
+        SourceError, ValueError, KeyError or TypeError if the values are damaged.
         """
 
     def settings(self, options: Mapping[str, Any]) -> Settings:
-        """The settings from `prepare_options`.
-
-        Raises:
-            UsageError: if an option is out of range or conflicts with another.
-        """
+        """The settings from `prepare_options`; UsageError if one is out of range or conflicts."""
 
     def settings_like(self, frame: FrameDefinition) -> Settings:
-        """The settings that prepare sources in frames like `frame`; by default these themselves."""
+        """The settings that prepare sources in frames like `frame`."""
         return frame
 
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> Corpus:
         """Begin a dataset of the files `paths`; `folder` may hold temporary files.
 
-        Raises:
-            SeqmodelError: if the files are incompatible with each other.
+        SeqmodelError if the files are incompatible with each other.
         """
 
     def baselines(
@@ -480,16 +472,13 @@ class Medium(Protocol):
         """
 
     def copies(self, split: Pieces, train: Pieces) -> dict[str, float]:
-        """Frames in a window -> the share of a split's frames in windows that `train` has too.
-
-        Empty if the medium does not look for copies.
-        """
+        """Frames in a window -> the share of a split's frames in windows that `train` has too."""
         return {}
 
     def voices(self, split: Pieces, train: Pieces) -> tuple[float, int] | None:
         """Nats of which voice sings what, given all that sounds, in `split`, and its notes in all.
 
-        Learned from `train` first. None if a piece does not say which voice sings what.
+        Learned from `train` first; None if a piece does not say.
         """
         return None
 
@@ -501,18 +490,13 @@ class Medium(Protocol):
     ) -> dict[str, Any]:
         """Describe a media file, "path" and "kind" first, and draw its picture to `plot`.
 
-        Raises:
-            SeqmodelError: naming the file, if it cannot be read.
+        SeqmodelError, naming the file, if it cannot be read.
         """
 
     def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
-        """Render a media file as sound to `target`, whose suffix is one of `listen_formats`.
+        """Render a file as sound to `target`; takes `inspect_options` and `listen_options`.
 
-        Takes `inspect_options` and `listen_options`.
-
-        Raises:
-            UsageError: if the sound cannot be written, or the medium has no `listen_formats`.
-            SeqmodelError: naming the file, if it cannot be read.
+        UsageError if the sound cannot be written, SeqmodelError if the file cannot be read.
         """
         raise UsageError(f"{path} is {self.name}, which is not rendered as sound")
 
@@ -556,9 +540,7 @@ class Medium(Protocol):
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
         """Check the request and read its primer.
 
-        Raises:
-            UsageError: if a length or format is impossible.
-            SeqmodelError: naming --prime, if the primer cannot be used.
+        UsageError if a length or format is impossible, SeqmodelError if --prime cannot be used.
         """
 
     def comparison(self) -> Comparison | None:

@@ -9,10 +9,9 @@ Row = tuple[str, str, str]
 
 
 def total_variation(one: Counter[Any], other: Counter[Any]) -> float:
-    """Half the sum of |p - q| over all values, from 0 to 1: the mass that would have to move.
+    """Half the sum of |p - q| over all values, from 0 to 1: one minus two histograms' overlap.
 
-    That is one minus the overlap of the two histograms. An empty one overlaps only another empty
-    one.
+    An empty one overlaps only another empty one.
     """
     if not one or not other:
         return float(bool(one) != bool(other))

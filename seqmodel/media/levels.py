@@ -49,7 +49,6 @@ class Levels:
         return len(self.means)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for manifest and checkpoint."""
         return {name: [*getattr(self, name)] for name in NAMES}
 
     @classmethod

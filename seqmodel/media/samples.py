@@ -110,10 +110,7 @@ class Sampling(Protocol):
         chunks: Iterable["NDArray[Any]"],
         progress: Progress,
     ) -> Written:
-        """Write one piece, given in chunks (n, F) as they are drawn.
-
-        Reports to `progress` how much of the piece is done.
-        """
+        """Write a piece, given in chunks (n, F) as they are drawn, and report how much is done."""
 
     def picture(self, frames: "NDArray[Any]") -> Picture:
         """A piece (T, F) as it is written, in another colour what of it was given."""

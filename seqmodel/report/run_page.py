@@ -61,13 +61,9 @@ def run_page(
 ) -> parts.Page:
     """A section for each dataset, wherever it lies, and one on where the figures come from.
 
-    Nats of probabilities and nats of densities are not comparable: on the same dataset, runs with
-    either have separate sections.
-
-    Args:
-        runs: with their figures.
-        samples: by run name, drawn with `seed` and `options`.
-        command: as typed.
+    Nats of probabilities and of densities are not comparable: on the same dataset, runs with either
+    have separate sections. `samples` are by run name, drawn with `seed` and `options`; `command` is
+    as typed.
     """
     groups = _groups(runs)
     names = [scored.subject.name for scored in runs]
@@ -254,8 +250,7 @@ def draw(
 ) -> dict[str, list[parts.Sample]]:
     """Draw `number` samples per subject, by its name; none if browsers cannot play its medium.
 
-    `options` are values of the medium's `page_options`. UsageError if they are not possible, or the
-    sound cannot be written.
+    `options` are values of `page_options`; UsageError if impossible, or no sound can be written.
     """
     if not number:
         return {}
@@ -292,10 +287,9 @@ def sample_command(
 def real_piece(
     run: Run, dataset: Dataset | None, options: Mapping[str, Any] = NONE
 ) -> list[parts.Sample]:
-    """A piece of the run's dataset as `draw` shows samples with `options`, to compare them with.
+    """The first piece of valid, or of the first split there is, as `draw` shows samples.
 
-    It is the first of valid, or of the first split there is, with those that follow if they are
-    joined; none if the dataset is gone.
+    With those that follow if they are joined; none if the dataset is gone.
     """
     medium = medium_of(run.frame)
     if dataset is None or not medium.page_format:

@@ -90,7 +90,7 @@ class Scored:
 
     @cached_property
     def content(self) -> str:
-        """What the dataset holds, as a hash; where that is unknown, the place it was at."""
+        """A hash of what the dataset holds; where that is unknown, the place it was at."""
         run = self.subject.run
         return self.dataset.fingerprint() if self.dataset else run.data_sha256 or str(run.data)
 
@@ -126,7 +126,6 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
 
 
 def _report(progress: Progress, before: int, total: int, done: int, of_split: int) -> None:
-    """Report progress on one split as progress on all splits."""
     progress(before + done, total)
 
 

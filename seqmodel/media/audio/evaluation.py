@@ -46,7 +46,7 @@ def audio_nats_per_frame(
 ) -> dict[str, float]:
     """Nats per frame of each baseline, fitted to `train`, on every frame of `split`.
 
-    `frame` holds the standardisation that densities refer to; `discrete` scores its levels instead.
+    `frame` holds the standardisation of densities; `discrete` scores its levels instead.
     """
     sums = np.zeros(4)
     for samples in _samples(train):
@@ -118,9 +118,8 @@ def _log_normal(z: Floats) -> Floats:
 def log_normal_cdf(z: Floats) -> Floats:
     """log of the standard normal distribution function, to twelve digits in both tails.
 
-    By the trapezoidal rule for erfcx(x) = exp(x^2) erfc(x), x = |z| / sqrt 2, whose error is below
-    that of rounding: C. Chiarella and A. Reichel, "On the Evaluation of Integrals Related to the
-    Error Function", Mathematics of Computation 22, 1968.
+    By the trapezoidal rule for erfcx(x) = exp(x^2) erfc(x), x = |z| / sqrt 2 (Chiarella and Reichel
+    1968, "On the Evaluation of Integrals Related to the Error Function").
     """
     x, h = np.abs(z) / np.sqrt(2), 0.5
     scaled = sum(np.exp(-(t**2)) / (x**2 + t**2) for t in h * (np.arange(13) + 0.5))

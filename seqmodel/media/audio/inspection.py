@@ -46,9 +46,9 @@ def recording_png(
 ) -> bytes:
     """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
 
-    The first `primer` samples, given rather than sampled from the model, have another colour.
-    Neither memory nor the picture grows with the recording: each column shows the extremes and the
-    mean spectrum of its stretch of time.
+    The first `primer` samples, which were given, have another colour. Each column shows the
+    extremes and the mean spectrum of its stretch of time, so memory does not grow with the
+    recording.
     """
     from matplotlib import colormaps
 
@@ -130,8 +130,8 @@ def columns(
     """One column per `hop` samples: lowest (C,), highest (C,), power (C, window/2 + 1).
 
     The power is that of a Hann window around the column, or, where several fit into it, the mean of
-    up to `WINDOWS`, the first at its beginning. Around the recording is silence. A full-scale sine
-    has power 1. Memory is that of a block and the columns.
+    up to `WINDOWS`, the first at its beginning; around the recording is silence. A full-scale sine
+    has power 1.
     """
     reach, count = max(window, hop), min(WINDOWS, max(1, hop // window))
     before = (reach - hop) // 2
@@ -165,12 +165,7 @@ BINS = 201
 
 
 def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
-    """`Medium.inspect_file`, which has no options here.
-
-    What an audio file holds: format, length and loudness, and what `prepare` makes of it.
-
-    Peak, loudness and clipped samples are over all channels; dB are relative to full scale.
-    """
+    """What an audio file holds, over all channels, and what `prepare` makes of it."""
     frame_size = AudioSettings().frame_size
     samples, clipped, peak, squares = 0, 0, 0.0, 0.0
     with named(path):
@@ -207,7 +202,7 @@ def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[s
 
 
 def file_lines(values: Mapping[str, Any]) -> list[str]:
-    """The values of `inspect_audio` as lines of text."""
+    """`Medium.file_lines`."""
     level = "silent" if values["rms_db"] is None else f"RMS {values['rms_db']:.1f} dB"
     return [
         f"{values['path']}: {values['container']} {values['subtype']}, {values['rate']:,} Hz, "

@@ -71,10 +71,8 @@ class MidiPiece(NamedTuple):
 class MusicCorpus:
     """MIDI files and published rolls, on one grid: the one given, or that of the first source.
 
-    Where no option states onsets or the pedal, there are none if a path is that of rolls.
-
-    Raises:
-        SeqmodelError: from `works`, if no grid is given and another source has a different one.
+    Where no option states onsets or the pedal, there are none if a path is that of rolls. `works`
+    raises SeqmodelError if no grid is given and sources have different ones.
     """
 
     def __init__(
@@ -113,9 +111,9 @@ class MusicCorpus:
 
     @property
     def frame(self) -> PianoRollFrames:
-        """See `Corpus`: of train its commonest metre, the median tempo and the longest chord.
+        """With train's commonest metre, median tempo, longest chord and levels of velocity.
 
-        Of all works whether the pedal lengthens any note.
+        The pedal is that of all works: whether it lengthens any note.
         """
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
         frame = self._frame
@@ -130,7 +128,6 @@ class MusicCorpus:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What became of the notes of MIDI; how the grid of rolls was found, if unsure."""
         facts: dict[str, Any] = {}
         if self._tally.read:
             contents = self._contents.to_json()
@@ -150,7 +147,6 @@ class MusicCorpus:
         return {**facts, "grid_remarks": remarks} if remarks else facts
 
     def works(self, path: Path) -> Iterator[Work]:
-        """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
@@ -304,10 +300,7 @@ def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
 
 
 def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
-    """Read one MIDI file to show or play it, with onsets, `drums` as the option of that name says.
-
-    SourceError says why it cannot be used.
-    """
+    """Read a MIDI file with onsets to show or play it; `drums` is the option of that name."""
     kit = drums == "only"
     shown = PianoRollFrames(grid, drums=drums == "keep", onsets=not kit, kit=kit, pedal=not kit)
     return load_midi(path, shown, alone=drums is None)
@@ -316,10 +309,9 @@ def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
 def load_roll(
     path: Path, definition: PianoRollFrames | None = None
 ) -> tuple[NDArray[np.uint8], Grid | None]:
-    """Read the frames of a .npy file, (T, 88), or (T, 176) where it states onsets, or (T, 47) of a
-    kit; its grid, if stated.
+    """Read a .npy: frames (T, 88), (T, 176) where it states onsets, or (T, 47) of a kit; its grid.
 
-    SourceError says why it cannot be used, such as that its rows are not those of `definition`.
+    SourceError if it cannot be used, or its rows are not those of `definition`.
     """
     file = read_published(path)
     (roll,) = file.splits[""]
@@ -339,8 +331,7 @@ def _check_rows(frames: NDArray[np.uint8], definition: PianoRollFrames) -> None:
 def content_of(score: Score) -> str:
     """SHA-256 of a score's notes and their times in beats, whatever the file's ticks per beat.
 
-    The order of notes, their tracks and channels, and the tempo do not matter, except that notes
-    on the drum channel are distinguished from others.
+    The order of notes, their tracks and channels (but for drums) and the tempo do not matter.
     """
     drums = score.channel == DRUM_CHANNEL
     notes = np.stack([score.on_tick, score.off_tick, score.pitch + 128 * drums.astype(np.int64)])

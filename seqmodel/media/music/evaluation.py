@@ -47,8 +47,7 @@ class NoteNgram:
     """p(x_tk = 1 | x_(t-order)k ... x_(t-1)k), counted on a training split.
 
     Each (note, context) has its own frequency, smoothed towards that of the context one frame
-    shorter, and so on down to the note's marginal frequency, itself smoothed towards one half.
-    Before the first frame there is silence.
+    shorter, and so on down to one half. Before the first frame there is silence.
     """
 
     def __init__(self, train: Pieces, order: int) -> None:
@@ -86,8 +85,8 @@ class NoteNgram:
 class Restrikes:
     """p(struck again | sounding in this frame and in the one before), counted on a training split.
 
-    Each note has its own frequency, smoothed towards that of all notes, itself smoothed towards one
-    half. Any other onset follows from the roll and costs nothing.
+    Each note's frequency is smoothed towards that of all notes, and that towards one half. Any
+    other onset follows from the roll and costs nothing.
     """
 
     def __init__(self, train: Pieces) -> None:
@@ -111,10 +110,7 @@ class Restrikes:
 def baseline_nats_per_frame(
     train: Pieces, split: Pieces, *_: object, **__: object
 ) -> dict[str, float]:
-    """Nats per frame of each baseline, counted on `train` and scored on every frame of `split`.
-
-    `Medium.baselines`: frames of music have neither a standardisation nor levels.
-    """
+    """`Medium.baselines`: music has neither a standardisation nor levels."""
     further = 0.0
     if train.frame.onsets:
         restrikes = Restrikes(train)
@@ -473,9 +469,8 @@ def longest_copies(
 ) -> NDArray[np.int64]:
     """For each piece the length (n,), in frames, of its longest run that is in a piece of `train`.
 
-    Frames (T, F) of zeros and ones are equal only if equal note by note: a transposed copy does not
-    count. Exact, and never sorts more values than there are frames: runs of L frames that occur on
-    both sides are numbered by content, and only they can grow to L + 1.
+    Frames (T, F) are equal only note by note: a transposed copy does not count. Exact: runs of L
+    frames that occur on both sides are numbered by content, and only they can grow to L + 1.
     """
     theirs, ours = [_packed(piece) for piece in train], [_packed(piece) for piece in pieces]
     longest = np.zeros(len(ours), np.int64)

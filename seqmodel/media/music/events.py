@@ -86,10 +86,9 @@ def find_events(data: bytes, position: int, stop: int) -> Track:
 def _read_event(  # noqa: PLR0911
     data: bytes, position: int, stop: int, width: int
 ) -> tuple[int, int, int, int]:
-    """Step over an event of any kind.
+    """Step over an event: (outcome, or NO_END to go on; position; width after it; delta).
 
-    `width` is the number of data bytes under the running status, 0 without one. Returns (outcome,
-    or NO_END to go on; position reached; width after it; delta).
+    `width` is the number of data bytes under the running status, 0 without one.
     """
     delta, position, whole = quantity(data, position, stop)
     if delta > LARGEST_QUANTITY:
@@ -210,9 +209,8 @@ class Events:
         """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
 
         A note that ends while its player's pedal is down lasts until that is raised or its pitch is
-        struck again. A pedal that is never raised is so where the last key of the note's track is
-        let go, and one that is down for more than `most` ticks was left so, and holds nothing.
-        What happens at one tick is in the order of the file.
+        struck again. A pedal that is never raised is so with the last key of the note's track; one
+        that is down for more than `most` ticks was left so, and holds nothing.
         """
         ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], self.pedals()
         if not len(moves):
@@ -245,9 +243,9 @@ class Events:
     def notes(self, close: bool, pause: int, *, hits: bool) -> NDArray[np.int64]:
         """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
 
-        The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there;
-        otherwise the earlier one is discarded. `pause` is in ticks, after which a key that is
-        struck again is no longer owed an off. With `hits` drums that nothing ends do so themselves.
+        The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there, else
+        the earlier one is discarded. After `pause` ticks a key that is struck again is no longer
+        owed an off. With `hits` drums that nothing ends do so themselves.
         """
         number = np.flatnonzero((self.status >= 0x80) & (self.status < 0xA0))
         at = self.at[number]
@@ -293,9 +291,9 @@ def _sounds_on(
 ) -> NDArray[np.bool_]:
     """Whether a key goes on sounding after each of its events (E,), sorted by key, then in order.
 
-    It does so until there were as many offs as strikes: an off that comes after the next strike, or
-    at its tick, is not that one's. A strike that is never matched by an off hangs and does not
-    count, nor does one that still waits when the key is struck after a pause.
+    It does until there were as many offs as strikes: an off at or after the next strike is not that
+    one's. A strike that no off ever matches hangs and does not count, nor does one that still waits
+    when the key is struck after a pause.
     """
     fresh = np.ones(len(key), np.bool_)
     fresh[1:] = (key[1:] != key[:-1]) | (begins[1:] & (np.diff(tick) > pause))
@@ -311,10 +309,7 @@ def _sounds_on(
 def _following(
     numbers: NDArray[np.int64], wanted: NDArray[np.int64], E: int
 ) -> NDArray[np.int64]:  # fmt: skip
-    """The first of `numbers`, which are sorted, from each `wanted` on, modulo E.
-
-    E itself where there is none with the same quotient by E.
-    """
+    """The first of sorted `numbers` from each `wanted` on, modulo E; E if none has its quotient."""
     found = np.append(numbers, -1)[np.searchsorted(numbers, wanted)]
     rest: NDArray[np.int64] = np.where(found // E == wanted // E, found % E, E)
     return rest

@@ -145,7 +145,7 @@ def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The length in frames of each of the notes of a piece, (N,), as in `notes_of`."""
+    """The length in frames of each of `notes_of` a piece, (N,)."""
     notes = notes_of(frames)
     return notes[:, 1] - notes[:, 0]
 
@@ -153,8 +153,8 @@ def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
 
-    Consecutive frames of a pitch are one note; with onsets, (T, 176), each onset begins a new one.
-    Each hit of a kit is a note of one frame. Notes are sorted by first frame, then by pitch.
+    Consecutive frames of a pitch are one note; with onsets each onset begins a new one; each hit of
+    a kit has one frame. Sorted by first frame, then by pitch.
     """
     closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends after the last frame
     roll = sounding(closed) > 0
@@ -170,8 +170,7 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The length in frames of every chord of a piece (T, 88) or (T, 176), (chords,).
 
-    A chord is everything that sounds in a frame, even a single note; it ends where any note begins
-    or ends.
+    A chord is all that sounds in a frame; it ends where any note begins or ends.
     """
     roll = sounding(frames)
     packed = pack(roll)  # a million frames are 88 MB, and no copy is made of them
@@ -187,10 +186,9 @@ def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
-    """Frames (T, 88), or (T, 176) with onsets, transposed up by `semitones`, or down if negative.
+    """Frames (T, 88), (T, 176) or velocities (T, 88) moved up by `semitones`, or down if negative.
 
-    Notes that leave the piano's range are moved back into it by octaves, so none is lost. So are
-    their velocities, if any.
+    Notes that leave the piano's range are moved back into it by octaves, so none is lost.
     """
     halves = frames.reshape(len(frames), -1, NOTES)
     moved = np.zeros_like(halves)
@@ -214,10 +212,7 @@ def held_on(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[n
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Frames (T, 88) as (T, 11) bytes, the lowest note in the highest bit, or (T, 176) as (T, 22).
-
-    88 bits fill 11 bytes; the 47 of a kit leave one of 6 bytes unused.
-    """
+    """Frames as bytes, the lowest note in the highest bit: (T, 88) is (T, 11), a kit's (T, 6)."""
     return np.packbits(roll, axis=1)
 
 
@@ -290,7 +285,6 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def kind(self) -> str:
-        """ "music", or "drums" of a kit."""
         return "drums" if self.kit else self.medium
 
     @property
@@ -306,22 +300,18 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def rows(self) -> Rows:
-        """What the rows of a frame are."""
         return KIT if self.kit else PIANO
 
     @property
     def frame_size(self) -> int:
-        """88, 176 with onsets, 47 of a kit."""
         return 2 * NOTES if self.onsets else self.rows.size
 
     @property
     def played_size(self) -> int:
-        """See `FrameDefinition`: 264 with velocities."""
         return self.frame_size + NOTES * (self.velocity is not None)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """One bit per value, and a byte for each velocity."""
         return (-(-self.frame_size // 8) + NOTES * (self.velocity is not None),)
 
     @property
@@ -331,7 +321,6 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Grid, restrike rule, drums, key, onsets and pedal."""
         return (
             str(self.grid),
             f"restrike {self.restrike}",
@@ -342,23 +331,17 @@ class PianoRollFrames(FrameDefinition):
         )
 
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Stored rows (T, 11) as frames (T, 88), zeros and ones; with onsets twice as wide."""
         return unpack(rows[:, : -(-self.frame_size // 8)], self.frame_size)
 
     def velocities(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-        """See `FrameDefinition`."""
         return None if self.velocity is None else rows[:, -NOTES:]
 
     def played(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """See `FrameDefinition`."""
         frames, loud = self.decode(rows), self.velocities(rows)
         return frames if loud is None else np.concatenate([frames, loud], axis=1)
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames (T, 88) as stored rows (T, 11); with onsets twice as wide.
-
-        With velocities they may be (T, 264); otherwise none is known.
-        """
+        """Frames (T, F) as stored rows; without velocities where they are kept, none is known."""
         packed = pack(values[:, : self.frame_size])
         if self.velocity is None:
             return packed
@@ -368,7 +351,6 @@ class PianoRollFrames(FrameDefinition):
         return rows
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
-        """The stored bytes: there is only one way to store a roll."""
         return rows.tobytes()
 
     def cut(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -381,11 +363,9 @@ class PianoRollFrames(FrameDefinition):
         return begun
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
-        """Frames transposed by `variant` semitones, any number, their onsets with them."""
         return transposed(frames, variant)
 
     def facts_from(self, facts: Mapping[str, Any], begin: int, end: int) -> Mapping[str, Any]:
-        """See `FrameDefinition`: signatures begin before, voices are those of its frames."""
         found = dict(facts)
         if "metre" in facts:
             found["metre"] = shifted(facts["metre"], begin)
@@ -399,7 +379,7 @@ class PianoRollFrames(FrameDefinition):
         return given_of(metre_from_json(facts.get("metre", usual)), self.grid)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest; of what was added later only what is true or known."""
+        """Of what was added later only what is true or known."""
         return {
             "notes": self.rows.size,
             "grid": self.grid.to_json(),
@@ -418,7 +398,6 @@ class PianoRollFrames(FrameDefinition):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PianoRollFrames":
-        """The inverse of `to_json`; SourceError or ValueError for damaged values."""
         fields = Fields.of(values, "frame")
         restrike = fields.text("restrike")
         if restrike not in RESTRIKES:

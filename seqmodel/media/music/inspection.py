@@ -72,8 +72,7 @@ def piano_roll_png(
     """The PNG of frames (T, 88), (T, 176) or (T, 47): time to the right, pitch upwards.
 
     What is `given` (T, 88), rather than drawn from the model, has another colour. With onsets,
-    notes begin dark. Beyond the frames themselves, memory does not grow with the piece: each column
-    of a long one shows all notes in its stretch of time.
+    notes begin dark. Each column of a long piece shows all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
 
@@ -196,10 +195,7 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 def inspect_midi(
     path: Path, grid: Grid | None, plot: Path | None, *, drums: str | None = None
 ) -> dict[str, Any]:
-    """What a MIDI file holds: format, parts, tempos, and how its notes lie on `grid`.
-
-    `drums` is the option of that name.
-    """
+    """What a MIDI file holds, how its notes lie on `grid`; `drums` is the option of that name."""
     grid = grid or Grid.of_beats(STEPS_PER_BEAT)
     with named(path):
         frames, _, _, score, placed = load_shown(path, grid, drums)
@@ -238,7 +234,7 @@ def inspect_midi(
 
 
 def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a piano-roll (T, 88) holds, and its grid if it states one, as a sampled one does."""
+    """What a piano-roll holds, and its grid if it states one, as a sampled one does."""
     with named(path):
         frames, grid = load_roll(path)
     if plot is not None:
@@ -290,7 +286,7 @@ def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
 
 
 def file_lines(values: Mapping[str, Any]) -> list[str]:
-    """The values of `inspect_midi`, `inspect_roll` or `inspect_rolls` as lines of text."""
+    """`Medium.file_lines` of what the three above say."""
     if values["kind"] == "rolls":
         return [
             f"{values['path']}: piano-rolls{_span(values)}",
@@ -342,9 +338,9 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
-    """How many notes sound in a frame of each split; the picture shows how often each note does.
+    """How many notes sound in a frame of each split, and with onsets the share that is struck.
 
-    With onsets, also the share of the sounding notes that are struck, not held.
+    The picture shows how often each note sounds.
     """
     totals = {name: split.totals() for name, split in splits.items()}
     shares = {name: totals[name][:NOTES] / split.frames for name, split in splits.items()}

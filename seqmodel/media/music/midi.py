@@ -72,15 +72,11 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     Within a track a note is identified by channel and pitch. One struck again while it sounds ends
     there (`restrike="close"`), and the new one when both have had their note-offs; or it is
     discarded in favour of the new one, which ends at the next note-off ("discard", the published
-    rolls' rule). A note-off without a note and a note without an end are ignored; with `hits` drums
-    need none, and have no length without. A note-on of velocity 0 is a note-off. The complete notes
-    of a truncated track are kept. The independent patterns of a format 2 file are read one after
-    the other.
+    rolls' rule). Notes without an end are ignored; with `hits` drums need none, and have no length
+    without. The patterns of a format 2 file are read one after the other.
 
-    Memory is bounded by a multiple of the file's size, whatever lengths it claims.
-
-    Raises:
-        SourceError: if nothing can be read; its message is one line without the file's name.
+    Memory is bounded by a multiple of the file's size, whatever lengths it claims. SourceError if
+    nothing can be read.
     """
     file_format, division, events, repairs = read_events(data)
     ticks_per_unit, smpte_tempo = _clock(division)
@@ -206,10 +202,7 @@ def _clock(division: int) -> tuple[int, int | None]:
 
 
 def _find_tracks(data: bytes, position: int, announced: int, repairs: Counter[str]) -> list[Track]:
-    """Find the tracks from `position`, the end of the header; what was repaired is counted.
-
-    No more than the header announces: the rest may be left over from an earlier file.
-    """
+    """The tracks from `position` on, no more than announced: the rest may be an earlier file's."""
     tracks = list[Track]()
     expected = announced or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:

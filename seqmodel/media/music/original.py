@@ -82,11 +82,8 @@ class Original:
         """`transposed` is by how many semitones the run reads it moved.
 
         Drawn notes go to the track `into`, by name or by number from 1 on, or to one of their own.
-
-        Raises:
-            SourceError: as `read_score` and `place`.
-            UsageError: for a file of independent patterns, one whose ticks are longer than frames,
-                and a track that is not there, or not clear.
+        SourceError as `read_score` and `place`. UsageError for a file of independent patterns, one
+        whose ticks are longer than frames, and a track that is not there, or not clear.
         """
         data = read_whole(path)
         self._path, self._frame, self._transposed = path, frame, transposed
@@ -171,12 +168,9 @@ class Original:
     ) -> bytes:
         """The file with the notes of frames (T, 176), or (T, 47) of a kit, that begin in `free`.
 
-        Args:
-            frames: as the run reads the file, where they are not `free`.
-            free: (T, 88), or (T, 47), what was drawn.
-            cut: the frame where the file is cut off; None: it is whole.
-            semitones: by which all pitches are moved, those of drums excepted.
-            metre, flat: as in `writing.velocities`.
+        Where they are not `free` (T, 88), not drawn, frames are as the run reads the file. It is
+        cut off at the frame `cut`, if any; all pitches but drums are moved by `semitones`; `metre`
+        and `flat` are as in `writing.velocities`.
         """
         if cut is None:  # a run that discards restruck notes may read fewer frames
             beyond = self.frames[len(frames) :]

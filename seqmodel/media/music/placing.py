@@ -56,7 +56,7 @@ class PlacedNotes:
         """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds; or a kit's hits (T, 47).
 
         With `onsets`, which a kit has not, 88 more columns follow, 1 in the first frame that a note
-        fills: (T, 176). Notes of equal pitch that begin in the same frame share one onset.
+        fills. Notes of equal pitch that begin in the same frame share one onset.
         """
         D = self.rows.size
         begin, end, row, T = self.begin, self.end, self.row, self.length
@@ -94,10 +94,7 @@ class PlacedNotes:
         return Tally(len(distinct), dropped, merged, *more)
 
     def given(self, score: Score) -> NDArray[np.bool_] | None:
-        """Where in the roll (T, 88) are notes of other tracks than "drawn", if the score has one.
-
-        Otherwise None.
-        """
+        """Where in the roll (T, 88) are notes of tracks but "drawn"; None if no track is that."""
         if DRAWN not in score.track_names:
             return None
         given = (np.array(score.track_names) != DRAWN)[self.track]
@@ -120,27 +117,21 @@ def place(
     score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True,
     kit: bool = False, pedal: bool = False,
 ) -> PlacedNotes:  # fmt: skip
-    """The score's notes on a grid.
+    """The score's notes on a grid, which follows the tempo if it is in seconds.
 
     The frame of a tick is floor(tick / step + 1/2). A note fills the frames from its onset's up to
     but excluding its end's; if that is none, its onset's with `short_notes`, else none. T is the
-    frame of the last end, or of the marker that says where the piece ends. A grid in seconds
-    follows the tempo.
+    frame of the last end, or of the marker that says where the piece ends.
 
     Args:
-        score: the notes.
-        grid: the length of a frame.
         drums: whether to keep the notes of channel 10.
         transpose: semitones added to every pitch, before pitches outside the piano's range are
             moved into it by octaves.
-        short_notes: whether every note fills a frame at least.
-        kit: whether the notes of channel 10 alone are placed, as the hits of a kit: each fills the
-            frame that it begins in, however long the file holds it.
+        kit: whether the notes of channel 10 alone are placed, each in the frame that it begins in.
         pedal: whether notes last as long as the sustain pedal holds them.
 
-    Raises:
-        SourceError: if there are no notes, or the piece ends within half a step; if it has more
-            than `MAX_FRAMES` frames; if the grid is in beats and the file has none.
+    SourceError if there are no notes or too many frames, the piece ends within half a step, or the
+    grid is in beats and the file has none.
     """
     if grid.steps_per_beat is not None and score.smpte:
         raise SourceError("is in SMPTE time, which has no beats", "--step-seconds")
@@ -193,9 +184,8 @@ def frames_in_beats(score: Score, grid: Grid, tick: Any) -> Any:
 def _frames_in_seconds(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
     """The same at the score's tempos, without intermediate rounding.
 
-    Elapsed time is in units of microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its
-    nanoseconds could overflow, so whole microseconds are split off first; flooring in two stages
-    equals flooring once.
+    Elapsed time is in microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its nanoseconds
+    could overflow, so whole microseconds are split off first: flooring twice equals flooring once.
     """
     assert grid.step_nanoseconds is not None
     elapsed = np.zeros_like(score.tempo)

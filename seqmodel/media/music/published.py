@@ -113,22 +113,14 @@ def read_published(path: Path) -> RollFile:
     - `.mat`: cell arrays `traindata`, `validdata`, `testdata` of (T, 88) zeros and ones.
     - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108. A piece may
       also be an array (T, voices) of one pitch for each voice; NaN, 0 and -1 are rests.
-    - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`, such
-      as `train_0`; an array with any other name belongs to no split. Or, as Jsb16thSeparated.npz,
-      one array of Python objects per split, its pieces as in a pickle.
-    - `.json`: a dict of split -> pieces -> frames -> one pitch for each voice, rests as above, as
-      Jsb16thSeparated.json.
+    - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`; with
+      any other name it belongs to no split, "". Or, as Jsb16thSeparated.npz, one array of Python
+      objects per split, its pieces as in a pickle.
+    - `.json`: a dict of split -> pieces -> frames -> one pitch for each voice, rests as above.
     - `.npy`: one (T, 88) array, of no split. If it contains twos, it states onsets: 0 is off, 1
       struck and 2 held. Or one of the hits of a kit, (T, 47). A sampled one also states its grid.
 
-    Returns:
-        The rolls of every split, each uint8 (T, 88), in the file's order; where onsets are stated,
-        frames (T, 176). The key is "train", "valid" or "test", or "" for pieces of no split. The
-        grid is the one stated, or that of a set recognised by its train split, or an assumption.
-
-    Raises:
-        SourceError: if the file cannot be read or holds anything else; its message is one line
-            without the file's name.
+    SourceError if the file cannot be read or holds anything else.
     """
     suffix = path.suffix.lower()
     if suffix not in ROLL_SUFFIXES:

@@ -138,7 +138,6 @@ class MusicSampling(Sampling):
         chunks: Iterable[NDArray[np.uint8]],
         progress: Callable[[int, int], None],
     ) -> Written:
-        """`Sampling.write`."""
         included = end = self._included
         # Allocated once, and backed by memory only as it is filled: never twice the music.
         frames = np.empty((included + self.length, self._frame.played_size), np.uint8)
@@ -181,7 +180,6 @@ class MusicSampling(Sampling):
         return f"{held}: try another --seed, or train for longer" if longest > known else ""
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
-        """`Sampling.picture`."""
         frames, given = self._written(frames)
         return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given)
 
@@ -349,8 +347,8 @@ def as_played(
 ) -> NDArray[np.uint8]:
     """Drawn frames as (T, 176), where a file's own notes begin and end as they do there.
 
-    One that is drawn on where the file's ends is struck anew. The file's frames are (T, 176), what
-    was drawn of the others is `free` (T, 88). Velocities and hits of a kit are as they are.
+    One that is drawn on where the file's ends is struck anew. Of the others `free` (T, 88) was
+    drawn. Velocities and hits of a kit are as they are.
     """
     if is_kit(frames):
         return frames

@@ -77,8 +77,7 @@ class Made:
     def value(self) -> Any:
         """The numbers of an array, or of a scalar, of shape (); a list if it is of objects.
 
-        Raises:
-            SourceError: if it is of anything else, or damaged.
+        SourceError if it is of anything else, or damaged.
         """
         try:
             if self.name == "scalar":
@@ -140,8 +139,7 @@ class _PlainUnpickler(pickle._Unpickler):
 def load_plain(data: bytes) -> Any:
     """What a pickle holds: `Items` for dicts, lists, tuples, strings, numbers, `Made` for NumPy's.
 
-    Raises:
-        SourceError: if it asks for anything else, or is damaged.
+    SourceError if it asks for anything else, or is damaged.
     """
     try:
         return _PlainUnpickler(io.BytesIO(data), encoding="latin1").load()
@@ -180,11 +178,8 @@ def read_cells(
 ) -> Iterator[tuple[str, list[NDArray[Any] | None]]]:
     """Yield the cell arrays among `variables`: name and cells in row-major order.
 
-    A cell is a matrix, or None if it holds no real numbers.
-
-    Raises:
-        ValueError, struct.error or zlib.error: if the file is damaged or not a .mat file.
-        SourceError: if it is of version 7.3, or one of the variables is not a cell array.
+    A cell is a matrix, or None if it holds no real numbers. ValueError, struct.error or zlib.error
+    if the file is damaged; SourceError if it is of version 7.3, or a variable is no cell array.
     """
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if order is None:

@@ -156,29 +156,22 @@ def midi_bytes(
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> bytes:
-    """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds, or of a kit's.
+    """Return a MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
-    Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
-    one; hits of a kit, (T, 47), last for their frame, on channel 10. They are as loud as
-    `velocities` says. Reading the bytes on the same grid restores the frames exactly: frame t
-    begins at the tick nearest to its exact time, always less than half a step away, and a marker
-    says where a piece ends that ends in silence. The same frames give the same bytes.
-
-    Where something was `given`, the notes that begin in it have a track of their own and, but for
-    drums, a channel.
+    A note is as loud as `velocities` says; hits of a kit last for their frame, on channel 10.
+    Reading the bytes on the same grid restores the frames exactly: frame t begins at the tick
+    nearest to its exact time, always less than half a step away, and a marker says where a piece
+    ends that ends in silence. The same frames give the same bytes.
 
     Args:
-        frames: zeros and ones, at least one frame; see `frames.possible`.
-        grid: the length of a frame.
-        tempo_bpm: beats per minute, at least 3.6, the format's slowest. Frames of a grid in
-            seconds keep their length in seconds.
+        tempo_bpm: at least 3.6, the format's slowest. Frames of a grid in seconds keep their
+        length.
         metre: the time signatures; without, none is written, and accents are those of 4/4.
         flat: whether all notes are equally loud.
-        given: (T, 88), what was not drawn by a model.
+        given: (T, 88), what was not drawn by a model: notes that begin in it have a track of their
+            own and, but for drums, a channel.
 
-    Raises:
-        UsageError: if a step is shorter than the shortest tick at this tempo, or the piece is too
-            long.
+    UsageError if a step is shorter than the shortest tick, or the piece is too long.
     """
     tempo = round(60e6 / tempo_bpm)
     division, numerator, denominator = _ticks_per_step(grid, tempo)
@@ -304,11 +297,8 @@ def render(
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
-    The same notes give the same samples.
-
     Args:
-        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch; notes do not
-            interact, they only add up.
+        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, which add up.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
         hollow: (N,), which have a hollow tone; none without it.
@@ -417,13 +407,10 @@ def write_music(
     *, metre: Sequence[Signature] = (), flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> float:  # fmt: skip
-    """Write frames (T, 88), (T, 176) with onsets, or (T, 47) of a kit, as sound.
+    """Write frames (T, 88), (T, 176) or (T, 47) as sound; returns its length in seconds.
 
-    Returns its length in seconds.
-
-    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; notes are as
-    loud as `velocities` says, or all alike if `flat`, and hollow where they were `given` (T, 88),
-    not drawn by a model, but for drums.
+    `times` (T + 1,) holds when each frame begins, and the last one ends. Notes are as loud as
+    `velocities` says, and hollow where they were `given` (T, 88), but for drums.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
@@ -447,9 +434,8 @@ def frame_times(
 def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     """`Medium.listen`: write a MIDI file or a roll (.npy) as sound.
 
-    A MIDI file is rendered on the grid given, as a model sees it, with drums or without, or as a
-    drum kit, at its own tempos unless one is given. A roll states no tempo, and its grid only if it
-    was sampled.
+    MIDI is rendered on the grid given, as a model sees it, at its own tempos unless one is given. A
+    roll states no tempo, and its grid only if it was sampled.
     """
     kind = target.suffix.lower().lstrip(".")
     with named(path):

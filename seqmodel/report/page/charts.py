@@ -117,7 +117,6 @@ def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:
-    """The same with some room below and above, where they are equal, too."""
     room = HEADROOM * (high - low) or abs(low) / 10 or 1.0
     return low - room, high + room
 

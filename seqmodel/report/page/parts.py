@@ -73,7 +73,6 @@ class Curve:
         return [line[f"{kind}_nats_per_frame"] for line in self.metrics]
 
     def seconds(self) -> list[float]:
-        """Of training until the end of each epoch."""
         return [*accumulate(line["seconds"] for line in self.metrics)]
 
 

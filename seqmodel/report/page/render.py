@@ -42,10 +42,7 @@ MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "w
 
 
 def render(page: Page) -> str:
-    """The page as HTML, to be written as UTF-8.
-
-    The same page gives the same text; see `document` for what browsers may load and run.
-    """
+    """The page as HTML, to be written as UTF-8; the same page gives the same text."""
     marks = Marks()
     lead = (tag("p", text, class_="lead") for text in page.lead)
     body = [tag("header", tag("h1", page.title), *lead)]
