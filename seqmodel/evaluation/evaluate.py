@@ -197,7 +197,7 @@ def draw_picture(
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
-    scale, edge = width / picture.width, "white" if picture.apart else "none"
+    scale = width / picture.width
     for name, boxes, fill in (("boxes", picture.boxes, colour), ("given", picture.given, given)):
         if boxes:  # as one path: a patch for each would make an SVG three times as large
             x, y, wide, high = np.array(boxes).T
@@ -205,7 +205,7 @@ def draw_picture(
             points = np.array(corners).transpose(2, 0, 1).reshape(-1, 2) * (scale, 1)
             steps = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
             outline = Outline(points, steps)
-            axes.add_patch(PathPatch(outline, fc=fill, ec=edge, linewidth=0.3, gid=name))
+            axes.add_patch(PathPatch(outline, fc=fill, ec="white", linewidth=0.3, gid=name))
     if (grid := picture.shades) is not None:
         cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
         extent = (0, grid.columns * scale, picture.bottom, picture.top)

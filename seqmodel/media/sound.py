@@ -8,6 +8,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterable
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -112,27 +113,9 @@ def flac_bytes(blocks: Iterable[NDArray[np.floating[Any]]]) -> int:
     It is libFLAC's level 8, its highest. The sampling rate, which FLAC limits, has no part in its
     predictions.
     """
-    size = _Size()
-    _encode(size, "flac", blocks, 8000, compression_level=1.0)
-    return size.end
-
-
-class _Size:
-    """A file of which only the size is kept."""
-
-    at = end = 0
-
-    def write(self, data: bytes) -> int:
-        self.at += len(data)
-        self.end = max(self.end, self.at)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.at = offset + (0, self.at, self.end)[whence]
-        return self.at
-
-    def tell(self) -> int:
-        return self.at
+    with TemporaryFile() as file:
+        _encode(file, "flac", blocks, 8000, compression_level=1.0)
+        return file.seek(0, io.SEEK_END)
 
 
 def _encode(

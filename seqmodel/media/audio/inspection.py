@@ -105,7 +105,6 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
         top=rate / 2000,
         boxes=(),
         levels=tuple(Level(khz, f"{khz:g} kHz") for khz in _marks(rate / 2000)),
-        apart=False,
         summary=f"spectrogram: {seconds:.1f} s at {rate:,} Hz, from {QUIET:.0f} to {LOUD:.0f} dB; "
         f"{level}",
         shades=Shades(len(power), rows, shades.tobytes()),

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.metre import some
-from seqmodel.media.music.placing import in_frames
+from seqmodel.media.music.placing import Tally, in_frames
 from seqmodel.media.music.score import Score
-from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 
 # ---- tonic ---------------------------------------------------------------------------------------

@@ -48,10 +48,9 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
 from seqmodel.media.music.midi import begins_like_midi, read_score
-from seqmodel.media.music.placing import PlacedNotes, frames_in_beats, place
+from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.score import Score
-from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 
 
@@ -64,7 +63,6 @@ class MidiPiece(NamedTuple):
     """`Work.content`."""
     transposed: int
     """Semitones by which it was moved to C."""
-    score: Score
     placed: PlacedNotes
 
 
@@ -151,10 +149,10 @@ class MusicCorpus:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
             self._tally = Tally(*map(add, self._tally, piece.placed.tally(piece.frames)))
-            self._timing.add(piece.score)
-            self._contents.add(piece.score)
-            frames, content, transposed, score, _ = piece
-            yield self._work(str(path), frames, content, score, transposed=transposed)
+            frames, content, transposed, placed = piece
+            self._timing.add(placed.score)
+            self._contents.add(placed.score)
+            yield self._work(str(path), frames, content, placed.score, transposed=transposed)
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
@@ -268,7 +266,7 @@ def load_midi(
         frames = np.concatenate([frames, placed.velocities(frames)], axis=1)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
-    return MidiPiece(frames, content_of(content), transposed, score, placed)
+    return MidiPiece(frames, content_of(content), transposed, placed)
 
 
 def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, Metre]]:

@@ -6,7 +6,8 @@ events by a regular expression, everything else by hand; arithmetic is left to N
 """
 
 import re
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
@@ -19,21 +20,17 @@ from seqmodel.media.music.grid import DRUM_CHANNEL, LARGEST_QUANTITY, MAX_TICK
 
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
-ENDED = 0
-"""An end-of-track event was read."""
-NO_END = 1
-"""The bytes ran out between two events."""
-CUT_SHORT = 2
-"""The bytes ran out within an event."""
-LOST = 3
-"""A data byte came where an event should begin, without a running status."""
-TOO_LATE = 4
-"""A delta exceeds what the format allows."""
+ENDED, NO_END, BROKEN = range(3)
+"""How the events of a track end: by an event that says so, between two or within one, or before a
+data byte without a running status."""
 
 TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
 READ = np.isin(np.arange(256), (TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE))
 """Which kinds of meta events are decoded."""
 END_OF_TRACK = 0x2F
+TEXT = 0x01
+NOTE_OFF, NOTE_ON, TOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
+"""Of channel messages, the first four bits; TOUCH is a single key's."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
 
@@ -83,28 +80,26 @@ def find_events(data: bytes, position: int, stop: int) -> Track:
     return Track(outcome, position, start, lengths, rest)
 
 
-def _read_event(  # noqa: PLR0911
-    data: bytes, position: int, stop: int, width: int
-) -> tuple[int, int, int, int]:
+def _read_event(data: bytes, position: int, stop: int, width: int) -> tuple[int, int, int, int]:
     """Step over an event: (outcome, or NO_END to go on; position; width after it; delta).
 
     `width` is the number of data bytes under the running status, 0 without one.
     """
     delta, position, whole = quantity(data, position, stop)
     if delta > LARGEST_QUANTITY:
-        return TOO_LATE, position, width, 0
+        raise SourceError(TIME_TOO_LATE)
     if not whole or position >= stop:
-        return CUT_SHORT, position, width, 0
+        return BROKEN, position, width, 0
     event = data[position]
     if event < 128 and not width:
-        return LOST, position, width, delta
+        return BROKEN, position, width, delta
     position += event > 127
     if event < 0xF0:
         # Only channel messages set the running status, and no other event clears it.
         if event > 127:
             width = 1 if event >> 4 in (0xC, 0xD) else 2
         if position + width > stop:
-            return CUT_SHORT, position, width, delta
+            return BROKEN, position, width, delta
         return NO_END, position + width, width, delta
     if event in (0xF0, 0xF7, 0xFF):
         meta = data[position] if event == 0xFF and position < stop else -1
@@ -112,7 +107,7 @@ def _read_event(  # noqa: PLR0911
         if meta == END_OF_TRACK:
             return ENDED, position, width, delta
         if not whole or size > stop - position:
-            return CUT_SHORT, position, width, delta
+            return BROKEN, position, width, delta
         return NO_END, position + size, width, delta
     # Messages that belong on a wire and not in a file: step over them and their data.
     return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, delta
@@ -329,3 +324,42 @@ def _quantities(
         values[longer] = values[longer] << 7 | byte & 127
         longer = longer[byte > 127]
     return at + 1, values
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+FIRST, OFF, THERE, STRIKE = range(4)
+"""The order of the events of a tick: what is about all, offs, those of a file, strikes."""
+Timed = tuple[int, int, bytes]
+"""An event: its tick, its place in the order of that tick, and its bytes without a delta."""
+
+
+def meta(kind: int, body: bytes) -> bytes:
+    """A meta event."""
+    return bytes([0xFF, kind]) + _written(len(body)) + body
+
+
+def _written(quantity: int) -> bytes:
+    digits = [quantity & 127]
+    while quantity := quantity >> 7:
+        digits.append(quantity & 127 | 128)
+    return bytes(reversed(digits))
+
+
+def track_chunk(events: Iterable[Timed], last: int = 0) -> bytes:
+    """A track of these events, of which those of a place keep their order; it ends at `last`."""
+    timed = sorted(events, key=lambda event: event[:2])
+    last = max(last, timed[-1][0] if timed else 0)
+    now, running, body = 0, 0, bytearray()
+    for tick, _, message in [*timed, (last, STRIKE, meta(END_OF_TRACK, b""))]:
+        while tick - now > LARGEST_QUANTITY:
+            body += _written(LARGEST_QUANTITY) + meta(TEXT, b"")
+            now, running = now + LARGEST_QUANTITY, 0
+        body += _written(tick - now) + message[message[0] == running :]
+        now, running = tick, message[0] if message[0] < 0xF0 else 0
+    return b"MTrk" + len(body).to_bytes(4) + body
+
+
+def midi_file(kind: int, division: int, chunks: Sequence[bytes]) -> bytes:
+    """A file of format `kind` of the chunks of its tracks."""
+    return b"".join([b"MThd", struct.pack(">IHHH", 6, kind, len(chunks), division), *chunks])

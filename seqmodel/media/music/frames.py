@@ -13,7 +13,7 @@ one. What is said below of frames (T, 88) holds for them too.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,13 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.levels import Levels
 from seqmodel.media.music.grid import (
+    FASTEST,
     HIGHEST_PITCH,
     KIT,
     LOWEST_PITCH,
     NOTES,
     PIANO,
+    SLOWEST,
     STEPS_PER_BEAT,
     Grid,
     Rows,
@@ -37,8 +39,8 @@ from seqmodel.media.music.metre import (
     given_of,
     metre_from_json,
     metre_name,
+    parse_metre,
     shifted,
-    usual_from_json,
 )
 from seqmodel.plain import Fields
 
@@ -230,8 +232,9 @@ def folded(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
 
 # ---- frames --------------------------------------------------------------------------------------
 
-RESTRIKES: Mapping[str, Restrike] = {"close": "close", "discard": "discard"}
-"""Restrike rules by name."""
+
+ADDED_FLAGS = "onsets", "short_notes", "kit", "pedal"
+"""Fields that older datasets and runs lack."""
 
 
 @dataclass(frozen=True)
@@ -380,44 +383,42 @@ class PianoRollFrames(FrameDefinition):
 
     def to_json(self) -> dict[str, Any]:
         """Of what was added later only what is true or known."""
-        return {
+        always = {
             "notes": self.rows.size,
             "grid": self.grid.to_json(),
             "restrike": self.restrike,
             "drums": self.drums,
             "transpose_to_c": self.transpose_to_c,
-            **({"onsets": True} if self.onsets else {}),
-            **({"short_notes": True} if self.short_notes else {}),
-            **({"kit": True} if self.kit else {}),
-            **({"pedal": True} if self.pedal else {}),
-            **({"metre": metre_name(self.metre)} if self.metre else {}),
-            **({"tempo": self.tempo} if self.tempo else {}),
-            **({"longest_chord": self.longest_chord} if self.longest_chord else {}),
-            **({"velocity": self.velocity.to_json()} if self.velocity else {}),
         }
+        added = {
+            "onsets": self.onsets,
+            "short_notes": self.short_notes,
+            "kit": self.kit,
+            "pedal": self.pedal,
+            "metre": self.metre and metre_name(self.metre),
+            "tempo": self.tempo,
+            "longest_chord": self.longest_chord,
+            "velocity": self.velocity and self.velocity.to_json(),
+        }
+        return always | {name: value for name, value in added.items() if value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PianoRollFrames":
         fields = Fields.of(values, "frame")
-        restrike = fields.text("restrike")
-        if restrike not in RESTRIKES:
-            raise ValueError(f"frame.restrike must be one of {', '.join(RESTRIKES)}")
+        restrike: Any = fields.text("restrike")
+        if restrike not in get_args(Restrike):
+            raise ValueError(f"frame.restrike must be one of {', '.join(get_args(Restrike))}")
         if "kit" in fields and "onsets" in fields:
             raise ValueError("frame.kit and frame.onsets exclude each other")
         if "velocity" in fields and "onsets" not in fields:
             raise ValueError("frame.velocity needs frame.onsets")
-        velocity = Levels.from_json(fields, "velocity") if "velocity" in fields else None
+        flags = ("drums", "transpose_to_c", *(name for name in ADDED_FLAGS if name in fields))
+        stated: dict[str, Any] = {name: fields.flag(name) for name in flags}
         return cls(
             Grid.from_json(dict(fields.fields("grid").values)),
-            RESTRIKES[restrike],
-            fields.flag("drums"),
-            fields.flag("transpose_to_c"),
-            "onsets" in fields and fields.flag("onsets"),
-            "short_notes" in fields and fields.flag("short_notes"),
-            "kit" in fields and fields.flag("kit"),
-            "pedal" in fields and fields.flag("pedal"),
-            *usual_from_json(fields),
-            velocity=velocity,
+            restrike,
+            **stated,
+            **_usual(fields),
         )
 
     def __str__(self) -> str:
@@ -425,6 +426,26 @@ class PianoRollFrames(FrameDefinition):
             return f"{KIT.size} drum sounds, {self.grid}"
         loud = ", with velocities" * (self.velocity is not None)
         return f"{NOTES} notes{' struck or held' * self.onsets}{loud}, {self.grid}"
+
+
+def _usual(fields: Fields) -> dict[str, Any]:
+    """What is usual in train, as far as a frame definition states it; ValueError if it cannot."""
+    usual = dict[str, Any]()
+    if "longest_chord" in fields:
+        usual["longest_chord"] = fields.whole("longest_chord", 1)
+    if "metre" in fields:
+        text = fields.text("metre")
+        try:
+            usual["metre"] = parse_metre(text)
+        except ValueError as error:
+            raise ValueError(f"frame.metre must be {error}") from None
+    if "tempo" in fields:
+        usual["tempo"] = fields.number("tempo")
+        if not SLOWEST <= usual["tempo"] <= FASTEST:
+            raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
+    if "velocity" in fields:
+        usual["velocity"] = Levels.from_json(fields, "velocity")
+    return usual
 
 
 OF_NOTES = {

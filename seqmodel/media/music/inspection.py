@@ -44,8 +44,8 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.kit import sound_name
 from seqmodel.media.music.names import NOTE_NAMES, note_name
+from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
-from seqmodel.media.music.tally import Tally
 from seqmodel.media.picture import Box, Level, Picture
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
@@ -169,7 +169,6 @@ def piano_roll_picture(
         boxes=boxes[0],
         given=boxes[1],
         levels=tuple(Level(pitch, name) for pitch, name in marks.items()),
-        apart=True,
         summary=f"{what} in {plural(len(frames), 'frame')}",
     )
 
@@ -198,14 +197,15 @@ def inspect_midi(
     """What a MIDI file holds, how its notes lie on `grid`; `drums` is the option of that name."""
     grid = grid or Grid.of_beats(STEPS_PER_BEAT)
     with named(path):
-        frames, _, _, score, placed = load_shown(path, grid, drums)
+        frames, _, _, placed = load_shown(path, grid, drums)
+    score = placed.score
     kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
     timing, contents = Timing(grid, drums=drums == "keep", kit=kit), Contents(kit=kit)
     timing.add(score)
     contents.add(score)
     if plot is not None:
         picture = piano_roll_png(
-            frames, title=str(path), unit=f"frame ({grid})", given=placed.given(score)
+            frames, title=str(path), unit=f"frame ({grid})", given=placed.given()
         )
         write_file(plot, picture)
     last_tick = score.off_tick.max(initial=score.end_tick, keepdims=True)

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.grid import FASTEST, SLOWEST, Grid
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.words import listed, plural
-from seqmodel.plain import Fields
 
 Metre = tuple[int, int]
 """Such as (6, 8)."""
@@ -124,27 +123,6 @@ def metre_from_json(values: Any) -> tuple[Signature, ...]:
     if not known or sorted(set(frames)) != frames:
         raise ValueError("metre must have signatures in order of time, the first from frame 0 on")
     return tuple(found)
-
-
-def usual_from_json(fields: Fields) -> tuple[Metre | None, float | None, int | None]:
-    """Train's metre, tempo and longest chord, as far as a frame definition states them.
-
-    ValueError if they cannot be.
-    """
-    metre = tempo = longest = None
-    if "longest_chord" in fields:
-        longest = fields.whole("longest_chord", 1)
-    if "metre" in fields:
-        text = fields.text("metre")
-        try:
-            metre = parse_metre(text)
-        except ValueError as error:
-            raise ValueError(f"frame.metre must be {error}") from None
-    if "tempo" in fields:
-        tempo = fields.number("tempo")
-        if not SLOWEST <= tempo <= FASTEST:
-            raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
-    return metre, tempo, longest
 
 
 def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:

@@ -17,17 +17,14 @@ import numpy as np
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
 from seqmodel.media.music.events import (
-    CUT_SHORT,
+    BROKEN,
     ENDED,
     KEY_SIGNATURE,
-    LOST,
     MARKER,
     NO_END,
     READ,
     SET_TEMPO,
     TIME_SIGNATURE,
-    TIME_TOO_LATE,
-    TOO_LATE,
     TRACK_NAME,
     Events,
     Track,
@@ -236,9 +233,7 @@ def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tu
         if following > 0:
             repairs["track shorter than it says"] += 1
             stop = following
-    if track.outcome == TOO_LATE:
-        raise SourceError(TIME_TOO_LATE)
-    if track.outcome in (CUT_SHORT, LOST):
+    if track.outcome == BROKEN:
         repairs["track damaged or truncated, its complete notes kept"] += 1
     elif track.outcome == NO_END:
         repairs["track without an end"] += 1

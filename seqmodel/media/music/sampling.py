@@ -262,8 +262,8 @@ class MusicSampling(Sampling):
                 unknown = np.zeros((len(frames), self._frame.played_size - frames.shape[1]))
                 return np.concatenate([frames, unknown.astype(np.uint8)], axis=1)
             piece = load_midi(path, self._frame)
-        self._prime, self._prime_length = piece.score, len(piece.frames)
-        self._metre_of_primer = metre_of(piece.score, piece.frames, self._frame.grid)
+        self._prime, self._prime_length = piece.placed.score, len(piece.frames)
+        self._metre_of_primer = metre_of(piece.placed.score, piece.frames, self._frame.grid)
         written = ""
         if self._request.include_prime:
             self._moved, written = piece.transposed, ", and is written in its own key"
@@ -406,8 +406,8 @@ class FilledPiece:
 
     def _read(self, path: Path) -> None:
         frame = self._frame
-        self._played, _, self.transposed, score, _ = load_midi(path, frame, onsets=True)
-        self._score = score
+        self._played, _, self.transposed, placed = load_midi(path, frame, onsets=True)
+        self._score = score = placed.score
         self.tempo = tempo_of(score) or self.tempo
         moved = score.pitch.astype(int) + self.transposed
         kept, steps = in_frames(score, drums=frame.drums, kit=frame.kit), frame.grid.steps_per_beat

@@ -30,19 +30,18 @@ including those fading out, never exceed, is unchanged; beyond 0.8 it is soft-cl
 0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and always below 1.
 """
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import mido
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
 from seqmodel.media.input import named
+from seqmodel.media.music import events as smf
 from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
     given_notes,
@@ -60,7 +59,6 @@ from seqmodel.media.music.grid import (
     END_OF_PIECE,
     GIVEN,
     LARGEST_DIVISION,
-    LARGEST_QUANTITY,
     MAX_TICK,
     STEPS_PER_BEAT,
     Grid,
@@ -143,8 +141,8 @@ SMOOTH_TICKS = 16
 """Ticks in a step of real time above which rounding to ticks is inaudible."""
 
 PIANO = 0
-HEAD = -1
-"""In place of a channel: the first of several tracks, which has no notes."""
+CLICK, THIRTY_SECONDS = 24, 8
+"""What a time signature states besides: MIDI clocks in a click, 32nd notes in a quarter note."""
 
 
 def midi_bytes(
@@ -178,38 +176,33 @@ def midi_bytes(
     if len(frames) * numerator // denominator > MAX_TICK:
         raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")
 
-    head = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=tempo)])
-    tracks, events = [head], _events(frames, grid, metre, given, flat=flat)
-    if given is not None:
-        names = (GIVEN, DRAWN)
-        tracks += [mido.MidiTrack([mido.MetaMessage("track_name", name=name)]) for name in names]
-    for part, track in enumerate(tracks, 0 if given is None else HEAD):
-        channel = DRUM_CHANNEL if is_kit(frames) else part
-        if part != HEAD:
-            track.append(mido.Message("program_change", channel=channel, program=PIANO))
-        now = 0
-        for frame, kind, note, velocity, of_part in events:
-            if of_part != part:
-                continue
-            # Nearest tick, in integers: no drift however long the piece.
-            tick = (2 * frame * numerator + denominator) // (2 * denominator)
-            while tick - now > LARGEST_QUANTITY:
-                track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
-                now += LARGEST_QUANTITY
-            if kind == "marker":
-                text = END_OF_PIECE.decode()
-                track.append(mido.MetaMessage(kind, text=text, time=tick - now))
-            elif kind == "time_signature":
-                counted = {"numerator": note, "denominator": velocity, "time": tick - now}
-                track.append(mido.MetaMessage(kind, **counted))
-            else:
-                struck = {"note": note, "velocity": velocity, "time": tick - now}
-                track.append(mido.Message(kind, channel=channel, **struck))
-            now = tick
-    file = mido.MidiFile(type=int(len(tracks) > 1), ticks_per_beat=division, tracks=tracks)
-    stream = io.BytesIO()
-    file.save(file=stream)
-    return stream.getvalue()
+    def tick(frame: int) -> int:
+        """The nearest tick, in integers: no drift however long the piece."""
+        return (2 * frame * numerator + denominator) // (2 * denominator)
+
+    tracks = list[list[smf.Timed]]()
+    head = [(0, smf.FIRST, smf.meta(smf.SET_TEMPO, tempo.to_bytes(3)))]
+    for frame, beats, of in written(metre, grid):
+        if frame < len(frames):
+            stated = bytes([beats, of.bit_length() - 1, CLICK, THIRTY_SECONDS])
+            head.append((tick(frame), smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
+    notes = notes_of(frames)
+    loud = velocities(notes, frames, grid, metre=metre, flat=flat)
+    drawn = np.zeros(len(notes), bool) if given is None else ~given_notes(notes, given)
+    for part, name in enumerate([""] if given is None else [GIVEN, DRAWN]):
+        channel, events = DRUM_CHANNEL if is_kit(frames) else part, list[smf.Timed]()
+        rows = np.column_stack([notes, loud])[drawn == part].tolist()
+        for begin, end, key, velocity in rows:
+            events.append((tick(begin), smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
+            events.append((tick(end), smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
+        events.sort()
+        if part == 0 and not frames[-1].any():
+            events.append((tick(len(frames)), smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
+        before = [(0, smf.FIRST, smf.meta(smf.TRACK_NAME, name.encode()))] if name else head[:1]
+        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, PIANO]))
+        tracks.append([*before, program, *([] if name else head[1:]), *events])
+    tracks = tracks if given is None else [head, *tracks]
+    return smf.midi_file(int(len(tracks) > 1), division, [*map(smf.track_chunk, tracks)])
 
 
 def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
@@ -227,32 +220,6 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     if numerator < beat:
         raise UsageError(f"{grid} is finer than a MIDI tick at this tempo; raise --tempo")
     return division, numerator, beat
-
-
-def _events(
-    frames: NDArray[np.uint8], grid: Grid, metre: Sequence[Signature],
-    given: NDArray[np.bool_] | None, *, flat: bool,
-) -> list[tuple[int, str, int, int, int]]:  # fmt: skip
-    """(Frame, kind, pitch, velocity, part) of "note_off", "note_on" and "marker", in order.
-
-    The part is 0, or 1 for what is drawn where something is given. A "time_signature" has its
-    numbers in place of pitch and velocity, and is in the first track.
-    """
-    notes, first = notes_of(frames), 0 if given is None else HEAD
-    stated = (each for each in written(metre, grid) if each.frame < len(frames))
-    events = [(each.frame, "time_signature", *each.metre, first) for each in stated]
-    loudness = velocities(notes, frames, grid, metre=metre, flat=flat)
-    parts = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
-    for (begin, end, pitch), velocity, part in zip(
-        notes.tolist(), loudness.tolist(), parts.astype(int).tolist(), strict=True
-    ):
-        events.append((begin, "note_on", pitch, velocity, part))
-        events.append((end, "note_off", pitch, velocity, part))
-    # A signature is stated before what begins there.
-    events.sort(key=lambda event: (event[0], event[1] != "time_signature", event))
-    if not frames[-1].any():
-        events.append((len(frames), "marker", 0, 0, 0))
-    return events
 
 
 # ---- synthesizer ---------------------------------------------------------------------------------
@@ -437,33 +404,21 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     MIDI is rendered on the grid given, as a model sees it, at its own tempos unless one is given. A
     roll states no tempo, and its grid only if it was sampled.
     """
-    kind = target.suffix.lower().lstrip(".")
-    with named(path):
-        frames, times, grid, given, metre = _read(path, options)
-    check_sound(kind, float(times[-1]))
-    with new_file(target) as file:
-        write_music(kind, file, frames, times, grid, metre=metre, given=given)
-
-
-def _read(
-    path: Path, options: Mapping[str, Any]
-) -> tuple[
-    NDArray[np.uint8],
-    NDArray[np.float64],
-    Grid,
-    NDArray[np.bool_] | None,
-    tuple[Signature, ...],
-]:
-    """The frames, with onsets where the file states them, their times, grid, given part, metre."""
-    grid, tempo = Grid.of_options(options), options.get("tempo")
+    kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")
+    asked = Grid.of_options(options)
     score = given = None
     stated = list[tuple[int, Metre]]()
-    if path.suffix.lower() == ".npy":
-        frames, own = load_roll(path)
-        grid = grid or own or Grid.of_beats(STEPS_PER_BEAT)
-    else:
-        grid = grid or Grid.of_beats(STEPS_PER_BEAT)
-        frames, _, _, score, placed = load_shown(path, grid, options.get("drums"))
-        given, stated = placed.given(score), stated_metre(score, grid)
+    with named(path):
+        if path.suffix.lower() == ".npy":
+            frames, own = load_roll(path)
+            grid = asked or own or Grid.of_beats(STEPS_PER_BEAT)
+        else:
+            grid = asked or Grid.of_beats(STEPS_PER_BEAT)
+            frames, _, _, placed = load_shown(path, grid, options.get("drums"))
+            score, given = placed.score, placed.given()
+            stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
-    return frames, times, grid, given, signatures(stated, len(frames))
+    check_sound(kind, float(times[-1]))
+    metre = signatures(stated, len(frames))
+    with new_file(target) as file:
+        write_music(kind, file, frames, times, grid, metre=metre, given=given)
