@@ -80,7 +80,9 @@ def find_events(data: bytes, position: int, stop: int) -> Track:
     return Track(outcome, position, start, lengths, rest)
 
 
-def _read_event(data: bytes, position: int, stop: int, width: int) -> tuple[int, int, int, int]:
+def _read_event(  # noqa: PLR0911
+    data: bytes, position: int, stop: int, width: int
+) -> tuple[int, int, int, int]:
     """Step over an event: (outcome, or NO_END to go on; position; width after it; delta).
 
     `width` is the number of data bytes under the running status, 0 without one.
