@@ -116,12 +116,6 @@ class Tally:
         """Whether all works were placed by their hash, and that leaves a split empty."""
         return not self.placed["folder"] and not set(SPLITS) <= set(self.hashed.values())
 
-    def mended(self, split_by: SplitBy | None) -> "Tally":
-        """A new tally, to fill empty splits in a second pass where they are `lacking`."""
-        if split_by is None and len(self.hashed) < ENOUGH_WORKS:
-            return Tally(by_time=True)
-        return Tally(moves=dict(_moves(self.hashed)))
-
     def count(self, piece: Piece, split: str, by: Placed) -> None:
         self.placed[by] += 1
         if piece.sha256 in self.by_piece:
@@ -215,7 +209,9 @@ def prepare(
         tally = Tally(by_time=split_by == "time")
         manifest = write(tally)
         if not tally.by_time and tally.lacking():
-            manifest = write(tally.mended(split_by))
+            few = split_by is None and len(tally.hashed) < ENOUGH_WORKS
+            again = Tally(by_time=True) if few else Tally(moves=dict(_moves(tally.hashed)))
+            manifest = write(again)
         dataset = Dataset(folder, manifest)
         if {"train"} < set(dataset.splits):
             train = dataset["train"]

@@ -65,8 +65,7 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
 
 def mean_nats(nats: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """-log of the mean of K probabilities, each given as -log p (T,)."""
-    mean: NDArray[np.float64] = np.log(len(nats)) - np.logaddexp.reduce(-np.stack(nats))
-    return mean
+    return np.log(len(nats)) - np.logaddexp.reduce(-np.stack(nats))
 
 
 def describe(figures: Mapping[str, float]) -> list[str]:

@@ -56,8 +56,7 @@ def baselines(
     def make() -> bytes:
         return json.dumps(_fitted(train, split, frame, discrete=discrete)).encode()
 
-    figures: dict[str, float] = json.loads(kept(name, make, "figures"))
-    return figures
+    return json.loads(kept(name, make, "figures"))
 
 
 @cache

@@ -63,6 +63,10 @@ def evaluate(
                 "(`seqmodel inspect` checks all); use another run"
             )
         each.append(scores)
+    of_each = [
+        {"run": str(one.folder), "epoch": one.epoch, **scores.to_json()}
+        for one, scores in zip(runs, each, strict=True)
+    ]
     scores = average(each) if others else each[0]
     standardisation = run.frame.standardisation()
     trivial: dict[str, float] = {}
@@ -72,7 +76,7 @@ def evaluate(
         if split != "train":
             copies = medium_of(run.frame).copies(pieces, train)
     return {
-        **({"runs": _of_each(runs, each)} if others else {"run": str(run.folder)}),
+        **({"runs": of_each} if others else {"run": str(run.folder)}),
         "data": str(dataset.folder),
         "split": split,
         **({} if others else {"epoch": run.epoch}),
@@ -83,13 +87,6 @@ def evaluate(
         **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
     }
-
-
-def _of_each(runs: Sequence[Run], each: Sequence[Likelihood]) -> list[dict[str, Any]]:
-    return [
-        {"run": str(run.folder), "epoch": run.epoch, **scores.to_json()}
-        for run, scores in zip(runs, each, strict=True)
-    ]
 
 
 def _report(progress: Progress, before: int, runs: int, done: int, total: int) -> None:

@@ -111,8 +111,7 @@ def _nats(
 
 
 def _log_normal(z: Floats) -> Floats:
-    log_p: Floats = -(z**2 + np.log(2 * np.pi)) / 2
-    return log_p
+    return -(z**2 + np.log(2 * np.pi)) / 2
 
 
 def log_normal_cdf(z: Floats) -> Floats:
@@ -130,13 +129,11 @@ def log_normal_cdf(z: Floats) -> Floats:
         x < np.pi / h, 2 / (np.exp(-(near**2)) * (1 + np.exp(2 * np.pi / h * near))), 0
     )
     tail = np.log(scaled / 2) - x**2
-    log_p: Floats = np.where(z < 0, tail, np.log1p(-np.exp(tail)))
-    return log_p
+    return np.where(z < 0, tail, np.log1p(-np.exp(tail)))
 
 
 def _log_laplace(z: Floats) -> Floats:
-    log_p: Floats = -np.abs(z) - np.log(2)
-    return log_p
+    return -np.abs(z) - np.log(2)
 
 
 def _log_laplace_cdf(z: Floats) -> Floats:
@@ -236,8 +233,7 @@ class Statistics(Measured):
         weights = np.maximum(0, 1 - np.abs(at - centres[:, np.newaxis]) / width)
         energies = weights @ self.energies
         shares = energies / max(energies.sum(), np.finfo(float).tiny)
-        bands: Floats = 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST / 10)))
-        return bands
+        return 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST / 10)))
 
 
 def measure(
@@ -306,8 +302,7 @@ def stretches(mask: NDArray[np.bool_]) -> Floats:
 
 def _levels(frames: Floats) -> Floats:
     """(n,) in dB."""
-    levels: Floats = 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE / 10)))
-    return levels
+    return 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE / 10)))
 
 
 def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
@@ -316,8 +311,7 @@ def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
 
 def _mel(hertz: Floats) -> Floats:
     """O'Shaughnessy 1987, "Speech Communication"."""
-    mel: Floats = 2595 * np.log10(1 + hertz / 700)
-    return mel
+    return 2595 * np.log10(1 + hertz / 700)
 
 
 # ---- comparison ----------------------------------------------------------------------------------

@@ -151,8 +151,7 @@ def columns(
 
 def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
     """Power in dB of a full-scale sine, within QUIET and LOUD."""
-    found: NDArray[np.float64] = np.clip(10 * np.log10(power + 1e-12), QUIET, LOUD)
-    return found
+    return np.clip(10 * np.log10(power + 1e-12), QUIET, LOUD)
 
 
 # ---- inspection ----------------------------------------------------------------------------------
@@ -242,5 +241,4 @@ def _sample_values(split: Pieces) -> NDArray[np.float64]:
     for i in range(len(split)):
         for samples in sample_blocks(split, i):
             counts += np.histogram(np.clip(samples, -1, 1), BINS, (-1, 1))[0]
-    shares: NDArray[np.float64] = counts / counts.sum()
-    return shares
+    return counts / counts.sum()

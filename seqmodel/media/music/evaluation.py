@@ -72,8 +72,7 @@ class NoteNgram:
     def nats(self, roll: NDArray[np.uint8]) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) of each frame of roll (T, D): (T,)."""
         p = self.probability[roll.astype(int), self._contexts(roll), np.arange(roll.shape[1])]
-        nats: NDArray[np.float64] = -np.log(p).sum(axis=1)
-        return nats
+        return -np.log(p).sum(axis=1)
 
     def _contexts(self, roll: NDArray[np.uint8]) -> NDArray[np.int64]:
         contexts = np.zeros(roll.shape, np.int64)
@@ -103,8 +102,7 @@ class Restrikes:
         """-log p of what each frame of a piece (T, 176) adds to the roll: (T,)."""
         free = sounded(frames) & (sounding(frames) > 0)
         p = np.where(struck(frames), self.probability, 1 - self.probability)
-        nats: NDArray[np.float64] = -np.log(p).sum(axis=1, where=free)
-        return nats
+        return -np.log(p).sum(axis=1, where=free)
 
 
 def baseline_nats_per_frame(
@@ -210,12 +208,14 @@ class Statistics(_Pieces):
         roll, chords = sounding(frames), chord_lengths(frames)
         self.longest_notes.append(int(note_lengths(frames).max(initial=0)))
         self.longest_chords.append(int(chords.max(initial=0)))
-        self.longest_silences.append(_longest_silence(roll))
+        sounds = np.flatnonzero(roll.any(axis=1))
+        gaps = np.diff(sounds, prepend=-1, append=len(roll)) - 1
+        self.longest_silences.append(int(gaps.max()))
         self.lengths.append(len(frames))
         self.last_chords.append(int(chords[-1]) if len(chords) else 0)
         classes = (LOWEST_PITCH + np.arange(NOTES)) % 12
         tonic = tonic_of(np.bincount(classes, roll.sum(axis=0, dtype=np.int64), 12))
-        bass = roll[np.flatnonzero(roll.any(axis=1))][-1:].argmax(axis=1)
+        bass = roll[sounds][-1:].argmax(axis=1)
         self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic).any()))
         roll = roll[:limit]
         self.note_lengths.update(note_lengths(frames[:limit]).tolist())
@@ -320,12 +320,6 @@ def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
     steps: NDArray[np.int64] = np.diff(highest)
     sounds = roll.max(axis=1) > 0
     return steps[np.flatnonzero((steps != 0) & sounds[1:] & sounds[:-1])]
-
-
-def _longest_silence(roll: NDArray[np.uint8]) -> int:
-    """Frames of the longest stretch of a roll (T, 88) in which nothing sounds."""
-    sounds = np.flatnonzero(roll.any(axis=1))
-    return int(np.diff(sounds, prepend=-1, append=len(roll)).max()) - 1
 
 
 def mean(counts: Counter[int]) -> float:

@@ -299,8 +299,7 @@ def _sounds_on(
     level = np.cumsum(np.where(begins, 1, -1)) - apart
     owed = level - np.minimum.accumulate(level - begins)
     hanging = np.minimum.accumulate((owed + apart)[::-1])[::-1] - apart
-    sounds: NDArray[np.bool_] = owed > hanging
-    return sounds
+    return owed > hanging
 
 
 def _following(
@@ -308,8 +307,7 @@ def _following(
 ) -> NDArray[np.int64]:  # fmt: skip
     """The first of sorted `numbers` from each `wanted` on, modulo E; E if none has its quotient."""
     found = np.append(numbers, -1)[np.searchsorted(numbers, wanted)]
-    rest: NDArray[np.int64] = np.where(found // E == wanted // E, found % E, E)
-    return rest
+    return np.where(found // E == wanted // E, found % E, E)
 
 
 def _quantities(

@@ -209,8 +209,7 @@ def held_on(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[n
     T = len(frames)
     begun = np.where(struck(frames), np.arange(T)[:, None], 0)
     begun = np.maximum.accumulate(begun, axis=0)
-    held: NDArray[np.uint8] = np.take_along_axis(at_onset, begun, axis=0) * sounding(frames)
-    return held
+    return np.take_along_axis(at_onset, begun, axis=0) * sounding(frames)
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -206,8 +206,7 @@ class Original:
         grid, score = self._frame.grid, self._score
         frames = np.arange(length + 1)
         if steps := grid.steps_per_beat:
-            nearest: NDArray[np.int64] = (2 * frames * score.ticks_per_unit + steps) // (2 * steps)
-            return nearest
+            return (2 * frames * score.ticks_per_unit + steps) // (2 * steps)
         seconds = frames * grid.seconds_per_frame(BEATS_PER_MINUTE)
         if cut is not None:
             kept = score.tempo_tick < score.ticks_at(seconds[cut : cut + 1])

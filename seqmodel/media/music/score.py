@@ -74,15 +74,13 @@ class Score:
         """
         lengths, begins = self._tempos()
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
-        seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
-        return seconds
+        return begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
 
     def ticks_at(self, seconds: NDArray[np.floating]) -> NDArray[np.float64]:
         """The inverse of `seconds_at`: fractional ticks (N,)."""
         lengths, begins = self._tempos()
         at = np.searchsorted(begins, seconds, side="right") - 1
-        ticks: NDArray[np.float64] = self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
-        return ticks
+        return self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
 
     def _tempos(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Of each tempo (M,) the seconds in a tick, and when it begins."""
