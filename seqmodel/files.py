@@ -225,7 +225,6 @@ class FolderFormat:
         check_writable(folder)
 
     def owns(self, path: Path) -> bool:
-        """Whether a path within a folder counts as part of this format."""
         if SYSTEM_FILES.fullmatch(path.name):
             return True
         # A process that was killed while writing leaves its temporary file, see `new_file`.
@@ -322,7 +321,6 @@ def _replace_folder(path: Path, new: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Swap two paths atomically; False if the system or the file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

@@ -114,7 +114,6 @@ def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
 
 
 def _is(file: int, path: Path) -> bool:
-    """Whether `path` refers to the open file."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except OSError:

@@ -57,7 +57,6 @@ class Fields:
 
     @classmethod
     def of(cls, value: Any, name: str = "") -> Self:
-        """The fields of `value`, if it is an object."""
         if not isinstance(value, dict):
             raise ValueError(f"{name or 'it'} must be an object, not {shown(value)}")
         return cls(value, name)
@@ -176,6 +175,5 @@ def _value(node: yaml.Node, key: str) -> Any:
 
 
 def _line(place: Any) -> str:
-    """The position of a node or error, such as " in line 3"; empty if unknown."""
     mark = getattr(place, "start_mark", None) or getattr(place, "problem_mark", None)
     return "" if mark is None else f" in line {mark.line + 1}"

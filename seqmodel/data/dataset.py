@@ -207,7 +207,6 @@ class Split:
     def of(
         cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
     ) -> "Split":
-        """The split of the `pieces` that `rows` holds, one after another."""
         lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
         return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
 
@@ -217,7 +216,6 @@ class Split:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(pieces,) in frames."""
         return np.array([piece.frames for piece in self.pieces], np.int64)
 
     def __len__(self) -> int:
@@ -328,7 +326,6 @@ class Dataset:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that hold pieces."""
         return [name for name, counts in self.manifest["splits"].items() if counts["pieces"]]
 
     def fingerprint(self) -> str:

@@ -34,7 +34,6 @@ def check_average(runs: Sequence[Run]) -> None:
 
 
 def _predicted(run: Run) -> tuple[str, str]:
-    """What a run's nats are of, besides frames."""
     scale = run.frame.standardisation() or {}
     density = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
     nats = "probabilities" if run.model.output.discrete else density

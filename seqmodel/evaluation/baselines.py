@@ -94,8 +94,6 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
 
 
 class _Rows(NamedTuple):
-    """Frames and the encoder's features before them."""
-
     features: Tensor
     """(T F, B, FEATURES)"""
     frames: Tensor

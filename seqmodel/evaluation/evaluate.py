@@ -94,7 +94,6 @@ def _report(progress: Progress, before: int, runs: int, done: int, total: int) -
 
 
 def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
-    """`Medium.voices`; SeqmodelError if the data do not say."""
     if train is None:
         raise SeqmodelError(
             f"--voices counts on train, and that of {run.folder} is gone or was prepared otherwise"

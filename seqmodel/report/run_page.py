@@ -79,7 +79,6 @@ def run_page(
 
 
 def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
-    """The runs whose figures are comparable, by the name of their section."""
     folders = {scored.content: scored.subject.run.data for scored in reversed(runs)}
     names = dict(zip(folders, names_of([*folders.values()]), strict=True))
     groups: dict[str, list[Scored]] = {}
@@ -90,7 +89,6 @@ def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 
 def _lead(name: str, group: Sequence[Scored]) -> str:
-    """Which run predicts valid best, compared with the best trivial model."""
     known = [(nats, scored) for scored in group if (nats := scored.nats("valid")) is not None]
     if not known:
         return f"The score on valid of {name} is unknown."
@@ -146,7 +144,6 @@ def _section(
 
 
 def _figures(group: Sequence[Scored]) -> parts.Table:
-    """A row for each run, and one for each trivial model."""
     splits = [*dict.fromkeys(split for scored in group for split in scored.splits)] or ["valid"]
     names = ("run", *splits, "parameters (with output)", "best epoch", "training time")
     columns = tuple(map(parts.Column, names))
@@ -190,7 +187,6 @@ def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> li
 
 
 def _verdicts(group: Sequence[Scored]) -> list[str]:
-    """Notes on how to read the figures."""
     said = ["Exact, over all frames of a split; lower is better."]
     if not group[0].subject.run.model.output.discrete:
         said.append("Densities of standardised samples: not comparable with other figures.")
@@ -215,7 +211,6 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
 
 
 def _more_figures(group: Sequence[Scored]) -> parts.Table:
-    """Everything that `seqmodel eval` reports for each run and split."""
     lines = [(s.subject.name, split, values) for s in group for split, values in s.splits.items()]
     names = [*dict.fromkeys(name for *_, values in lines for name in values)]
     figures = [name for name in names if name not in NO_FIGURES]
@@ -342,7 +337,6 @@ def _sample(
     name: str,
     series: str = "",
 ) -> parts.Sample:
-    """The frames as a sample; `name` also names its file to save."""
     medium, sound = medium_of(run.frame), BytesIO()
     written = sampling.write(sound, chunks, lambda done, total: None)
     hint = f", {written.hint}" if written.hint else ""

@@ -130,7 +130,6 @@ def _report(progress: Progress, before: int, total: int, done: int, of_split: in
 
 
 def _open(subject: Subject) -> tuple[Dataset | None, str]:
-    """The subject's dataset, None unless every split can be opened, and a remark on it."""
     try:
         dataset = subject.run.dataset()
         subject.run.check_reads(dataset)

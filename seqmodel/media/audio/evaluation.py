@@ -67,7 +67,6 @@ def audio_nats_per_frame(
 
 
 def _samples(pieces: Pieces) -> Iterator[Floats]:
-    """All samples, in blocks (n,) of a piece."""
     for i in range(len(pieces)):
         for samples in sample_blocks(pieces, i):
             yield samples.astype(np.float64)
@@ -301,7 +300,6 @@ def stretches(mask: NDArray[np.bool_]) -> Floats:
 
 
 def _levels(frames: Floats) -> Floats:
-    """(n,) in dB."""
     return 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE / 10)))
 
 

@@ -117,7 +117,6 @@ class AudioFrames(FrameDefinition):
 
     @property
     def loudest(self) -> float:
-        """The highest level that a sample can have."""
         return float(mu_law.SAMPLES[-1]) if self.dtype == "mu-law" else 1 - 1 / FULL_SCALE
 
     @property

@@ -112,7 +112,6 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
 
 
 def _marks(top: float) -> list[float]:
-    """Two to five round heights up to `top`."""
     ten = 10.0 ** math.floor(math.log10(top))
     step = next(step for step in (0.2 * ten, 0.5 * ten, ten, 2 * ten) if top < 5.5 * step)
     return [step * k for k in range(1, math.floor(top / step + 1e-9) + 1)]

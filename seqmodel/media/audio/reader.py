@@ -75,7 +75,6 @@ class Recording:
         self.remarks = [self._view.remark] if self._view.remark else []
 
     def _begin(self, start: int) -> None:
-        """Open the file that begins at `start` in ours; SourceError if that is impossible."""
         try:
             self._view = View(self._bytes, start)
             try:
@@ -173,7 +172,6 @@ class Recording:
         return block
 
     def _check(self, block: NDArray[np.float32], done: int) -> None:
-        """Reject a block, `done` samples into the file, that holds impossible samples."""
         finite = np.isfinite(block)
         if not finite.all():
             sample, channel = np.argwhere(~finite)[0]
@@ -225,7 +223,6 @@ class Recording:
 
 
 def _reason(error: soundfile.LibsndfileError) -> str:
-    """libsndfile's message without its prefixes."""
     text: str = error.error_string.strip().removeprefix("Error : ").rstrip(".").lower()
     if text.startswith("file does not exist"):  # its message for an MP3 without a frame
         return "no sound in it"

@@ -115,7 +115,6 @@ class AudioSampling(Sampling):
         )
 
     def _load_recording(self, path: Path) -> NDArray[np.float32]:
-        """The whole frames of an audio file, aligned to where the new piece continues."""
         frame, blocks, samples = self._frame, [], 0
         asked = MAX_SAMPLES if self._asked is None else self._asked * frame.frame_size
         with Recording(path) as recording:

@@ -99,7 +99,6 @@ class _Onsets(NamedTuple):
 
     @classmethod
     def of(cls, score: Score, chosen: NDArray[np.bool_]) -> "_Onsets":
-        """The onsets of some of the notes (N,)."""
         on = score.on_tick[chosen]
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
         order = np.lexsort((on, part))
@@ -185,7 +184,6 @@ class Timing:
         return count
 
     def to_json(self) -> dict[str, Any]:
-        """Shares of the onsets, and "suggestion" if another grid would fit better."""
         suggestion = self.suggestion()
         off = self.notes - self._on[self._grid]
         return {

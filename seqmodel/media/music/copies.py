@@ -53,8 +53,6 @@ def shares_in_train(split: Pieces, train: Pieces) -> dict[str, float]:
 
 
 class _Part(NamedTuple):
-    """A few pieces, one after another."""
-
     frames: NDArray[np.uint8]
     """(T, 88) or (T, 176)"""
     piece: NDArray[np.int64]

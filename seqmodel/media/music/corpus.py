@@ -195,7 +195,6 @@ class MusicCorpus:
             facts["tempo"] = round(min(max(score.median_tempo, SLOWEST), FASTEST), 2)
 
         def in_train(rows: NDArray[np.uint8]) -> None:
-            """`Work.in_train`; the rows of its beginning, or all."""
             nonlocal heard
             decoded, loud = self._frame.decode(rows), self._frame.velocities(rows)
             chords = chord_lengths(decoded)
@@ -216,7 +215,6 @@ class MusicCorpus:
         )  # fmt: skip
 
     def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
-        """Take the grid of the first source, and only that."""
         if self._given:
             if rolls and rolls.origin and grid != self.frame.grid:
                 name = "" if rolls.origin == STATED else f" ({rolls.origin})"
@@ -319,7 +317,6 @@ def load_roll(
 
 
 def _check_rows(frames: NDArray[np.uint8], definition: PianoRollFrames) -> None:
-    """SourceError if the rows of frames are not those of the definition."""
     if is_kit(frames) and not definition.kit:
         raise SourceError(f"holds {KIT.size} drum sounds, not {NOTES} notes", "--drums only")
     if definition.kit and not is_kit(frames):

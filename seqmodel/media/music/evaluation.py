@@ -230,7 +230,6 @@ class Statistics(_Pieces):
 
     @property
     def dissonance(self) -> float:
-        """The share of `intervals` that are dissonant."""
         clashes = sum(n for k, n in self.intervals.items() if k % 12 in DISSONANT)
         return clashes / max(self.intervals.total(), 1)
 
@@ -434,7 +433,6 @@ def _distances(names: Iterable[str]) -> list[Row]:
 
 
 def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
-    """Its values as a table, with the share of each sound, the commonest of training first."""
     columns = {
         name: {**values[name], **values[name]["distributions"]["sounds"]}
         for name in ("drawn", "split", "train")

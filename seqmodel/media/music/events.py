@@ -257,7 +257,6 @@ class Events:
         return np.concatenate([found, np.stack([number[left], number[left], key[left]], axis=1)])
 
     def former_ends(self) -> list[int]:
-        """The numbers of the events that end the marks of `FORMER_END`."""
         ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
         size = len(FORMER_END)
         return [

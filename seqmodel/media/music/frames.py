@@ -343,7 +343,6 @@ class PianoRollFrames(FrameDefinition):
         return frames if loud is None else np.concatenate([frames, loud], axis=1)
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames (T, F) as stored rows; without velocities where they are kept, none is known."""
         packed = pack(values[:, : self.frame_size])
         if self.velocity is None:
             return packed

@@ -113,7 +113,6 @@ def piano_roll_png(
 
 
 def _marks(rows: Rows, low: float, high: float) -> dict[int, str]:
-    """What is marked in a range of keys: the Cs by name or, of a kit, some of its sounds."""
     marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
     return {key: name for key, name in marks.items() if low <= key <= high}
 
@@ -408,5 +407,4 @@ def _density(frames: NDArray[np.uint8]) -> float:
 
 
 def _share(part: Any, whole: Any) -> float:
-    """part / whole, or 0 if `whole` is 0."""
     return round(float(part / whole), 3) if whole else 0.0

@@ -236,7 +236,6 @@ class Music(Medium):
         return [f"  {metre_line(manifest['metre'])}"]
 
     def outdated(self, manifest: Mapping[str, Any]) -> str | None:
-        """Whether it has no metres, which all datasets on grids of beats now have."""
         if "metre" in manifest or self.frame_from_json(manifest["frame"]).grid.step_nanoseconds:
             return None
         return "was prepared before metres were kept: every piece is taken as 4/4"

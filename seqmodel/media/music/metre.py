@@ -90,7 +90,6 @@ class Signature(NamedTuple):
 
     @property
     def metre(self) -> Metre:
-        """Its two numbers."""
         return self.beats, self.of
 
 

@@ -241,8 +241,6 @@ def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tu
 
 
 class _Metas(NamedTuple):
-    """What the meta events say that are read, with the tick where a time matters."""
-
     tempos: list[tuple[int, int]]
     """In microseconds per beat."""
     meters: list[tuple[int, tuple[int, int]]]

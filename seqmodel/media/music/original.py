@@ -130,7 +130,6 @@ class Original:
         self._into = None if into is None else self._track(into)
 
     def _track(self, text: str) -> int:
-        """The track of a name, or of a number from 1 on."""
         names = [name.strip() for name in self._score.track_names]
         found = [k for k, name in enumerate(names) if name == text.strip()]
         if len(found) > 1:
@@ -370,7 +369,6 @@ class Original:
     def _others(
         self, channel: int, left: Mapping[int, list[Note]], semitones: int
     ) -> defaultdict[int, list[Note]]:
-        """By pitch, the file's notes on the channel of the drawn ones, but for drums."""
         score, found = self._score, defaultdict[int, list[Note]](list)
         for n in () if self._frame.kit else np.flatnonzero(score.channel == channel).tolist():
             own = int(score.on_tick[n]), int(score.off_tick[n])
@@ -382,7 +380,6 @@ class Original:
         self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[smf.Timed]],
         end: int | None,
     ) -> bytes:  # fmt: skip
-        """The file without the events (E,) that are taken out, and with those that come in."""
         events, chunks = self._file.events, list[bytes]()
         ends = events.event == 0xFF
         ends[ends] = events.data[events.at[ends]] == smf.END_OF_TRACK
@@ -403,7 +400,6 @@ class Original:
 
 
 def _message(events: smf.Events, data: bytes, number: int) -> bytes:
-    """The bytes of an event without its delta, with its status."""
     event, at = int(events.event[number]), int(events.at[number])
     status = event if event > 127 else int(events.status[number])
     return bytes([status]) + data[at : int(events.end[number])]
@@ -433,7 +429,6 @@ def _between(others: Sequence[Note], on: int, off: int) -> Note:
 
 
 def _pedals(events: smf.Events, end: int) -> Iterator[tuple[int, int]]:
-    """The track and channel of each pedal that is down at a tick."""
     moves, player, down, _ = events.pedals()
     before = events.ticks[moves] < end
     moves, player, down = moves[before], player[before], down[before]

@@ -40,7 +40,6 @@ class Tally(NamedTuple):
     """Those that the sustain pedal lengthens, each of notes in unison."""
 
     def to_json(self) -> dict[str, int]:
-        """Plain values for a manifest; those of kits and of the pedal only if there are any."""
         always = ("read", "dropped", "merged")
         return {name: n for name, n in self._asdict().items() if n or name in always}
 
@@ -122,7 +121,6 @@ class PlacedNotes:
         return held_on(loudest, frames)
 
     def tally(self, frames: NDArray[np.uint8]) -> Tally:
-        """What became of the notes in `frames`, those with onsets or those without."""
         score, chosen = self.score, self.chosen
         # Sorting is several times as fast as np.unique. The lowest bit: whether it fills no frame.
         cells = NOTES * score.on_tick[chosen] + self.row

@@ -48,7 +48,6 @@ class Voices(NamedTuple):
 
     @property
     def roll(self) -> NDArray[np.uint8]:
-        """(T, 88)"""
         time, voice = np.nonzero(self.pitches != REST)
         roll = np.zeros((len(self.pitches), NOTES), np.uint8)
         roll[time, self.pitches[time, voice] - LOWEST_PITCH] = 1
@@ -278,7 +277,6 @@ def _no_pitch(pitch: object, where: str) -> SourceError:
 
 
 def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray[np.uint8]:
-    """The roll (T, 88) of T collections of MIDI pitches."""
     roll = np.zeros((len(frames), NOTES), dtype=np.uint8)
     for time, frame in enumerate(frames):
         if not isinstance(frame, list | tuple) or len(frame) > NOTES:
@@ -345,7 +343,6 @@ def _read_npy(file: BufferedReader, claims: "_Claims") -> Found:
 
 
 def _stated_grid(comment: str) -> Grid | None:
-    """The grid in the header of a sampled .npy; None if it states none."""
     try:
         values = parse(comment)
     except ValueError:  # none, or someone else's
@@ -366,7 +363,6 @@ def _read_array(
     stream: BinaryIO, header: Header, name: str, claims: "_Claims", *, rows: int = NOTES,
     most: int = STRUCK,
 ) -> NDArray[np.uint8]:  # fmt: skip
-    """Read the array of a .npy, (T, rows) integers up to `most`."""
     if header.dtype.kind not in "biuf":
         raise SourceError(f"holds no numbers in {name}")
     claims.frames(header.shape, name, rows)

@@ -160,7 +160,6 @@ class MusicSampling(Sampling):
         return Written(size, hint)
 
     def _hint(self, drawn: NDArray[np.uint8]) -> str:
-        """What is odd about frames that were drawn."""
         if not drawn.any():
             return "silent: try --temperature 1 or another --seed, or train for longer"
         known = self._frame.longest_chord
@@ -220,7 +219,6 @@ class MusicSampling(Sampling):
             return Original(path, self._frame, transposed=self._moved, into=into)
 
     def _in_original(self, original: Original, frames: NDArray[np.uint8]) -> bytes:
-        """The file that is kept with what of the frames was drawn."""
         cut = None
         if self._around is not None:
             frames, free = self._around.played(frames), self._around.free
@@ -278,7 +276,6 @@ class MusicSampling(Sampling):
 
 
 def _tonic(options: Mapping[str, Any]) -> int | None:
-    """The pitch class of --key, 0 for C, if it is given."""
     key = options.get("key")
     if key is None:
         return None
@@ -349,7 +346,6 @@ def _metre(
 def _filled_piece(
     frame: PianoRollFrames, options: Mapping[str, Any], *, kept: bool
 ) -> "FilledPiece | None":
-    """What `sample --fill` is to draw anew, if it is given; `kept` is as in `FilledPiece`."""
     if options.get("fill"):
         return FilledPiece(options["fill"], frame, options, kept=kept)
     for name in (*PARTS, "particles", "sweeps"):
@@ -405,7 +401,6 @@ class FilledPiece(ReadFile):
             raise UsageError(f"--fill {path}: there is nothing to draw in that part of it")
 
     def played(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """`as_played` of drawn frames."""
         return as_played(frames, self._played, self.free)
 
     def _remarks(self, score: Score, *, kept: bool) -> list[str]:

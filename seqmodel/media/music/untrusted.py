@@ -66,7 +66,6 @@ class Made:
         self.state: Any = ()
 
     def __call__(self, *arguments: Any) -> "Made":
-        """The same with arguments."""
         if len(arguments) > MOST_ARGUMENTS:
             raise SourceError("holds a damaged NumPy array")
         return Made(self.name, arguments)
@@ -216,7 +215,6 @@ def _unpacked(content: memoryview) -> memoryview:
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """The type and the bytes of each of the tagged data elements."""
     at = 0
     while at < len(data):
         (word,) = struct.unpack_from(order + "I", data, at)
@@ -236,7 +234,6 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
 def _array(
     content: memoryview, order: str
 ) -> tuple[int, tuple[int, ...], str, Iterator[tuple[int, memoryview]]]:
-    """An array's flags, shape and name, and the elements that follow."""
     elements = _elements(content, order)
     (_, flags), (_, shape), (_, name) = islice(elements, 3)
     sizes = struct.unpack(f"{order}{len(shape) // 4}i", shape)

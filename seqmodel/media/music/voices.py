@@ -103,7 +103,6 @@ def voices_cost(split: Pieces, train: Pieces) -> tuple[float, int] | None:
 
 
 def _voices(pieces: Pieces, index: int) -> NDArray[np.int8] | None:
-    """The voices (T, voices) of a piece, if its index line has them."""
     facts = pieces.facts(index)
     if "voices" not in facts:
         return None

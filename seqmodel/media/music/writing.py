@@ -206,7 +206,6 @@ def midi_bytes(
 
 
 def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
-    """(Ticks per beat, numerator and denominator of the ticks per step)."""
     if grid.steps_per_beat is not None:
         ticks = max(1, FINE_DIVISION // grid.steps_per_beat)
         return ticks * grid.steps_per_beat, ticks, 1
@@ -346,12 +345,10 @@ def _tables(pitch: int, hollow: bool) -> tuple[NDArray[np.complex128], NDArray[n
 
 
 def _decay_seconds(pitch: int | NDArray[np.int64]) -> float | NDArray[np.float64]:
-    """tau, the time in which the fundamental falls to 1/e."""
     return DECAY_SECONDS * 2 ** ((MIDDLE_C - pitch) / HALVED_AFTER)
 
 
 def _bent(sound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sound soft-clipped beyond `KNEE`, so that all of it is within (-1, 1)."""
     excess = np.maximum(np.abs(sound) - KNEE, 0) / (1 - KNEE)
     return np.clip(sound, -KNEE, KNEE) + np.copysign((1 - KNEE) * excess / (1 + excess), sound)
 

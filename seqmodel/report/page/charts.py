@@ -59,11 +59,9 @@ class Marks:
         return COLOURS[number % len(COLOURS)], shape
 
     def colour(self, name: str) -> str:
-        """The series' colour; grey for no series."""
         return self._look(name)[0] if name else GREY
 
     def style(self, name: str) -> dict[str, Any]:
-        """How matplotlib draws the series' points."""
         colour, (marker, _) = self._look(name)
         return {"color": colour, "marker": marker, "markeredgecolor": "white", "markersize": 8}
 
