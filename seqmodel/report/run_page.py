@@ -66,7 +66,7 @@ def run_page(
     as typed.
     """
     groups = _groups(runs)
-    names = [scored.subject.name for scored in runs]
+    names = [scored.name for scored in runs]
     what = listed(names)
     if len(runs) > 1 and len(what) > TITLE:
         what = plural(len(runs), "run")
@@ -74,16 +74,16 @@ def run_page(
     return parts.Page(
         title=f"{what} on {listed([*groups])}",
         lead=tuple(_lead(name, group) for name, group in groups.items()),
-        sections=(*sections, came_from(command, [_settings(scored.subject) for scored in runs])),
+        sections=(*sections, came_from(command, [_settings(scored) for scored in runs])),
     )
 
 
 def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
-    folders = {scored.content: scored.subject.run.data for scored in reversed(runs)}
+    folders = {scored.content: scored.run.data for scored in reversed(runs)}
     names = dict(zip(folders, names_of([*folders.values()]), strict=True))
     groups: dict[str, list[Scored]] = {}
     for scored in runs:
-        densities = "" if scored.subject.run.model.output.discrete else " (densities)"
+        densities = "" if scored.run.model.output.discrete else " (densities)"
         groups.setdefault(names[scored.content] + densities, []).append(scored)
     return groups
 
@@ -94,7 +94,7 @@ def _lead(name: str, group: Sequence[Scored]) -> str:
         return f"The score on valid of {name} is unknown."
     nats, best = min(known, key=lambda entry: entry[0])
     first = "scores" if len(group) == 1 else "is the best of these runs: it scores"
-    text = f"{best.subject.name} {first} {nats:.4f} nats per frame on valid of {name}"
+    text = f"{best.name} {first} {nats:.4f} nats per frame on valid of {name}"
     if "valid" not in best.splits:
         return f"{text}."
     trivial, figure = min(best.splits["valid"]["baselines"].items(), key=lambda entry: entry[1])
@@ -109,14 +109,13 @@ def _section(
     seed: int,
     options: Mapping[str, Any],
 ) -> parts.Section:
-    subjects = [scored.subject for scored in group]
     datasets = [scored.dataset for scored in group if scored.dataset is not None]
     shown: list[parts.Part] = (
         [_figures(group), _more_figures(group)] if datasets else [_figures(group)]
     )
-    shown.append(parts.Curves(tuple(subject.curve for subject in subjects)))
+    shown.append(parts.Curves(tuple(scored.curve for scored in group)))
     dataset = datasets[0] if datasets else None
-    drawn = [subject for subject in subjects if samples.get(subject.name)]
+    drawn = [scored for scored in group if samples.get(scored.name)]
     if drawn:
         pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
         number = len(samples[drawn[0].name])
@@ -136,7 +135,7 @@ def _section(
             if counts["pieces"]
         ]
         notes.append(f"{dataset.frame}: {'; '.join(splits)}.")
-    folders = names_of([*dict.fromkeys(subject.run.data for subject in subjects)])
+    folders = names_of([*dict.fromkeys(scored.run.data for scored in group)])
     if len(folders) > 1:
         notes.append(f"{listed(folders)} hold the same pieces.")
     notes += [f"{scored.remark}." for scored in group if scored.remark]
@@ -149,20 +148,16 @@ def _figures(group: Sequence[Scored]) -> parts.Table:
     columns = tuple(map(parts.Column, names))
     rows = []
     for scored in group:
-        subject = scored.subject
-        curve, counts = subject.curve, subject.run.model.parameter_counts()
+        curve, counts = scored.curve, scored.run.model.parameter_counts()
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best is not None:
             time = spent(curve.seconds()[-1])  # on updates, without the scoring of valid
-            more = " more" if subject.run.began_from else ""
+            more = " more" if scored.run.began_from else ""
             about = (about[0], f"{curve.best} of {len(curve.metrics)}{more}", time)
-        cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
+        cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
-        rows.append(
-            parts.Row(
-                cells, frozenset(best), detail=model_in_words(subject.run), series=subject.name
-            )
-        )
+        about_model = model_in_words(scored.run)
+        rows.append(parts.Row(cells, frozenset(best), about_model, series=scored.name))
     rows += _baselines(group, splits, len(columns))
     return parts.Table(columns, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
 
@@ -188,10 +183,10 @@ def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> li
 
 def _verdicts(group: Sequence[Scored]) -> list[str]:
     said = ["Exact, over all frames of a split; lower is better."]
-    if not group[0].subject.run.model.output.discrete:
+    if not group[0].run.model.output.discrete:
         said.append("Densities of standardised samples: not comparable with other figures.")
     for scored in group:
-        name = scored.subject.name
+        name = scored.name
         where: dict[str, list[str]] = {}
         for split, values in scored.splits.items():
             for trivial, nats in values["baselines"].items():
@@ -202,16 +197,16 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
             said.append(f"{name} is no better than {better} on {listed(splits)}.")
         if scored.dataset is None and scored.nats("valid") is not None:
             said.append(f"The valid figure of {name} was recorded in training.")
-        if scored.subject.run.began_from is not None:
-            before = f"the weights of {scored.subject.run.began_from}"
+        if scored.run.began_from is not None:
+            before = f"the weights of {scored.run.began_from}"
             said.append(f"{name} began with {before}: its epochs and time are those since.")
-        if (scored.subject.run.folder / DRAWS_INDEX).is_file():
+        if (scored.run.folder / DRAWS_INDEX).is_file():
             said.append(f"{name} is the best draw of a search; its time is of that draw.")
     return said
 
 
 def _more_figures(group: Sequence[Scored]) -> parts.Table:
-    lines = [(s.subject.name, split, values) for s in group for split, values in s.splits.items()]
+    lines = [(s.name, split, values) for s in group for split, values in s.splits.items()]
     names = [*dict.fromkeys(name for *_, values in lines for name in values)]
     figures = [name for name in names if name not in NO_FIGURES]
     heads = ("run", "split", "pieces", "frames", *(LABELS.get(n, spaced(n)) for n in figures))
