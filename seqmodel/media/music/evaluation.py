@@ -201,9 +201,10 @@ class Statistics(_Pieces):
         return statistics
 
     def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
-        if (loud := velocities_in(frames)).any():
+        if (loud := velocities_in(frames)).size:
             at, key = np.nonzero(loud * struck(frames))
-            self.strikes.append((at, loud[at, key].astype(np.int64)))
+            if len(at):
+                self.strikes.append((at, loud[at, key].astype(np.int64)))
         frames = frames[:, : 2 * NOTES]
         roll, chords = sounding(frames), chord_lengths(frames)
         self.longest_notes.append(int(note_lengths(frames).max(initial=0)))

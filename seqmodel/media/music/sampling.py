@@ -224,9 +224,8 @@ class MusicSampling(Sampling):
             frames, free = self._around.played(frames), self._around.free
         else:
             free, file = self._after_prime(len(frames)), original.frames[: len(frames)]
-            cut = (
-                self._included if self._prime and self._included < len(self._prime.frames) else None
-            )
+            assert self._prime is not None
+            cut = None if self._included == len(self._prime.frames) else self._included
             file = np.pad(file, ((0, len(frames) - len(file)), (0, 0)))
             frames = as_played(frames, file, free)
         return original.with_drawn(
