@@ -158,10 +158,8 @@ class Grid:
     def from_json(cls, values: dict[str, Any]) -> "Grid":
         """The inverse of `to_json`; SourceError if it is none, as in a manifest edited by hand."""
         known = {"steps_per_beat", "step_nanoseconds"}
-        if not isinstance(values, dict) or not set(values) <= known:
+        if not set(values) <= known or any(type(value) is not int for value in values.values()):
             raise SourceError(f"holds no grid: {values!r}")
-        if not all(type(value) is int for value in values.values()):
-            raise SourceError(f"holds a grid that is not in whole numbers: {values!r}")
         try:
             return cls(**values)
         except UsageError as error:
