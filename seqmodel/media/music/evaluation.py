@@ -10,7 +10,6 @@ same for all three.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -153,52 +152,42 @@ class _Pieces(Measured):
         }
 
 
-@dataclass
 class Statistics(_Pieces):
-    """Distributions over a set of pieces, value -> count, and figures of each piece."""
+    """Distributions over a set of pieces, value -> count, and figures of each piece, in frames.
 
-    frame: PianoRollFrames | None = None
-    """What the pieces' bars, and train's levels of velocity, are counted by."""
-    notes_per_frame: Counter[int] = field(default_factory=Counter)
-    """How many notes sound in each frame."""
-    note_lengths: Counter[int] = field(default_factory=Counter)
-    """The length of each note in frames."""
-    intervals: Counter[int] = field(default_factory=Counter)
-    """Semitones between each pair of notes that sound in a frame."""
-    pitch_classes: Counter[int] = field(default_factory=Counter)
-    """0 for C to 11 for B, of each note in each frame."""
-    melodic_steps: Counter[int] = field(default_factory=Counter)
-    """Semitones, up or down, from one highest note to the next."""
-    longest_notes: list[int] = field(default_factory=list)
-    """The length in frames of each piece's longest note; 0 if it is silent."""
-    longest_chords: list[int] = field(default_factory=list)
-    """The same for chords, stretches of sound in which no note begins or ends."""
-    longest_silences: list[int] = field(default_factory=list)
-    """The length in frames of each piece's longest silence."""
-    lengths: list[int] = field(default_factory=list)
-    """The length in frames of each piece."""
-    last_chords: list[int] = field(default_factory=list)
-    """The length in frames of each piece's last chord; 0 if it is silent."""
-    on_tonic: list[bool] = field(default_factory=list)
-    """Whether each piece's last chord stands on the piece's estimated tonic."""
-    strikes: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
-    """Of each piece that has any, the frames of the strikes with a velocity, and these."""
+    Attributes:
+        notes_per_frame: how many notes sound in each frame.
+        note_lengths: the length of each note in frames.
+        intervals: semitones between each pair of notes that sound in a frame.
+        pitch_classes: 0 for C to 11 for B, of each note in each frame.
+        melodic_steps: semitones, up or down, from one highest note to the next.
+        longest_notes, longest_silences: of each piece; 0 if there is none.
+        longest_chords, last_chords: likewise of stretches of sound in which no note begins or ends.
+        on_tonic: whether each piece's last chord stands on the piece's estimated tonic.
+        strikes: of each piece that has any, the frames of the strikes with a velocity, and these.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         pieces: Iterable[NDArray[np.uint8]],
         limit: int | None = None,
         frame: PianoRollFrames | None = None,
-    ) -> "Statistics":
+    ) -> None:
         """Count pieces (T, 88), or (T, 176) with onsets, or (T, 264) with velocities.
 
-        The distributions are of the first `limit` frames of each, since beginnings are sparse.
+        The distributions are of the first `limit` frames of each, since beginnings are sparse. By
+        `frame` bars, and train's levels of velocity, are counted.
         """
-        statistics = cls(frame)
+        self._frame, self.lengths = frame, list[int]()
+        self.notes_per_frame, self.note_lengths = Counter[int](), Counter[int]()
+        self.intervals, self.pitch_classes = Counter[int](), Counter[int]()
+        self.melodic_steps = Counter[int]()
+        self.longest_notes, self.longest_silences = list[int](), list[int]()
+        self.longest_chords, self.last_chords = list[int](), list[int]()
+        self.on_tonic = list[bool]()
+        self.strikes = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
         for frames in pieces:
-            statistics._add(frames, limit)
-        return statistics
+            self._add(frames, limit)
 
     def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
         if (loud := velocities_in(frames)).size:
@@ -266,8 +255,8 @@ class Statistics(_Pieces):
     def against(self, train: Self) -> dict[str, Any]:
         found = super().against(train)
         if self.strikes and train.strikes:
-            assert self.frame is not None
-            edges = (self.frame.velocity or Levels()).edges
+            assert self._frame is not None
+            edges = (self._frame.velocity or Levels()).edges
             ours, theirs = (
                 Counter(np.searchsorted(edges, velocity).tolist())
                 for velocity in (self._velocities(), train._velocities())
@@ -293,15 +282,15 @@ class Statistics(_Pieces):
         """
         if not self.strikes:
             return {}
-        assert self.frame is not None
-        velocity, metre = self._velocities(), self.frame.metre or COMMON_TIME
+        assert self._frame is not None
+        velocity, metre = self._velocities(), self._frame.metre or COMMON_TIME
         figures = {
             "velocity": float(velocity.mean()),
             "velocity_spread": float(velocity.std()),
             "velocity_spread_of_piece": float(np.mean([of.std() for _, of in self.strikes])),
         }
-        if self.frame.grid.steps_per_beat:
-            units = Units.of(metre, self.frame.grid)
+        if self._frame.grid.steps_per_beat:
+            units = Units.of(metre, self._frame.grid)
             place = np.concatenate([at for at, _ in self.strikes]) * units.frame % units.bar
             for beat in range(units.bar // units.beat):
                 there = velocity[place == beat * units.beat]
@@ -396,7 +385,7 @@ class MusicComparison(Comparison):
         played: Iterable[NDArray[np.uint8]] = pieces
         if not isinstance(pieces, Sequence) and pieces.frame.velocity is not None:
             played = (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
-        found = Hits(played, limit, frame) if frame.kit else Statistics.of(played, limit, frame)
+        found = Hits(played, limit, frame) if frame.kit else Statistics(played, limit, frame)
         found.pieces = pieces
         return found
 
