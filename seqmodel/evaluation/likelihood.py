@@ -148,16 +148,10 @@ def _score(
 
     Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
-    length, carry, figures = (
-        model.window(len(indices)),
-        model.start(len(indices), split.given(indices)),
-        model.output.figures(),
-    )
-    nats, first, sums = (
-        np.zeros(len(indices)),
-        np.zeros(len(indices)),
-        defaultdict[str, float](float),
-    )
+    length, figures = model.window(len(indices)), model.output.figures()
+    carry = model.start(len(indices), split.given(indices))
+    nats, first = np.zeros(len(indices)), np.zeros(len(indices))
+    sums = defaultdict[str, float](float)
     for begin in range(0, int(split.lengths[indices].max()), length):
         batch = batches.load(split, indices, begin=begin, window=length)
         T, lengths = len(batch.frames), torch.from_numpy(batch.lengths)

@@ -96,10 +96,9 @@ class AudioCorpus:
             self._rounded += layout.dtype == "int16" and not exact
             clip = self._clip or frames
             lengths = [min(clip, frames - start) for start in range(0, frames, clip)]
-            self._cut += len(lengths) > 1
-            names = (
-                [f"{path}#piece/{k}" for k in range(len(lengths))] if lengths[1:] else [f"{path}"]
-            )
+            cut = len(lengths) > 1
+            self._cut += cut
+            names = [f"{path}#piece/{k}" if cut else f"{path}" for k in range(len(lengths))]
 
             def stored(begin: int, end: int) -> Iterator[NDArray[Any]]:
                 at_once = -(-COPIED_AT_ONCE // size)

@@ -55,12 +55,8 @@ verses, and half of them never end.
 """
 
 MOST_SHARPS = 7
-FIFTHS = (
-    "Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#", "G#", "D#",
-    "A#",
-)  # fmt: skip
-"""The tonics of the major keys from seven flats to seven sharps; three further are the minor ones.
-"""
+FIFTHS = "Cb Gb Db Ab Eb Bb F C G D A E B F# C# G# D# A#".split()
+"""The tonics of major keys from seven flats to seven sharps; three further are the minor ones."""
 
 
 def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False) -> Score:

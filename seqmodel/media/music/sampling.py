@@ -405,10 +405,8 @@ class FilledPiece(ReadFile):
     def _remarks(self, score: Score, *, kept: bool) -> list[str]:
         frame = self._frame
         moved = score.pitch.astype(int) + self.transposed
-        placed, steps = (
-            in_frames(score, drums=frame.drums, kit=frame.kit),
-            frame.grid.steps_per_beat,
-        )
+        placed = in_frames(score, drums=frame.drums, kit=frame.kit)
+        steps = frame.grid.steps_per_beat
         dropped = set(score.channel[~placed].tolist())
         remarks = {
             f"was repaired: {', '.join(score.remarks)}": score.remarks,
