@@ -55,7 +55,7 @@ verses, and half of them never end.
 """
 
 MOST_SHARPS = 7
-FIFTHS = "Cb Gb Db Ab Eb Bb F C G D A E B F# C# G# D# A#".split()
+FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"][1:19]
 """The tonics of major keys from seven flats to seven sharps; three further are the minor ones."""
 
 
