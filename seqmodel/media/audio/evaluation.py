@@ -341,7 +341,7 @@ class AudioComparison(Comparison):
     """Recordings are measured whole, whatever the limit: they are alike throughout."""
 
     def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Statistics:
-        frame = train.frame
+        frame = train.frame if isinstance(pieces, Sequence) else pieces.frame
         assert isinstance(frame, AudioFrames)
         if not isinstance(pieces, Sequence):
             recordings = (sample_blocks(pieces, i) for i in range(len(pieces)))
