@@ -233,7 +233,7 @@ def folded(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 ADDED_FLAGS = "onsets", "short_notes", "kit", "pedal"
-"""Fields that older datasets and runs lack."""
+"""Fields that older datasets and runs lack, whose frames were made without."""
 
 
 @dataclass(frozen=True)
@@ -410,12 +410,12 @@ class PianoRollFrames(FrameDefinition):
             raise ValueError("frame.kit and frame.onsets exclude each other")
         if "velocity" in fields and "onsets" not in fields:
             raise ValueError("frame.velocity needs frame.onsets")
-        flags = ("drums", "transpose_to_c", *(name for name in ADDED_FLAGS if name in fields))
-        stated: dict[str, Any] = {name: fields.flag(name) for name in flags}
+        flags: dict[str, Any] = {name: fields.flag(name) for name in ("drums", "transpose_to_c")}
+        flags |= {name: name in fields and fields.flag(name) for name in ADDED_FLAGS}
         return cls(
             Grid.from_json(dict(fields.fields("grid").values)),
             restrike,
-            **stated,
+            **flags,
             **_usual(fields),
         )
 
