@@ -28,8 +28,7 @@ SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     """The one-line error for an OSError: what was being done, to which path, and why.
 
-    Raises:
-        OSError: the error itself, if no file is at fault, such as a library that cannot be loaded.
+    The OSError itself is raised if no file is at fault, such as a library that cannot be loaded.
     """
     if error.errno is None:
         raise error
@@ -70,10 +69,8 @@ class NotAFileError(OSError):
 def open_input(path: Path) -> BufferedReader:
     """Open a file for reading; used for every file that someone else may have put there.
 
-    Raises:
-        NotAFileError: if it is a pipe or a device. Opening a pipe would wait for a writer, and
-            reading a device such as /dev/zero may never end.
-        OSError: if it is a folder, or cannot be opened.
+    NotAFileError if it is a pipe, which would wait for a writer, or a device, which may never end;
+    OSError if it is a folder, or cannot be opened.
     """
     # The file owns its descriptor from the start, so that a signal cannot leave two owners.
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
@@ -113,10 +110,9 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def check_writable(path: Path, try_it: Callable[[int], object] = lambda file: None) -> None:
-    """SeqmodelError unless a file can be created at `path`, parent folders included.
+    """SeqmodelError unless a file can be created at `path`; to be called before the work.
 
-    Fails before an hour's work rather than after it. Leaves nothing behind. `try_it` tries whatever
-    else the file has to be good for, on one that is open.
+    Leaves nothing behind. `try_it` tries whatever else the file has to be good for, while open.
     """
     with _temporary_file(path, 0o666) as (file, _, target):
         with suppress(FileNotFoundError):
@@ -195,7 +191,6 @@ def sibling(path: Path, ending: str) -> Path:
 
 
 def _temporary(path: Path) -> Path:
-    """A new name next to `path`, matched by `TEMPORARY`."""
     return sibling(path, os.urandom(6).hex())
 
 
@@ -230,7 +225,6 @@ class FolderFormat:
         check_writable(folder)
 
     def owns(self, path: Path) -> bool:
-        """Whether a path within a folder counts as part of this format."""
         if SYSTEM_FILES.fullmatch(path.name):
             return True
         # A process that was killed while writing leaves its temporary file, see `new_file`.
@@ -262,10 +256,9 @@ def _files_in(folder: Path) -> Iterator[Path]:
 def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
-    With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else, so
-    that `--force` removes nothing but our own files. SeqmodelError otherwise. A killed process
-    leaves its temporary folder behind; the next that locks `path` and writes it removes that. So
-    `path` must be locked by the caller (`locks.locked`) wherever others may write it too.
+    With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else;
+    SeqmodelError otherwise. A killed process leaves its temporary folder, which the next that locks
+    `path` and writes it removes: wherever others may write it too the caller locks it.
     """
     format.check_target(path, force=force)
     path = followed(path)
@@ -313,11 +306,7 @@ def _sweep(path: Path, format: FolderFormat) -> None:
 
 
 def _replace_folder(path: Path, new: Path) -> None:
-    """Replace `path` by `new`, and only then remove the old folder.
-
-    The two are swapped atomically, so that at every moment either the old or the new one exists.
-    If the file system cannot do that, the old one is moved away first.
-    """
+    """Swap two paths atomically, or else move the old one away first; then remove the old one."""
     if _exchanged(path, new):
         shutil.rmtree(new)
         return
@@ -332,7 +321,6 @@ def _replace_folder(path: Path, new: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Swap two paths atomically; False if the system or the file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

@@ -13,9 +13,9 @@ from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
 
 @contextmanager
 def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock file `path` for the duration of the block; yield whether it was acquired.
+    """Hold the lock file `path` for the block, after waiting for it if told to; yield whether it
+    is.
 
-    A process that dies releases its lock. With `wait`, block until the lock is free.
     SeqmodelError if the file cannot be made, or the file system has no locks.
     """
     try:
@@ -31,7 +31,6 @@ def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def _open(path: Path) -> int | None:
-    """Open a lock's file, made if there is none; None if something else is in its place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without O_NONBLOCK, what is no file but a pipe could be waited for.
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -62,12 +61,10 @@ def take(file: int, path: Path, *, wait: bool) -> bool:
 def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep other processes from `target`, a file or folder that is to be written or replaced.
 
-    The lock is an empty file next to `target`, so that `target` need not exist yet and may be
-    replaced; it is removed when the block ends. If it cannot be created, as next to a folder owned
-    by someone else, the folder itself is locked; if that fails too, or the file system has no
-    locks, nothing is locked.
-
-    SeqmodelError if another process holds the lock, unless told to `wait`.
+    The lock is an empty file next to `target`, removed when the block ends. If it cannot be
+    created, as next to a folder owned by someone else, the folder itself is locked; if that fails
+    too, or the file system has no locks, nothing is. SeqmodelError if another process holds it,
+    unless told to `wait`.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
     lock, missing, file = sibling(place, "lock"), missing_folders(place), None
@@ -117,7 +114,6 @@ def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
 
 
 def _is(file: int, path: Path) -> bool:
-    """Whether `path` refers to the open file."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except OSError:

@@ -57,7 +57,6 @@ class Fields:
 
     @classmethod
     def of(cls, value: Any, name: str = "") -> Self:
-        """The fields of `value`, if it is an object."""
         if not isinstance(value, dict):
             raise ValueError(f"{name or 'it'} must be an object, not {shown(value)}")
         return cls(value, name)
@@ -66,29 +65,23 @@ class Fields:
         return key in self.values
 
     def fields(self, key: str) -> "Fields":
-        """An object."""
         return Fields.of(self._get(key), self._path(key))
 
     def objects(self, key: str) -> Iterator["Fields"]:
-        """A list of objects."""
         for k, value in enumerate(self._checked(key, "a list", lambda v: isinstance(v, list))):
             yield Fields.of(value, f"{self._path(key)}[{k}]")
 
     def text(self, key: str) -> str:
-        """A string."""
         return str(self._checked(key, "text", lambda v: isinstance(v, str)))
 
     def flag(self, key: str) -> bool:
-        """True or false."""
         return bool(self._checked(key, "true or false", lambda v: isinstance(v, bool)))
 
     def whole(self, key: str, least: int = 0, most: int = LARGEST) -> int:
-        """A whole number from `least` to `most`."""
         be = f"a whole number from {least} to {most}"
         return int(self._checked(key, be, lambda v: type(v) is int and least <= v <= most))
 
     def number(self, key: str) -> float:
-        """A number, whole or not."""
         return float(self._checked(key, "a number", _fits_float))
 
     def _get(self, key: str) -> Any:
@@ -182,6 +175,5 @@ def _value(node: yaml.Node, key: str) -> Any:
 
 
 def _line(place: Any) -> str:
-    """The position of a node or error, such as " in line 3"; empty if unknown."""
     mark = getattr(place, "start_mark", None) or getattr(place, "problem_mark", None)
     return "" if mark is None else f" in line {mark.line + 1}"

@@ -18,10 +18,7 @@ DARK = "#0b1c2c", "#5c3310"
 
 
 def caption(text: str) -> str:
-    """The text for verbatim display in a plot: no part of it is read as a formula.
-
-    Characters missing from the font, and unprintable ones, are escaped.
-    """
+    """The text for a plot, verbatim: no part of it is a formula, and odd characters are escaped."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     known = get_font(findfont(FontProperties())).get_charmap()

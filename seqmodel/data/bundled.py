@@ -30,10 +30,7 @@ PRETRAINED: Mapping[str, Sample] = {"music": "music", "audio": "speech"}
 
 
 def sample_sources(sample: Sample = "music") -> Path:
-    """The folder of a sample's files: in the installed package, or in the repository.
-
-    The music is MIDI, the speech mono at 8 kHz; both are split by folders.
-    """
+    """The folder of a sample's files, MIDI or speech at 8 kHz, split by folders."""
     return _bundled("music" if sample == "rolls" else sample, "a dataset")
 
 
@@ -53,10 +50,7 @@ def _bundled(path: str, instead: str) -> Path:
 
 
 def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
-    """A sample as a prepared dataset in the folder `runs`, made there on first use.
-
-    One that an older version made is made again if it is outdated.
-    """
+    """A sample as a dataset in the folder `runs`, prepared on first use or if it is outdated."""
     path = runs / PREPARED[sample]
     if not _is_prepared(path):
         with locked(path, wait=True):

@@ -44,17 +44,10 @@ class LostError(SeqmodelError):
 
 
 class Shard:
-    """A .npy opened for reading; `shard[a:b]` reads its rows a to b into a new array.
+    """A .npy opened for reading, once and for all; `shard[a:b]` reads its rows a to b.
 
-    The file stays open as long as the object lives, so that all reads are from the same file.
-
-    Attributes:
-        path: the file.
-        shape, dtype: of the whole array.
-
-    Raises:
-        ValueError: if the file is not a .npy of numbers, or longer or shorter than its header says.
-        OSError: if it cannot be opened.
+    ValueError if it is not a .npy of numbers, or longer or shorter than its header says; OSError if
+    it cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -117,10 +110,7 @@ FRAMES_HASHED_AT_ONCE = 2**15
 
 
 class DatasetWriter:
-    """Writes a dataset into an empty folder piece by piece; a context manager.
-
-    `frame` says how rows are stored.
-    """
+    """Writes a dataset into an empty folder piece by piece; a context manager."""
 
     def __init__(self, folder: Path, frame: FrameDefinition) -> None:
         self._folder = folder
@@ -199,13 +189,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
-    `split[0:3]` is the split of those pieces, which reads none of them yet.
-
-    Frames of music are uint8 zeros and ones, those of audio float32 samples in [-1, 1). A piece is
-    checked against its hash when first read, and again after the shard has been written to.
-
-    Raises:
-        LostError: if a piece being read no longer matches its hash, or is no longer there.
+    `split[0:3]` is the split of those pieces, which reads none of them yet. A piece is checked
+    against its hash when first read, and again after the shard has been written to: LostError if
+    they differ, or it is no longer there.
     """
 
     name: str
@@ -221,18 +207,15 @@ class Split:
     def of(
         cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
     ) -> "Split":
-        """The split of the `pieces` that `rows` holds, one after another."""
         lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
         return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
 
     @cached_property
     def sources(self) -> list[str]:
-        """Of each piece, `Piece.source`."""
         return [piece.source for piece in self.pieces]
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(pieces,) in frames."""
         return np.array([piece.frames for piece in self.pieces], np.int64)
 
     def __len__(self) -> int:
@@ -252,15 +235,12 @@ class Split:
         return (self[i] for i in range(len(self)))
 
     def facts(self, index: int) -> Mapping[str, Any]:
-        """`Piece.facts`."""
         return self.pieces[index].facts
 
     def rows(self, index: int) -> int:
-        """How many rows a piece has, T * rows_per_frame."""
         return self.pieces[index].frames * self.frame.rows_per_frame
 
     def stored(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
-        """The rows `begin` to `end` of piece `index` as stored, (rows, *row_shape)."""
         start = int(self._starts[index])  # raises IndexError, which also ends a for loop
         if isinstance(self._rows, Shard):
             if self._rows.changed():
@@ -286,10 +266,7 @@ class Split:
         self._checked.add(index)
 
     def given(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """(B, G) what is given of pieces besides frames; None if nothing is in this medium.
-
-        LostError if the index has facts that cannot be.
-        """
+        """(B, G) what is given of pieces besides frames, if any; LostError for what cannot be."""
         given = list[NDArray[np.int64]]()
         for piece in map(self.pieces.__getitem__, np.asarray(indices).tolist()):
             try:
@@ -320,7 +297,6 @@ class Split:
 
     @cached_property
     def frames(self) -> int:
-        """The number of frames in all pieces."""
         return int(self.lengths.sum())
 
     @cached_property
@@ -334,7 +310,6 @@ class Split:
         ).hexdigest()
 
     def totals(self) -> NDArray[np.int64]:
-        """(F,) the sum of each of a frame's binary values over all frames, piece by piece."""
         totals = np.zeros(self.frame.frame_size, np.int64)
         for frames in self:
             totals += frames.sum(axis=0, dtype=np.int64)
@@ -351,7 +326,6 @@ class Dataset:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that hold pieces."""
         return [name for name, counts in self.manifest["splits"].items() if counts["pieces"]]
 
     def fingerprint(self) -> str:
@@ -364,10 +338,7 @@ class Dataset:
         return digest.hexdigest()
 
     def given_hash(self) -> str:
-        """A hash of what is given of all pieces in order, which `fingerprint` leaves out.
-
-        LostError if an index has facts that cannot be.
-        """
+        """A hash of what is given of all pieces in order, which `fingerprint` leaves out."""
         digest = hashlib.sha256()
         for name in self.splits:
             split = self[name]
@@ -377,11 +348,7 @@ class Dataset:
         return digest.hexdigest()
 
     def check_content(self) -> None:
-        """Check every piece against its hash, and its facts; SeqmodelError if one has changed.
-
-        This reads all frames, a few seconds per gigabyte; opening a dataset only compares sizes,
-        and reading a piece checks that piece.
-        """
+        """Check every piece against its hash, and its facts; SeqmodelError if one has changed."""
         for name in self.splits:
             split = self[name]
             for k in range(len(split)):
@@ -414,7 +381,6 @@ class Dataset:
         return Split.of(name, self.frame, pieces, rows)
 
     def _pieces(self, name: str) -> list[Piece]:
-        """The pieces of a split, as listed in its index."""
         index = f"{name}.jsonl"
         pieces = []
         for number, line in enumerate(read_bytes(self.folder / index).splitlines(), 1):
@@ -429,10 +395,9 @@ class Dataset:
 
 
 def open_dataset(path: str | Path) -> Dataset:
-    """Open the prepared dataset in the folder `path`.
+    """Open the prepared dataset in a folder.
 
-    Raises:
-        SeqmodelError: if there is none, it is damaged, or its version cannot be read.
+    SeqmodelError if there is none, it is damaged, or its version cannot be read.
     """
     folder = Path(path)
     file = folder / MANIFEST

@@ -62,8 +62,7 @@ def parts_in_time(frames: int, context: int) -> list[Part]:
     """Cut a work of `frames` frames by time: the last tenth for test, the one before for valid.
 
     Between two parts a hundredth is left out, but at least the `context` frames that a model
-    predicts from, so that no note or syllable is in both. A work too short for that goes to
-    train.
+    predicts from. A work too short for that goes to train.
     """
     gap = max(frames // 100, context)
     valid, test = frames * 8 // 10, frames * 9 // 10
@@ -117,14 +116,7 @@ class Tally:
         """Whether all works were placed by their hash, and that leaves a split empty."""
         return not self.placed["folder"] and not set(SPLITS) <= set(self.hashed.values())
 
-    def mended(self, split_by: SplitBy | None) -> "Tally":
-        """A new tally, to fill empty splits in a second pass where they are `lacking`."""
-        if split_by is None and len(self.hashed) < ENOUGH_WORKS:
-            return Tally(by_time=True)
-        return Tally(moves=dict(_moves(self.hashed)))
-
     def count(self, piece: Piece, split: str, by: Placed) -> None:
-        """Count a piece that went to `split`, because of its folder, its time or its content."""
         self.placed[by] += 1
         if piece.sha256 in self.by_piece:
             self.repeated += 1
@@ -133,7 +125,6 @@ class Tally:
         self.by_piece.setdefault(piece.sha256, split)
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest's record of splits, repeats and repairs."""
         return {
             "split_by": {by: self.placed[by] for by in get_args(Placed)[: 2 + self.by_time]},
             "split_rule": BY_TIME if self.by_time else RULE,
@@ -175,16 +166,14 @@ def prepare(
 ) -> dict[str, Any]:
     """Write the dataset `out` from `sources` and return its manifest.
 
-    A file that cannot be used is skipped and explained in the manifest; with `strict` it is an
-    error. If no folder decides a work's split, the hash of its content does; if that leaves a
-    split empty, everything is read again and works are moved to it or, if there are few, cut by
-    time. `split_by` forces whole pieces or cuts; all go to the split `only`, if given, to be read
-    by a run, whose settings these are. `progress` is called with the number of files read and the
-    number of files in total.
+    A file that cannot be used is skipped and explained there; with `strict` it is an error. If no
+    folder decides a work's split, the hash of its content does; if that leaves a split empty,
+    everything is read again and works are moved to it or, if there are few, cut by time. `split_by`
+    forces whole pieces or cuts; all go to the split `only`, if given, to be read by a run, whose
+    settings these are. `progress` hears the number of files read, and of all.
 
-    Raises:
-        SeqmodelError: if no file can be used, the sources are not of the medium of `settings`, or
-            the target cannot be written; nothing is written then.
+    SeqmodelError if no file can be used, the sources are of another medium than `settings`, or the
+    target cannot be written; nothing is written then.
     """
     DATASET_FOLDER.check_target(out, force=force)
     medium, files = sources.medium, sources.files
@@ -220,7 +209,9 @@ def prepare(
         tally = Tally(by_time=split_by == "time")
         manifest = write(tally)
         if not tally.by_time and tally.lacking():
-            manifest = write(tally.mended(split_by))
+            few = split_by is None and len(tally.hashed) < ENOUGH_WORKS
+            again = Tally(by_time=True) if few else Tally(moves=dict(_moves(tally.hashed)))
+            manifest = write(again)
         dataset = Dataset(folder, manifest)
         if {"train"} < set(dataset.splits):
             train = dataset["train"]
@@ -235,7 +226,6 @@ def prepare(
 def _add(
     source: SourceFile, corpus: Corpus, writer: DatasetWriter, tally: Tally, only: str | None
 ) -> None:
-    """Write all works of a file; SourceError says why it cannot be used."""
     for work in corpus.works(source.path):
         frame, folder = corpus.frame, only or work.split or source.split
         whole = folder is not None or not tally.by_time

@@ -34,7 +34,6 @@ class SourceFile:
 
     @property
     def medium(self) -> Medium:
-        """The medium that its name indicates."""
         return medium_of_file(self.path)
 
 
@@ -60,13 +59,10 @@ class Sources:
 def find_sources(names: Iterable[str]) -> Sources:
     """The media files named by files, folders (searched recursively, links followed) and globs.
 
-    Each file is listed once, those of a folder sorted by name; a file to which links lead from
-    several splits once for each. Files that are named themselves, not found in a folder, are placed
-    by their folders only if these name more than one split: that of `train/a.wav` alone says
-    nothing.
-
-    Raises:
-        SeqmodelError: if a name matches nothing, or the files are of more than one medium.
+    Each file is listed once, those of a folder sorted by name; one to which links lead from several
+    splits once for each. Files that are named themselves are placed by their folders only if these
+    name more than one split: that of `train/a.wav` alone says nothing. SeqmodelError if a name
+    matches nothing, or the files are of more than one medium.
     """
     found: dict[Path, str | None] = {}
     alone: set[Path] = set()
@@ -139,8 +135,8 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
 def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
     """The media files in a folder and below, sorted -> the nearest folder that names a split.
 
-    Links are followed, but none back to a folder above it, or above the top. What cannot be entered
-    is `skipped`, and so are prepared datasets.
+    Links are followed, but none back to a folder above. What cannot be entered is `skipped`, and so
+    are prepared datasets.
     """
     suffixes = CONVERTED.keys() | frozenset().union(
         *(medium.suffixes - medium.named_suffixes for medium in MEDIA.values())

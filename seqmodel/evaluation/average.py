@@ -34,7 +34,6 @@ def check_average(runs: Sequence[Run]) -> None:
 
 
 def _predicted(run: Run) -> tuple[str, str]:
-    """What a run's nats are of, besides frames."""
     scale = run.frame.standardisation() or {}
     density = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
     nats = "probabilities" if run.model.output.discrete else density
@@ -45,7 +44,7 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
     """The score of the average of models, from that of each with the nats of its frames.
 
     p(x_t, e_t | x_<t) = 1/K sum_k p_k(x_t | x_<t) p_k(e_t | x_<t), where e_t is whether the piece
-    ends with frame t. Only those of the other figures are left that follow from the nats.
+    ends with frame t. Of the other figures only those that follow from the nats are left.
     """
     frames = list(map(mean_nats, zip(*(scores.frame_nats for scores in each), strict=True)))
     lengths, nats = np.array([len(piece) for piece in frames]), np.array([*map(np.sum, frames)])
@@ -65,8 +64,7 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
 
 def mean_nats(nats: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """-log of the mean of K probabilities, each given as -log p (T,)."""
-    mean: NDArray[np.float64] = np.log(len(nats)) - np.logaddexp.reduce(-np.stack(nats))
-    return mean
+    return np.log(len(nats)) - np.logaddexp.reduce(-np.stack(nats))
 
 
 def describe(figures: Mapping[str, float]) -> list[str]:

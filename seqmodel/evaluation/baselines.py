@@ -56,8 +56,7 @@ def baselines(
     def make() -> bytes:
         return json.dumps(_fitted(train, split, frame, discrete=discrete)).encode()
 
-    figures: dict[str, float] = json.loads(kept(name, make, "figures"))
-    return figures
+    return json.loads(kept(name, make, "figures"))
 
 
 @cache
@@ -95,8 +94,6 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
 
 
 class _Rows(NamedTuple):
-    """Frames and the encoder's features before them."""
-
     features: Tensor
     """(T F, B, FEATURES)"""
     frames: Tensor

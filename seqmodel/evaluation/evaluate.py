@@ -63,6 +63,10 @@ def evaluate(
                 "(`seqmodel inspect` checks all); use another run"
             )
         each.append(scores)
+    of_each = [
+        {"run": str(one.folder), "epoch": one.epoch, **scores.to_json()}
+        for one, scores in zip(runs, each, strict=True)
+    ]
     scores = average(each) if others else each[0]
     standardisation = run.frame.standardisation()
     trivial: dict[str, float] = {}
@@ -72,7 +76,7 @@ def evaluate(
         if split != "train":
             copies = medium_of(run.frame).copies(pieces, train)
     return {
-        **({"runs": _of_each(runs, each)} if others else {"run": str(run.folder)}),
+        **({"runs": of_each} if others else {"run": str(run.folder)}),
         "data": str(dataset.folder),
         "split": split,
         **({} if others else {"epoch": run.epoch}),
@@ -85,20 +89,11 @@ def evaluate(
     }
 
 
-def _of_each(runs: Sequence[Run], each: Sequence[Likelihood]) -> list[dict[str, Any]]:
-    return [
-        {"run": str(run.folder), "epoch": run.epoch, **scores.to_json()}
-        for run, scores in zip(runs, each, strict=True)
-    ]
-
-
 def _report(progress: Progress, before: int, runs: int, done: int, total: int) -> None:
-    """Report the progress of one of the runs, `before` of them being done, as that of all."""
     progress(before * total + done, runs * total)
 
 
 def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
-    """`Medium.voices`; SeqmodelError if the data do not say."""
     if train is None:
         raise SeqmodelError(
             f"--voices counts on train, and that of {run.folder} is gone or was prepared otherwise"
@@ -198,7 +193,7 @@ def draw_picture(
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
-    scale, edge = width / picture.width, "white" if picture.apart else "none"
+    scale = width / picture.width
     for name, boxes, fill in (("boxes", picture.boxes, colour), ("given", picture.given, given)):
         if boxes:  # as one path: a patch for each would make an SVG three times as large
             x, y, wide, high = np.array(boxes).T
@@ -206,7 +201,7 @@ def draw_picture(
             points = np.array(corners).transpose(2, 0, 1).reshape(-1, 2) * (scale, 1)
             steps = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
             outline = Outline(points, steps)
-            axes.add_patch(PathPatch(outline, fc=fill, ec=edge, linewidth=0.3, gid=name))
+            axes.add_patch(PathPatch(outline, fc=fill, ec="white", linewidth=0.3, gid=name))
     if (grid := picture.shades) is not None:
         cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
         extent = (0, grid.columns * scale, picture.bottom, picture.top)

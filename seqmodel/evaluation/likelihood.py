@@ -50,7 +50,6 @@ class Likelihood:
         frame_nats: list[NDArray[np.float64]],
         end_nats: list[NDArray[np.float64]],
     ) -> "Likelihood":
-        """From the nats of pieces and those of their `first` frames, (pieces,)."""
         total, frames = float(nats.sum()), int(lengths.sum())
         others = frames - len(lengths)
         return cls(
@@ -93,10 +92,9 @@ def likelihood(
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
-    `each_frame` asks for `frame_nats` and `end_nats`, which take memory. `progress` is called with
-    the frames scored so far and the frames in the split. With a `group`, whose processes all call
-    this, each scores some of the batches, and all get the same figures as one alone would, to the
-    bit.
+    `each_frame` asks for `frame_nats` and `end_nats`, which take memory; `progress` hears the
+    frames scored so far, and of all. With a `group`, whose processes all call this, each scores
+    some of the batches, and all get the figures of one alone, to the bit.
     """
     rank, size = (0, 1) if group is None else (group.rank, group.size)
     was_training = model.training
@@ -151,11 +149,8 @@ def _score(
     Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
     length, carry = model.window(len(indices)), model.start(len(indices), split.given(indices))
-    nats, first, sums = (
-        np.zeros(len(indices)),
-        np.zeros(len(indices)),
-        defaultdict[str, float](float),
-    )
+    nats, first = np.zeros(len(indices)), np.zeros(len(indices))
+    sums = defaultdict[str, float](float)
     for begin in range(0, int(split.lengths[indices].max()), length):
         batch = batches.load(split, indices, begin=begin, window=length)
         T, lengths = len(batch.frames), torch.from_numpy(batch.lengths)

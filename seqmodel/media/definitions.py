@@ -6,13 +6,16 @@ so that `seqmodel --help` can list their options without it.
 """
 
 import re
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from seqmodel.errors import UsageError
+from seqmodel.media.distributions import shares, total_variation
 from seqmodel.media.picture import Picture
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.plain import Fields
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from seqmodel.media.levels import Levels
-
 
 # ---- definitions ---------------------------------------------------------------------------------
 
@@ -75,7 +77,6 @@ class Piece:
     """Anything else the medium records about a piece, such as a transposition."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the index."""
         values = {"source": self.source, "sha256": self.sha256, "frames": self.frames}
         return {**values, **self.facts}
 
@@ -258,10 +259,9 @@ class FrameDefinition(Protocol):
         return frames
 
     def given(self, facts: Mapping[str, Any]) -> "NDArray[np.int64] | None":
-        """(G,), what a model may be given of a piece besides its frames; by default nothing.
+        """(G,), what a model may be given of a piece besides its frames, by `Piece.facts`.
 
-        It follows from `Piece.facts`, and is what is usual in train without any. ValueError, in one
-        line, for facts that `prepare` never writes.
+        What is usual in train without any; ValueError for facts that `prepare` never writes.
         """
         return None
 
@@ -326,12 +326,47 @@ class Pieces(Protocol):
 # ---- what is written ----------------------------------------------------------------------------
 
 
-class Comparison(Protocol):
-    """How sampled pieces are compared with the data, in the medium's own terms."""
+PieceSet: TypeAlias = "Sequence[NDArray[Any]] | Pieces"
+"""Sampled pieces, frames (T, F), or those of a split."""
+
+
+class Measured(ABC):
+    """What is counted of a set of pieces."""
+
+    @abstractmethod
+    def distributions(self) -> dict[str, Counter[Any]]:
+        """Name -> value -> count."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """Plain values by name."""
+
+    def overall(self) -> dict[str, Any]:
+        """Of training data, what stands apart from the figures of all sets."""
+        return {}
+
+    def against(self, train: Self) -> dict[str, Any]:
+        """Those that compare pieces with the training data; "distances" are of distributions."""
+        theirs = train.distributions()
+        counts = self.distributions().items()
+        return {"distances": {name: total_variation(of, theirs[name]) for name, of in counts}}
+
+    def to_json(self) -> dict[str, Any]:
+        """All that is of these pieces alone."""
+        counts = self.distributions().items()
+        return {**self.figures(), "distributions": {name: shares(of) for name, of in counts}}
+
+
+class Comparison(ABC):
+    """How a medium's samples are compared with the data: see evaluation/README.md."""
+
+    @abstractmethod
+    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Measured:
+        """Count pieces as `compare` says."""
 
     def compare(
         self,
-        drawn: Sequence["NDArray[Any]"],
+        drawn: "Sequence[NDArray[Any]]",
         split: Pieces | None,
         train: Pieces,
         limit: int | None = None,
@@ -341,7 +376,15 @@ class Comparison(Protocol):
         Plain values; `split` is None if it would be the training split itself. Of pieces longer
         than `limit` frames, where samples were cut off, distributions may be of so many frames.
         """
+        usual = self.measure(train, train, limit)
+        values = {**usual.overall(), "train": usual.to_json()}
+        sets: dict[str, Any] = {"drawn": drawn, **({} if split is None else {"split": split})}
+        for name, pieces in sets.items():
+            found = self.measure(pieces, train, limit)
+            values[name] = found.to_json() | found.against(usual)
+        return values
 
+    @abstractmethod
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         """`compare`'s values as a table; `split` is the split's name."""
 
@@ -403,26 +446,20 @@ class Medium(Protocol):
     def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
         """The inverse of `FrameDefinition.to_json`.
 
-        Raises:
-            SourceError, ValueError, KeyError or TypeError: if the values are damaged.
+        SourceError, ValueError, KeyError or TypeError if the values are damaged.
         """
 
     def settings(self, options: Mapping[str, Any]) -> Settings:
-        """The settings from `prepare_options`.
-
-        Raises:
-            UsageError: if an option is out of range or conflicts with another.
-        """
+        """The settings from `prepare_options`; UsageError if one is out of range or conflicts."""
 
     def settings_like(self, frame: FrameDefinition) -> Settings:
-        """The settings that prepare sources in frames like `frame`; by default these themselves."""
+        """The settings that prepare sources in frames like `frame`."""
         return frame
 
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> Corpus:
         """Begin a dataset of the files `paths`; `folder` may hold temporary files.
 
-        Raises:
-            SeqmodelError: if the files are incompatible with each other.
+        SeqmodelError if the files are incompatible with each other.
         """
 
     def baselines(
@@ -435,16 +472,13 @@ class Medium(Protocol):
         """
 
     def copies(self, split: Pieces, train: Pieces) -> dict[str, float]:
-        """Frames in a window -> the share of a split's frames in windows that `train` has too.
-
-        Empty if the medium does not look for copies.
-        """
+        """Frames in a window -> the share of a split's frames in windows that `train` has too."""
         return {}
 
     def voices(self, split: Pieces, train: Pieces) -> tuple[float, int] | None:
         """Nats of which voice sings what, given all that sounds, in `split`, and its notes in all.
 
-        Learned from `train` first. None if a piece does not say which voice sings what.
+        Learned from `train` first; None if a piece does not say.
         """
         return None
 
@@ -456,18 +490,13 @@ class Medium(Protocol):
     ) -> dict[str, Any]:
         """Describe a media file, "path" and "kind" first, and draw its picture to `plot`.
 
-        Raises:
-            SeqmodelError: naming the file, if it cannot be read.
+        SeqmodelError, naming the file, if it cannot be read.
         """
 
     def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
-        """Render a media file as sound to `target`, whose suffix is one of `listen_formats`.
+        """Render a file as sound to `target`; takes `inspect_options` and `listen_options`.
 
-        Takes `inspect_options` and `listen_options`.
-
-        Raises:
-            UsageError: if the sound cannot be written, or the medium has no `listen_formats`.
-            SeqmodelError: naming the file, if it cannot be read.
+        UsageError if the sound cannot be written, SeqmodelError if the file cannot be read.
         """
         raise UsageError(f"{path} is {self.name}, which is not rendered as sound")
 
@@ -511,9 +540,7 @@ class Medium(Protocol):
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
         """Check the request and read its primer.
 
-        Raises:
-            UsageError: if a length or format is impossible.
-            SeqmodelError: naming --prime, if the primer cannot be used.
+        UsageError if a length or format is impossible, SeqmodelError if --prime cannot be used.
         """
 
     def comparison(self) -> Comparison | None:

@@ -1,7 +1,4 @@
-"""Distributions as counts, value -> count, and how comparisons of samples with the data show them.
-
-What every medium's `Comparison` shares.
-"""
+"""Distributions as counts, value -> count, and the table of samples compared with the data."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,10 +9,9 @@ Row = tuple[str, str, str]
 
 
 def total_variation(one: Counter[Any], other: Counter[Any]) -> float:
-    """Half the sum of |p - q| over all values, from 0 to 1: the mass that would have to move.
+    """Half the sum of |p - q| over all values, from 0 to 1: one minus two histograms' overlap.
 
-    That is one minus the overlap of the two histograms. An empty one overlaps only another empty
-    one.
+    An empty one overlaps only another empty one.
     """
     if not one or not other:
         return float(bool(one) != bool(other))

@@ -26,7 +26,7 @@ CONVERTED = {
 
 @contextmanager
 def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
-    """Where a single file is read: a SourceError becomes a SeqmodelError that names it.
+    """Where a file is read: a SourceError becomes a SeqmodelError that names it.
 
     With `for_run` it says what helps where a run decides how files are read.
     """

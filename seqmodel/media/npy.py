@@ -24,17 +24,11 @@ class Header(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_header(stream: BinaryIO) -> Header:
-    """Read the header of a .npy and stop where the array begins.
-
-    Raises:
-        ValueError: if it is damaged.
-        OSError: if the stream cannot be read.
-    """
+    """Read the header of a .npy, up to where the array begins; ValueError if it is damaged."""
     start = stream.read(8)
     start += stream.read(2 if start[6:7] == b"\x01" else 4)
     size = int.from_bytes(start[8:], "little")

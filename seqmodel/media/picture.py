@@ -41,10 +41,8 @@ class Picture:
     bottom: float
     top: float
     boxes: tuple[Box, ...]
-    """What was drawn, or all there is."""
+    """What was drawn, or all there is; touching ones are separate, as restruck notes are."""
     levels: tuple[Level, ...]
-    apart: bool
-    """Whether touching boxes are separate, as restruck notes are."""
     summary: str
     """A text alternative for those who cannot see the picture."""
     shades: Shades | None = None

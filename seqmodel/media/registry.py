@@ -36,11 +36,7 @@ def presets_of(frame: FrameDefinition) -> Mapping[str, Mapping[str, Any]]:
 
 
 def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinition:
-    """The frame definition written by the `to_json` of this medium.
-
-    Raises:
-        SourceError: if there is no such medium or its values are damaged.
-    """
+    """The frame definition that `to_json` wrote; SourceError if it is damaged or of no medium."""
     if medium not in MEDIA:
         raise SourceError(f"holds frames of an unknown medium: {medium!r}")
     try:

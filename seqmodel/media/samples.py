@@ -57,7 +57,6 @@ class SampleRequest:
         return frames
 
     def frames_of_prime(self, most: int, per_second: float) -> int | None:
-        """How many frames of the primer are used, from its beginning; None: all."""
         if self.prime_seconds is None:
             return self.prime_frames
         return _frames(self.prime_seconds, per_second, most)
@@ -110,10 +109,7 @@ class Sampling(Protocol):
         chunks: Iterable["NDArray[Any]"],
         progress: Progress,
     ) -> Written:
-        """Write one piece, given in chunks (n, F) as they are drawn.
-
-        Reports to `progress` how much of the piece is done.
-        """
+        """Write a piece, given in chunks (n, F) as they are drawn, and report how much is done."""
 
     def picture(self, frames: "NDArray[Any]") -> Picture:
         """A piece (T, F) as it is written, in another colour what of it was given."""

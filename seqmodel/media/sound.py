@@ -8,6 +8,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterable
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -45,7 +46,7 @@ def to_levels(samples: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
 def check_encoder(kind: str, rate: int = 44_100) -> None:
     """UsageError if the installed libsndfile cannot write `kind` at this rate, by trying it.
 
-    MP3 needs libsndfile 1.1 or later, and FLAC has at most 655,350 samples per second.
+    MP3 needs libsndfile 1.1 or later; FLAC has at most 655,350 samples per second.
     """
     if kind not in ENCODERS:
         return
@@ -65,8 +66,8 @@ def write_sound(
 ) -> None:
     """Write `samples` samples, at most `MAX_SAMPLES`, given in blocks (n,) in [-1, 1).
 
-    `kind` is wav, raw (bare 16-bit levels, little-endian) or one of `ENCODERS`. The same samples
-    give the same bytes. For wav and raw, each block is flushed before the next is requested.
+    `kind` is wav, raw (bare 16-bit levels) or one of `ENCODERS`. The same samples give the same
+    bytes. Of wav and raw each block is flushed before the next is requested.
     """
     if kind in ENCODERS:
         buffer = io.BytesIO()
@@ -88,10 +89,9 @@ def write_sound(
 
 
 def _without_serial(data: bytes) -> bytes:
-    """The single-stream Ogg file `data` with its serial number set to 0, to be reproducible.
+    """The Ogg file `data` of one stream with its serial number set to 0, to be reproducible.
 
-    libsndfile takes that number, which only matters where several streams share a file, from the
-    clock, and has no setting for it. It is in the header of each page (RFC 3533, section 6).
+    libsndfile takes it from the clock. It is in each page's header (RFC 3533, section 6).
     """
     file, start = bytearray(data), 0
     while start < len(file):
@@ -113,27 +113,9 @@ def flac_bytes(blocks: Iterable[NDArray[np.floating[Any]]]) -> int:
     It is libFLAC's level 8, its highest. The sampling rate, which FLAC limits, has no part in its
     predictions.
     """
-    size = _Size()
-    _encode(size, "flac", blocks, 8000, compression_level=1.0)
-    return size.end
-
-
-class _Size:
-    """A file of which only the size is kept."""
-
-    at = end = 0
-
-    def write(self, data: bytes) -> int:
-        self.at += len(data)
-        self.end = max(self.end, self.at)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.at = offset + (0, self.at, self.end)[whence]
-        return self.at
-
-    def tell(self) -> int:
-        return self.at
+    with TemporaryFile() as file:
+        _encode(file, "flac", blocks, 8000, compression_level=1.0)
+        return file.seek(0, io.SEEK_END)
 
 
 def _encode(

@@ -40,8 +40,7 @@ def came_from(
 ) -> Section:
     """The last section of a page: the command as typed, versions, machine and long texts.
 
-    Absolute paths in the command are shortened, see `brief`. `threads` describes the threads used,
-    if not those of this process; `versions` are those of further libraries.
+    `threads` describes those used, if not this process's; `versions` are of further libraries.
     """
     about = machine()
     cores = f"{plural(about['cores'], 'core')}, {threads or plural(about['threads'], 'thread')}"

@@ -61,16 +61,12 @@ def run_page(
 ) -> parts.Page:
     """A section for each dataset, wherever it lies, and one on where the figures come from.
 
-    Nats of probabilities and nats of densities are not comparable: on the same dataset, runs with
-    either have separate sections.
-
-    Args:
-        runs: with their figures.
-        samples: by run name, drawn with `seed` and `options`.
-        command: as typed.
+    Nats of probabilities and of densities are not comparable: on the same dataset, runs with either
+    have separate sections. `samples` are by run name, drawn with `seed` and `options`; `command` is
+    as typed.
     """
     groups = _groups(runs)
-    names = [scored.subject.name for scored in runs]
+    names = [scored.name for scored in runs]
     what = listed(names)
     if len(runs) > 1 and len(what) > TITLE:
         what = plural(len(runs), "run")
@@ -78,29 +74,27 @@ def run_page(
     return parts.Page(
         title=f"{what} on {listed([*groups])}",
         lead=tuple(_lead(name, group) for name, group in groups.items()),
-        sections=(*sections, came_from(command, [_settings(scored.subject) for scored in runs])),
+        sections=(*sections, came_from(command, [_settings(scored) for scored in runs])),
     )
 
 
 def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
-    """The runs whose figures are comparable, by the name of their section."""
-    folders = {scored.content: scored.subject.run.data for scored in reversed(runs)}
+    folders = {scored.content: scored.run.data for scored in reversed(runs)}
     names = dict(zip(folders, names_of([*folders.values()]), strict=True))
     groups: dict[str, list[Scored]] = {}
     for scored in runs:
-        densities = "" if scored.subject.run.model.output.discrete else " (densities)"
+        densities = "" if scored.run.model.output.discrete else " (densities)"
         groups.setdefault(names[scored.content] + densities, []).append(scored)
     return groups
 
 
 def _lead(name: str, group: Sequence[Scored]) -> str:
-    """Which run predicts valid best, compared with the best trivial model."""
     known = [(nats, scored) for scored in group if (nats := scored.nats("valid")) is not None]
     if not known:
         return f"The score on valid of {name} is unknown."
     nats, best = min(known, key=lambda entry: entry[0])
     first = "scores" if len(group) == 1 else "is the best of these runs: it scores"
-    text = f"{best.subject.name} {first} {nats:.4f} nats per frame on valid of {name}"
+    text = f"{best.name} {first} {nats:.4f} nats per frame on valid of {name}"
     if "valid" not in best.splits:
         return f"{text}."
     trivial, figure = min(best.splits["valid"]["baselines"].items(), key=lambda entry: entry[1])
@@ -115,14 +109,13 @@ def _section(
     seed: int,
     options: Mapping[str, Any],
 ) -> parts.Section:
-    subjects = [scored.subject for scored in group]
     datasets = [scored.dataset for scored in group if scored.dataset is not None]
     shown: list[parts.Part] = (
         [_figures(group), _more_figures(group)] if datasets else [_figures(group)]
     )
-    shown.append(parts.Curves(tuple(subject.curve for subject in subjects)))
+    shown.append(parts.Curves(tuple(scored.curve for scored in group)))
     dataset = datasets[0] if datasets else None
-    drawn = [subject for subject in subjects if samples.get(subject.name)]
+    drawn = [scored for scored in group if samples.get(scored.name)]
     if drawn:
         pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
         number = len(samples[drawn[0].name])
@@ -142,7 +135,7 @@ def _section(
             if counts["pieces"]
         ]
         notes.append(f"{dataset.frame}: {'; '.join(splits)}.")
-    folders = names_of([*dict.fromkeys(subject.run.data for subject in subjects)])
+    folders = names_of([*dict.fromkeys(scored.run.data for scored in group)])
     if len(folders) > 1:
         notes.append(f"{listed(folders)} hold the same pieces.")
     notes += [f"{scored.remark}." for scored in group if scored.remark]
@@ -150,26 +143,21 @@ def _section(
 
 
 def _figures(group: Sequence[Scored]) -> parts.Table:
-    """A row for each run, and one for each trivial model."""
     splits = [*dict.fromkeys(split for scored in group for split in scored.splits)] or ["valid"]
     names = ("run", *splits, "parameters (with output)", "best epoch", "training time")
     columns = tuple(map(parts.Column, names))
     rows = []
     for scored in group:
-        subject = scored.subject
-        curve, counts = subject.curve, subject.run.model.parameter_counts()
+        curve, counts = scored.curve, scored.run.model.parameter_counts()
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best is not None:
             time = spent(curve.seconds()[-1])  # on updates, without the scoring of valid
-            more = " more" if subject.run.began_from else ""
+            more = " more" if scored.run.began_from else ""
             about = (about[0], f"{curve.best} of {len(curve.metrics)}{more}", time)
-        cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
+        cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
-        rows.append(
-            parts.Row(
-                cells, frozenset(best), detail=model_in_words(subject.run), series=subject.name
-            )
-        )
+        about_model = model_in_words(scored.run)
+        rows.append(parts.Row(cells, frozenset(best), about_model, series=scored.name))
     rows += _baselines(group, splits, len(columns))
     return parts.Table(columns, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
 
@@ -194,12 +182,11 @@ def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> li
 
 
 def _verdicts(group: Sequence[Scored]) -> list[str]:
-    """Notes on how to read the figures."""
     said = ["Exact, over all frames of a split; lower is better."]
-    if not group[0].subject.run.model.output.discrete:
+    if not group[0].run.model.output.discrete:
         said.append("Densities of standardised samples: not comparable with other figures.")
     for scored in group:
-        name = scored.subject.name
+        name = scored.name
         where: dict[str, list[str]] = {}
         for split, values in scored.splits.items():
             for trivial, nats in values["baselines"].items():
@@ -210,17 +197,16 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
             said.append(f"{name} is no better than {better} on {listed(splits)}.")
         if scored.dataset is None and scored.nats("valid") is not None:
             said.append(f"The valid figure of {name} was recorded in training.")
-        if scored.subject.run.began_from is not None:
-            before = f"the weights of {scored.subject.run.began_from}"
+        if scored.run.began_from is not None:
+            before = f"the weights of {scored.run.began_from}"
             said.append(f"{name} began with {before}: its epochs and time are those since.")
-        if (scored.subject.run.folder / DRAWS_INDEX).is_file():
+        if (scored.run.folder / DRAWS_INDEX).is_file():
             said.append(f"{name} is the best draw of a search; its time is of that draw.")
     return said
 
 
 def _more_figures(group: Sequence[Scored]) -> parts.Table:
-    """Everything that `seqmodel eval` reports for each run and split."""
-    lines = [(s.subject.name, split, values) for s in group for split, values in s.splits.items()]
+    lines = [(s.name, split, values) for s in group for split, values in s.splits.items()]
     names = [*dict.fromkeys(name for *_, values in lines for name in values)]
     figures = [name for name in names if name not in NO_FIGURES]
     heads = ("run", "split", "pieces", "frames", *(LABELS.get(n, spaced(n)) for n in figures))
@@ -254,8 +240,7 @@ def draw(
 ) -> dict[str, list[parts.Sample]]:
     """Draw `number` samples per subject, by its name; none if browsers cannot play its medium.
 
-    `options` are values of the medium's `page_options`. UsageError if they are not possible, or the
-    sound cannot be written.
+    `options` are values of `page_options`; UsageError if impossible, or no sound can be written.
     """
     if not number:
         return {}
@@ -292,10 +277,9 @@ def sample_command(
 def real_piece(
     run: Run, dataset: Dataset | None, options: Mapping[str, Any] = NONE
 ) -> list[parts.Sample]:
-    """A piece of the run's dataset as `draw` shows samples with `options`, to compare them with.
+    """The first piece of valid, or of the first split there is, as `draw` shows samples.
 
-    It is the first of valid, or of the first split there is, with those that follow if they are
-    joined; none if the dataset is gone.
+    With those that follow if they are joined; none if the dataset is gone.
     """
     medium = medium_of(run.frame)
     if dataset is None or not medium.page_format:
@@ -348,7 +332,6 @@ def _sample(
     name: str,
     series: str = "",
 ) -> parts.Sample:
-    """The frames as a sample; `name` also names its file to save."""
     medium, sound = medium_of(run.frame), BytesIO()
     written = sampling.write(sound, chunks, lambda done, total: None)
     hint = f", {written.hint}" if written.hint else ""

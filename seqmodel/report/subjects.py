@@ -77,10 +77,9 @@ def subject_of(run: Run, name: str) -> Subject:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """How well a subject predicts its dataset."""
+class Scored(Subject):
+    """A run, and how well it predicts its dataset."""
 
-    subject: Subject
     dataset: Dataset | None
     """None if it is gone or damaged, or its frames are not ones that the run reads."""
     splits: Mapping[str, Mapping[str, Any]]
@@ -90,18 +89,17 @@ class Scored:
 
     @cached_property
     def content(self) -> str:
-        """What the dataset holds, as a hash; where that is unknown, the place it was at."""
-        run = self.subject.run
-        return self.dataset.fingerprint() if self.dataset else run.data_sha256 or str(run.data)
+        """A hash of what the dataset holds; where that is unknown, the place it was at."""
+        known = self.run.data_sha256 or str(self.run.data)
+        return self.dataset.fingerprint() if self.dataset else known
 
     def nats(self, split: str) -> float | None:
         """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
         if split in self.splits:
             return float(self.splits[split]["nats_per_frame"])
-        curve = self.subject.curve
-        if split != "valid" or self.dataset is not None or curve.best is None:
+        if split != "valid" or self.dataset is not None or self.curve.best is None:
             return None
-        return curve.figures("valid")[curve.best - 1]
+        return self.curve.figures("valid")[self.curve.best - 1]
 
 
 def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
@@ -121,17 +119,15 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
                 )
                 done += splits[split]["frames"]
             model.to(model.choose_device("cpu", 1))  # a step of one piece is too small for a GPU
-        scored.append(Scored(subject, dataset, splits, remark))
+        scored.append(Scored(subject.name, subject.run, subject.curve, dataset, splits, remark))
     return scored
 
 
 def _report(progress: Progress, before: int, total: int, done: int, of_split: int) -> None:
-    """Report progress on one split as progress on all splits."""
     progress(before + done, total)
 
 
 def _open(subject: Subject) -> tuple[Dataset | None, str]:
-    """The subject's dataset, None unless every split can be opened, and a remark on it."""
     try:
         dataset = subject.run.dataset()
         subject.run.check_reads(dataset)

@@ -78,7 +78,7 @@ def run(name: str, case: Case, *args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
     if torch.compiler.is_dynamo_compiling() and backend is not specification.BACKEND:
         from seqmodel.units.uncompiled import uncompiled
 
-        return uncompiled(backend.run, case, *args)  # type: ignore[no-any-return]
+        return uncompiled(backend.run, case, *args)
     return backend.run(case, *args)
 
 

@@ -202,7 +202,7 @@ def _checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:
     if torch.compiler.is_dynamo_compiling():
         from seqmodel.units.uncompiled import uncompiled
 
-        return uncompiled(_checked_lengths, lengths, T, B)  # type: ignore[no-any-return]
+        return uncompiled(_checked_lengths, lengths, T, B)
     lengths = torch.as_tensor(lengths, device="cpu")
     values = lengths.tolist()  # plain integers: torch operations on so few take longer
     if B and (lengths.is_floating_point() or lengths.dtype is torch.bool):

@@ -133,8 +133,9 @@ def test_real_onsets_survive(shared_data: Path, collection: str, grid: Grid):
             continue
         frames = placed.frames(onsets=True)
         struck = np.argwhere(frames[:, 88:])
-        notes = set(zip(placed.tick.tolist(), placed.row.tolist(), strict=True))
-        frame_of = dict(zip(placed.tick.tolist(), placed.begin.tolist(), strict=True))
+        ticks = placed.score.on_tick[placed.chosen].tolist()
+        notes = set(zip(ticks, placed.row.tolist(), strict=True))
+        frame_of = dict(zip(ticks, placed.begin.tolist(), strict=True))
         assert {(frame_of[t], row) for t, row in notes} == set(map(tuple, struck.tolist()))
         found, shown = found + len(notes), shown + len(struck)
     assert shown / found > (0.978 if collection == "band" else 0.99)

@@ -20,7 +20,6 @@ def test_notes_are_boxes_and_restruck_ones_are_separate():
     definition = PianoRollFrames(Grid.of_seconds("0.25"), onsets=True)
     picture = MUSIC.picture(frames, definition)
     assert set(picture.boxes) == {Box(0, 59.5, 2, 1), Box(2, 59.5, 3, 1), Box(0, 80.5, 2, 1)}
-    assert picture.apart
     assert (picture.width, picture.seconds) == (6, 1.5)
     assert (picture.bottom, picture.top) == (57.5, 83.5)
     assert [(level.y, level.name) for level in picture.levels] == [(60, "C4"), (72, "C5")]

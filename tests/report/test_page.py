@@ -54,7 +54,6 @@ PICTURE = Picture(
     top=66.5,
     boxes=(Box(0, 59.5, 2, 1), Box(2, 59.5, 3, 1), Box(1, 63.5, 9, 1)),
     levels=(Level(60, "C4"),),
-    apart=True,
     summary="three notes",
 )
 PICTURES = (PICTURE, replace(PICTURE, shades=Shades(1, 2, b"\x00\xff")))

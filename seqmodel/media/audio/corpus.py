@@ -28,9 +28,8 @@ COPIED_AT_ONCE = 2**16
 class AudioCorpus:
     """Recordings as mono samples of 16 bits, or 8-bit mu-law, at one rate.
 
-    Raises:
-        SeqmodelError: if no rate is requested and the sources differ in theirs.
-        UsageError: if a clip is shorter than a frame.
+    SeqmodelError if no rate is requested and the sources differ in theirs, UsageError if a clip is
+    shorter than a frame.
     """
 
     def __init__(self, settings: AudioSettings, paths: Sequence[Path], folder: Path) -> None:
@@ -53,7 +52,6 @@ class AudioCorpus:
 
     @property
     def frame(self) -> AudioFrames:
-        """The frame definition, standardised by the samples in train so far."""
         n = self._count or 1
         deviation = math.sqrt(n * self._squares - self._sum**2) / (n * FULL_SCALE)
         return replace(
@@ -64,7 +62,6 @@ class AudioCorpus:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How recordings were cut, and how many have samples finer than 16 bits, as when mixed."""
         return {
             "clip_seconds": self._clip_seconds,
             "recordings_cut": self._cut,
@@ -72,11 +69,7 @@ class AudioCorpus:
         }
 
     def works(self, path: Path) -> Iterator[Work]:
-        """The one recording of a file.
-
-        The whole content decides the split, so samples wait in the dataset's folder until the file
-        has been read to its end.
-        """
+        """The recording of a file; its samples wait in the folder until all have been hashed."""
         layout, size = self._layout, self._layout.frame_size
         with (
             Recording(path) as recording,
@@ -103,10 +96,9 @@ class AudioCorpus:
             self._rounded += layout.dtype == "int16" and not exact
             clip = self._clip or frames
             lengths = [min(clip, frames - start) for start in range(0, frames, clip)]
-            self._cut += len(lengths) > 1
-            names = (
-                [f"{path}#piece/{k}" for k in range(len(lengths))] if lengths[1:] else [f"{path}"]
-            )
+            cut = len(lengths) > 1
+            self._cut += cut
+            names = [f"{path}#piece/{k}" if cut else f"{path}" for k in range(len(lengths))]
 
             def stored(begin: int, end: int) -> Iterator[NDArray[Any]]:
                 at_once = -(-COPIED_AT_ONCE // size)
@@ -135,10 +127,7 @@ class AudioCorpus:
 
 
 def _common_rate(paths: Sequence[Path]) -> int:
-    """The rate of all files, from their headers alone.
-
-    A file that cannot be opened is skipped: the reason is reported when it is due to be read.
-    """
+    """The rate that all headers state; a file that cannot be opened is reported when it is read."""
     rates: dict[int, Path] = {}
     for path in paths:
         try:

@@ -22,7 +22,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import BLOCK, AudioFrames, Windows, sample_blocks
-from seqmodel.media.definitions import Comparison, FrameDefinition, Pieces
-from seqmodel.media.distributions import comparison_lines, shares, total_variation
+from seqmodel.media.definitions import Comparison, FrameDefinition, Measured, Pieces, PieceSet
+from seqmodel.media.distributions import comparison_lines
 from seqmodel.media.sound import FULL_SCALE, flac_bytes, to_levels
 
 # ---- baselines -----------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def audio_nats_per_frame(
 ) -> dict[str, float]:
     """Nats per frame of each baseline, fitted to `train`, on every frame of `split`.
 
-    `frame` holds the standardisation that densities refer to; `discrete` scores its levels instead.
+    `frame` holds the standardisation of densities; `discrete` scores its levels instead.
     """
     sums = np.zeros(4)
     for samples in _samples(train):
@@ -67,7 +67,6 @@ def audio_nats_per_frame(
 
 
 def _samples(pieces: Pieces) -> Iterator[Floats]:
-    """All samples, in blocks (n,) of a piece."""
     for i in range(len(pieces)):
         for samples in sample_blocks(pieces, i):
             yield samples.astype(np.float64)
@@ -111,16 +110,14 @@ def _nats(
 
 
 def _log_normal(z: Floats) -> Floats:
-    log_p: Floats = -(z**2 + np.log(2 * np.pi)) / 2
-    return log_p
+    return -(z**2 + np.log(2 * np.pi)) / 2
 
 
 def log_normal_cdf(z: Floats) -> Floats:
     """log of the standard normal distribution function, to twelve digits in both tails.
 
-    By the trapezoidal rule for erfcx(x) = exp(x^2) erfc(x), x = |z| / sqrt 2, whose error is below
-    that of rounding: C. Chiarella and A. Reichel, "On the Evaluation of Integrals Related to the
-    Error Function", Mathematics of Computation 22, 1968.
+    By the trapezoidal rule for erfcx(x) = exp(x^2) erfc(x), x = |z| / sqrt 2 (Chiarella and Reichel
+    1968, "On the Evaluation of Integrals Related to the Error Function").
     """
     x, h = np.abs(z) / np.sqrt(2), 0.5
     scaled = sum(np.exp(-(t**2)) / (x**2 + t**2) for t in h * (np.arange(13) + 0.5))
@@ -131,13 +128,11 @@ def log_normal_cdf(z: Floats) -> Floats:
         x < np.pi / h, 2 / (np.exp(-(near**2)) * (1 + np.exp(2 * np.pi / h * near))), 0
     )
     tail = np.log(scaled / 2) - x**2
-    log_p: Floats = np.where(z < 0, tail, np.log1p(-np.exp(tail)))
-    return log_p
+    return np.where(z < 0, tail, np.log1p(-np.exp(tail)))
 
 
 def _log_laplace(z: Floats) -> Floats:
-    log_p: Floats = -np.abs(z) - np.log(2)
-    return log_p
+    return -np.abs(z) - np.log(2)
 
 
 def _log_laplace_cdf(z: Floats) -> Floats:
@@ -162,7 +157,7 @@ FAINTEST = -80.0
 
 
 @dataclass(frozen=True)
-class Statistics:
+class Statistics(Measured):
     """What a set of recordings at one rate sounds like, all pieces together."""
 
     rate: int
@@ -185,6 +180,22 @@ class Statistics:
     clipped: int
     """Samples at full scale."""
 
+    def figures(self) -> dict[str, float | None]:
+        seconds = self.lengths / self.rate
+        return {
+            "length": _median(seconds),
+            "shortest": float(seconds.min()),
+            "longest": float(seconds.max()),
+            "audible_share": _share(self.levels > AUDIBLE),
+            "level": _median(self.audible_levels),
+            "periodicity": _median(self.periodicities),
+            "voiced_share": _share(self.periodicities > VOICED),
+            "pitch": _median(self.pitches),
+            "longest_pause": float(self.pauses.max(initial=0)),
+            "longest_burst": float(self.bursts.max(initial=0)),
+            "clipped_share": self.clipped / int(self.lengths.sum()),
+        }
+
     def distributions(self) -> dict[str, Counter[float]]:
         """The lower edges of bins -> counts: 3 dB, 0.05, semitones above 50 Hz, octaves of seconds.
 
@@ -200,6 +211,13 @@ class Statistics:
             "bursts": Counter(bursts.tolist()),
         }
 
+    def against(self, train: Self) -> dict[str, Any]:
+        ours, theirs = self.spectrum(train.rate), train.spectrum(train.rate)
+        apart = None
+        if ours is not None and theirs is not None:
+            apart = float(np.sqrt(np.mean((ours - theirs) ** 2)))
+        return {"distances": {**super().against(train)["distances"], "spectrum": apart}}
+
     def spectrum(self, rate: int) -> Floats | None:
         """(BANDS,) of the long-term spectrum in dB re their sum; None if nothing is audible.
 
@@ -214,8 +232,7 @@ class Statistics:
         weights = np.maximum(0, 1 - np.abs(at - centres[:, np.newaxis]) / width)
         energies = weights @ self.energies
         shares = energies / max(energies.sum(), np.finfo(float).tiny)
-        bands: Floats = 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST / 10)))
-        return bands
+        return 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST / 10)))
 
 
 def measure(
@@ -283,9 +300,7 @@ def stretches(mask: NDArray[np.bool_]) -> Floats:
 
 
 def _levels(frames: Floats) -> Floats:
-    """(n,) in dB."""
-    levels: Floats = 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE / 10)))
-    return levels
+    return 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE / 10)))
 
 
 def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
@@ -294,8 +309,7 @@ def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
 
 def _mel(hertz: Floats) -> Floats:
     """O'Shaughnessy 1987, "Speech Communication"."""
-    mel: Floats = 2595 * np.log10(1 + hertz / 700)
-    return mel
+    return 2595 * np.log10(1 + hertz / 700)
 
 
 # ---- comparison ----------------------------------------------------------------------------------
@@ -324,74 +338,21 @@ DISTANCES = (
 
 
 class AudioComparison(Comparison):
-    """See evaluation/README.md for what the figures mean and why these were chosen."""
+    """Recordings are measured whole, whatever the limit: they are alike throughout."""
 
-    def compare(
-        self,
-        drawn: Sequence[NDArray[Any]],
-        split: Pieces | None,
-        train: Pieces,
-        limit: int | None = None,
-    ) -> dict[str, Any]:
-        """`Comparison.compare`; SeqmodelError if a drawn sample is not finite.
-
-        Whatever the limit, recordings are measured whole: they are alike throughout.
-        """
-        assert isinstance(train.frame, AudioFrames)
-        reference, frame = _of(train), train.frame
-        check_finite(drawn)
-        lines = (piece.reshape(-1) for piece in drawn)
+    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Statistics:
+        frame = train.frame if isinstance(pieces, Sequence) else pieces.frame
+        assert isinstance(frame, AudioFrames)
+        if not isinstance(pieces, Sequence):
+            recordings = (sample_blocks(pieces, i) for i in range(len(pieces)))
+            return measure(recordings, frame.rate, frame.loudest)
+        check_finite(pieces)
+        lines = (piece.reshape(-1) for piece in pieces)
         blocks = (np.split(line, range(BLOCK, len(line), BLOCK)) for line in lines)
-        sets = {"drawn": measure(blocks, frame.rate, frame.loudest)}
-        if split is not None:
-            sets["split"] = _of(split)
-        values = {
-            name: {**_figures(of), "distances": _distances(of, reference), **_distributions(of)}
-            for name, of in sets.items()
-        }
-        return {**values, "train": {**_figures(reference), **_distributions(reference)}}
+        return measure(blocks, frame.rate, frame.loudest)
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
-        """`Comparison.lines`."""
         return comparison_lines(values, split, FIGURES, DISTANCES)
-
-
-def _of(pieces: Pieces) -> Statistics:
-    frame = pieces.frame
-    assert isinstance(frame, AudioFrames)
-    recordings = (sample_blocks(pieces, i) for i in range(len(pieces)))
-    return measure(recordings, frame.rate, frame.loudest)
-
-
-def _figures(of: Statistics) -> dict[str, float | None]:
-    seconds = of.lengths / of.rate
-    return {
-        "length": _median(seconds),
-        "shortest": float(seconds.min()),
-        "longest": float(seconds.max()),
-        "audible_share": _share(of.levels > AUDIBLE),
-        "level": _median(of.audible_levels),
-        "periodicity": _median(of.periodicities),
-        "voiced_share": _share(of.periodicities > VOICED),
-        "pitch": _median(of.pitches),
-        "longest_pause": float(of.pauses.max(initial=0)),
-        "longest_burst": float(of.bursts.max(initial=0)),
-        "clipped_share": of.clipped / int(of.lengths.sum()),
-    }
-
-
-def _distances(of: Statistics, train: Statistics) -> dict[str, float | None]:
-    theirs = train.distributions()
-    ours, reference = of.spectrum(train.rate), train.spectrum(train.rate)
-    apart = None
-    if ours is not None and reference is not None:
-        apart = float(np.sqrt(np.mean((ours - reference) ** 2)))
-    distances = {name: total_variation(v, theirs[name]) for name, v in of.distributions().items()}
-    return {**distances, "spectrum": apart}
-
-
-def _distributions(of: Statistics) -> dict[str, Any]:
-    return {"distributions": {name: shares(v) for name, v in of.distributions().items()}}
 
 
 def _median(values: Floats) -> float | None:

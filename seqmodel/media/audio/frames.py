@@ -28,11 +28,7 @@ ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
 
 @dataclass(frozen=True)
 class AudioSettings:
-    """How audio is to be cut into frames, as requested; `AudioFrames` is the result.
-
-    Raises:
-        UsageError: if a value is out of range.
-    """
+    """How audio is to be cut into frames; UsageError if a value is out of range."""
 
     medium: ClassVar[str] = "audio"
 
@@ -58,7 +54,6 @@ class AudioSettings:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> "AudioSettings":
-        """The settings from the options of `prepare`."""
         given = {name: value for name, value in options.items() if value is not None}
         given["frame_size"] = given.pop("frame", FRAME_SIZE)
         given["clip_seconds"] = given.get("clip_seconds", CLIP_SECONDS) or None
@@ -76,9 +71,7 @@ class AudioFrames(FrameDefinition):
     """A frame of `frame_size` mono samples, predicted from the last `context` ones.
 
     Samples are stored unstandardised; mean and deviation tell a model how to standardise them.
-
-    Raises:
-        SourceError: if a value is one that `prepare` never writes.
+    SourceError if a value is one that `prepare` never writes.
     """
 
     medium: ClassVar[str] = "audio"
@@ -107,40 +100,33 @@ class AudioFrames(FrameDefinition):
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """The platform-independent type of a stored sample."""
         return np.dtype(ROW_TYPES[self.dtype])
 
     @property
     def values(self) -> Literal["samples", "levels"]:
-        """Samples, or 256 levels of them."""
         return "levels" if self.dtype == "mu-law" else "samples"
 
     @property
     def kind(self) -> str:
-        """Audio, and how many bits a sample has."""
         kinds = {"int16": "16-bit audio", "mu-law": "8-bit mu-law audio", "float32": "audio"}
         return kinds[self.dtype]
 
     @property
     def rows_per_frame(self) -> int:
-        """A row of a shard is one sample."""
         return self.frame_size
 
     @property
     def loudest(self) -> float:
-        """The highest level that a sample can have."""
         return float(mu_law.SAMPLES[-1]) if self.dtype == "mu-law" else 1 - 1 / FULL_SCALE
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Rate, frame, context and levels."""
         frames = f"frames of {plural(self.frame_size, 'sample')}"
         levels = "8-bit mu-law" if self.dtype == "mu-law" else "16 bits"
         return (f"{self.rate:,} Hz", frames, f"context {self.context}", levels)
 
     @property
     def layout_options(self) -> str:
-        """Frame and context."""
         return f"--frame {self.frame_size} --context {self.context}"
 
     @property
@@ -158,31 +144,25 @@ class AudioFrames(FrameDefinition):
         return values.astype(self.row_dtype)
 
     def decode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        """Stored samples (T * frame_size,) as frames (T, frame_size), values in [-1, 1)."""
         samples = mu_law.decode(rows) if self.dtype == "mu-law" else rows.astype(np.float32)
         if self.dtype == "int16":
             samples /= FULL_SCALE
         return samples.reshape(-1, self.frame_size)
 
     def canonical(self, rows: NDArray[Any]) -> bytes:
-        """The samples as 32-bit floats, little-endian."""
         return self.decode(rows).astype("<f4", copy=False).tobytes()
 
     def duration(self, frames: int) -> str:
-        """Such as "61.1 s"."""
         return f"{frames * (self.frame_size / self.rate):,.1f} s"
 
     def standardisation(self) -> dict[str, float]:
-        """The standardisation that densities refer to."""
         return {"mean": self.mean, "deviation": self.deviation}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "AudioFrames":
-        """The inverse of `to_json`; SourceError, ValueError or TypeError for damaged values."""
         for field in fields(cls):
             if field.name not in values:
                 raise ValueError(f"frame.{field.name} is missing")

@@ -46,9 +46,9 @@ def recording_png(
 ) -> bytes:
     """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
 
-    The first `primer` samples, given rather than sampled from the model, have another colour.
-    Neither memory nor the picture grows with the recording: each column shows the extremes and the
-    mean spectrum of its stretch of time.
+    The first `primer` samples, which were given, have another colour. Each column shows the
+    extremes and the mean spectrum of its stretch of time, so memory does not grow with the
+    recording.
     """
     from matplotlib import colormaps
 
@@ -105,7 +105,6 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
         top=rate / 2000,
         boxes=(),
         levels=tuple(Level(khz, f"{khz:g} kHz") for khz in _marks(rate / 2000)),
-        apart=False,
         summary=f"spectrogram: {seconds:.1f} s at {rate:,} Hz, from {QUIET:.0f} to {LOUD:.0f} dB; "
         f"{level}",
         shades=Shades(len(power), rows, shades.tobytes()),
@@ -113,7 +112,6 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
 
 
 def _marks(top: float) -> list[float]:
-    """Two to five round heights up to `top`."""
     ten = 10.0 ** math.floor(math.log10(top))
     step = next(step for step in (0.2 * ten, 0.5 * ten, ten, 2 * ten) if top < 5.5 * step)
     return [step * k for k in range(1, math.floor(top / step + 1e-9) + 1)]
@@ -130,8 +128,8 @@ def columns(
     """One column per `hop` samples: lowest (C,), highest (C,), power (C, window/2 + 1).
 
     The power is that of a Hann window around the column, or, where several fit into it, the mean of
-    up to `WINDOWS`, the first at its beginning. Around the recording is silence. A full-scale sine
-    has power 1. Memory is that of a block and the columns.
+    up to `WINDOWS`, the first at its beginning; around the recording is silence. A full-scale sine
+    has power 1.
     """
     reach, count = max(window, hop), min(WINDOWS, max(1, hop // window))
     before = (reach - hop) // 2
@@ -152,8 +150,7 @@ def columns(
 
 def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
     """Power in dB of a full-scale sine, within QUIET and LOUD."""
-    found: NDArray[np.float64] = np.clip(10 * np.log10(power + 1e-12), QUIET, LOUD)
-    return found
+    return np.clip(10 * np.log10(power + 1e-12), QUIET, LOUD)
 
 
 # ---- inspection ----------------------------------------------------------------------------------
@@ -165,12 +162,7 @@ BINS = 201
 
 
 def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
-    """`Medium.inspect_file`, which has no options here.
-
-    What an audio file holds: format, length and loudness, and what `prepare` makes of it.
-
-    Peak, loudness and clipped samples are over all channels; dB are relative to full scale.
-    """
+    """What an audio file holds, over all channels, and what `prepare` makes of it."""
     frame_size = AudioSettings().frame_size
     samples, clipped, peak, squares = 0, 0, 0.0, 0.0
     with named(path):
@@ -207,7 +199,7 @@ def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[s
 
 
 def file_lines(values: Mapping[str, Any]) -> list[str]:
-    """The values of `inspect_audio` as lines of text."""
+    """`Medium.file_lines`."""
     level = "silent" if values["rms_db"] is None else f"RMS {values['rms_db']:.1f} dB"
     return [
         f"{values['path']}: {values['container']} {values['subtype']}, {values['rate']:,} Hz, "
@@ -248,5 +240,4 @@ def _sample_values(split: Pieces) -> NDArray[np.float64]:
     for i in range(len(split)):
         for samples in sample_blocks(split, i):
             counts += np.histogram(np.clip(samples, -1, 1), BINS, (-1, 1))[0]
-    shares: NDArray[np.float64] = counts / counts.sum()
-    return shares
+    return counts / counts.sum()

@@ -49,28 +49,23 @@ class View:
         self.start = start
 
     def check(self) -> None:
-        """Raise what has interrupted a read, a signal perhaps: libsndfile saw the file end there.
-
-        An OSError becomes a SourceError.
-        """
+        """Raise what interrupted a read; libsndfile saw an end. OSErrors become SourceErrors."""
         if isinstance(self._error, OSError):
             raise SourceError(reason(self._error)) from self._error
         if self._error is not None:
             raise self._error
 
     def tell(self) -> int:
-        """As a file's."""
         return self._at
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        """As a file's."""
         lie = self.endless and (offset, whence) == (0, SEEK_END)
         size = ENDLESS if lie else self.end - self.start
         self._at = max(0, offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: size}[whence])
         return self._at
 
     def read(self, count: int) -> bytes:
-        """As a file's; nothing after an error, see `check`."""
+        """Nothing after an error, see `check`."""
         try:
             count = max(0, min(count, self.end - self.start - self._at))
             data = self.peek(self.start + self._at, count)

@@ -86,17 +86,14 @@ class Audio(Medium):
     picture = lazily("seqmodel.media.audio.inspection:spectrogram_picture")
 
     def kind_of_file(self, path: Path) -> str | None:
-        """ "audio", by the suffix."""
         return "audio" if path.suffix.lower() in SUFFIXES else None
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """How long each split lasts."""
         frame = self.frame_from_json(values["frame"])
         splits = values["splits"].items()
         return {name: frame.duration(counts["frames"]) for name, counts in splits}
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How samples are stored and standardised."""
         frame = manifest["frame"]
         return [
             f"  stored as {frame['dtype']}; train has mean {frame['mean']:.4g} and deviation "
@@ -104,7 +101,6 @@ class Audio(Medium):
         ]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How many recordings were cut or lost precision, and whether train is silent."""
         lines, rounded = [], manifest["rounded_to_16_bits"]
         if cut := manifest.get("recordings_cut"):
             clip = f"{manifest['clip_seconds']:g} s"

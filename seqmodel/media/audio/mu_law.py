@@ -22,8 +22,7 @@ MU, LEVELS = 255, 256
 
 def _expanded(f: NDArray[np.float64]) -> NDArray[np.float64]:
     """The inverse of f."""
-    x: NDArray[np.float64] = np.sign(f) * np.expm1(np.abs(f) * np.log1p(MU)) / MU
-    return x
+    return np.sign(f) * np.expm1(np.abs(f) * np.log1p(MU)) / MU
 
 
 BOUNDARIES = _expanded(np.arange(-127, 128) / 128)

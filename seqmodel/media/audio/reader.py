@@ -51,15 +51,12 @@ class _BreakError(Exception):
 class Recording:
     """An audio file opened for reading once; a context manager.
 
+    SourceError if it cannot be opened, or its header is impossible.
+
     Attributes:
         container, subtype: such as "WAV" and "PCM_16", in libsndfile's terms.
-        rate: samples per second.
-        channels: the number of channels.
-        remarks: what was wrong with the file and how it was read anyway; complete once all blocks
-            have been read.
-
-    Raises:
-        SourceError: if the file cannot be opened, or its header is impossible.
+        rate, channels: samples per second, and how many there are of each.
+        remarks: what was wrong and how the file was read anyway; complete once all blocks are.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +75,6 @@ class Recording:
         self.remarks = [self._view.remark] if self._view.remark else []
 
     def _begin(self, start: int) -> None:
-        """Open the file that begins at `start` in ours; SourceError if that is impossible."""
         try:
             self._view = View(self._bytes, start)
             try:
@@ -99,9 +95,7 @@ class Recording:
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """All samples, (n, channels) at a time: in [-1, 1), or beyond if the file goes beyond.
 
-        Raises:
-            SourceError: if the file holds no sound, or a sample that is not finite or beyond
-                `LOUDEST`.
+        SourceError if there is no sound, or a sample that is not finite or beyond `LOUDEST`.
         """
         done, files = 0, 0
         while files == 0 or self._goes_on():
@@ -178,7 +172,6 @@ class Recording:
         return block
 
     def _check(self, block: NDArray[np.float32], done: int) -> None:
-        """Reject a block, `done` samples into the file, that holds impossible samples."""
         finite = np.isfinite(block)
         if not finite.all():
             sample, channel = np.argwhere(~finite)[0]
@@ -194,9 +187,7 @@ class Recording:
     def mono(self, rate: int) -> Iterator[NDArray[np.float32]]:
         """The mean of the channels, (n,) at a time, resampled to `rate` samples per second.
 
-        Raises:
-            SourceError: as `blocks`; also if the rates are too far apart or there are more than
-                `MAX_SAMPLES` samples.
+        SourceError as `blocks`, or if the rates are too far apart or there are too many samples.
         """
         if not 1 / MAX_RATIO <= rate / self.rate <= MAX_RATIO:
             raise SourceError(
@@ -232,7 +223,6 @@ class Recording:
 
 
 def _reason(error: soundfile.LibsndfileError) -> str:
-    """libsndfile's message without its prefixes."""
     text: str = error.error_string.strip().removeprefix("Error : ").rstrip(".").lower()
     if text.startswith("file does not exist"):  # its message for an MP3 without a frame
         return "no sound in it"

@@ -65,7 +65,6 @@ class AudioSampling(Sampling):
         chunks: Iterable[NDArray[np.float32]],
         progress: Callable[[int, int], None],
     ) -> Written:
-        """`Sampling.write`."""
         frame, request, included = self._frame, self._request, self._included
         total, size = included + self.length, frame.frame_size
         drawn = np.zeros(4)  # samples: how many, how many at full scale, their sum, that of squares
@@ -96,7 +95,6 @@ class AudioSampling(Sampling):
         )
 
     def picture(self, frames: NDArray[np.float32]) -> Picture:
-        """`Sampling.picture`."""
         return spectrogram_picture(frames, self._frame)
 
     def _hint(self, count: float, loud: float, total: float, squares: float) -> str:
@@ -117,7 +115,6 @@ class AudioSampling(Sampling):
         )
 
     def _load_recording(self, path: Path) -> NDArray[np.float32]:
-        """The whole frames of an audio file, aligned to where the new piece continues."""
         frame, blocks, samples = self._frame, [], 0
         asked = MAX_SAMPLES if self._asked is None else self._asked * frame.frame_size
         with Recording(path) as recording:
@@ -175,9 +172,8 @@ def write_audio(
 ) -> None:
     """Write `length` frames, at most `MAX_SAMPLES` samples, given in blocks (n,) of raw samples.
 
-    `kind` is npy, which holds the frames (length, F) as float32, or what `write_sound` takes.
-    Nothing is seeked, so the target may be a pipe. Formats that libsndfile encodes are written at
-    the end, all others while samples are drawn: each block is flushed before the next is requested.
+    `kind` is npy, which holds the frames (length, F) as float32, or what `write_sound` takes. The
+    target may be a pipe.
     """
     if kind != "npy":
         write_sound(kind, file, blocks, frame.rate, length * frame.frame_size)

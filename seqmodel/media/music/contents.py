@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.metre import some
-from seqmodel.media.music.placing import in_frames
+from seqmodel.media.music.placing import Tally, in_frames
 from seqmodel.media.music.score import Score
-from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 
 # ---- tonic ---------------------------------------------------------------------------------------
@@ -36,12 +35,9 @@ def semitones_to_key(roll: NDArray[np.uint8], tonic: int) -> int:
 def semitones_to_c(score: Score) -> int:
     """The transposition, from -5 to 6 semitones, that moves the estimated tonic to C.
 
-    The time each pitch class sounds, in ticks, is correlated with the profiles of all major and
-    minor keys, and the tonic of the best key is taken, so a piece in A minor goes to C minor.
-    Drums are ignored. So are key signatures: many files have none or a wrong one, and they do not
-    distinguish a mode from its relatives.
-
-    Returns 0 if the notes favour no key, or there are none.
+    The tonic is that of the major or minor key whose profile correlates best with the time that
+    each pitch class sounds, so a piece in A minor goes to C minor. Drums are ignored, and so are
+    key signatures, which many files lack or have wrong.
     """
     pitched = score.channel != DRUM_CHANNEL
     duration = (score.off_tick - score.on_tick)[pitched]
@@ -103,7 +99,6 @@ class _Onsets(NamedTuple):
 
     @classmethod
     def of(cls, score: Score, chosen: NDArray[np.bool_]) -> "_Onsets":
-        """The onsets of some of the notes (N,)."""
         on = score.on_tick[chosen]
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
         order = np.lexsort((on, part))
@@ -116,8 +111,7 @@ class _Onsets(NamedTuple):
 class Timing:
     """Counts of where notes begin, over any number of pieces, which are kept on `grid`.
 
-    Every note counts, also of unisons; `drums` says whether those of channel 10 do, and `kit` that
-    only they do.
+    `drums` says whether those of channel 10 count, and `kit` that only they do.
     """
 
     def __init__(self, grid: Grid, *, drums: bool, kit: bool = False) -> None:
@@ -128,7 +122,6 @@ class Timing:
         self._on, self._near, self._merged = Counter[Grid](), Counter[Grid](), Counter[Grid]()
 
     def add(self, score: Score) -> None:
-        """Count the notes of a piece."""
         chosen: Any = in_frames(score, drums=self._drums, kit=self._kit)
         on, off = score.on_tick[chosen], score.off_tick[chosen]
         notes, beat, steps = len(on), score.ticks_per_unit, self._grid.steps_per_beat
@@ -191,7 +184,6 @@ class Timing:
         return count
 
     def to_json(self) -> dict[str, Any]:
-        """Shares of the onsets, and "suggestion" if another grid would fit better."""
         suggestion = self.suggestion()
         off = self.notes - self._on[self._grid]
         return {
@@ -246,10 +238,7 @@ def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
 
 
 class Contents:
-    """Counts over any number of pieces, of a size that grows only with their variety.
-
-    Velocities are those of notes that have a length, and of drums; with `kit` of drums alone.
-    """
+    """Counts over any number of pieces; with `kit` only drums' velocities count."""
 
     def __init__(self, *, kit: bool = False) -> None:
         self._kit = kit
@@ -261,7 +250,6 @@ class Contents:
         self._sound = self._held = 0.0
 
     def add(self, score: Score) -> None:
-        """Count what a piece holds."""
         of_drums = score.channel == DRUM_CHANNEL
         long = (score.off_tick > score.on_tick) & (not self._kit)
         velocities = score.velocity[of_drums | long]
@@ -290,8 +278,8 @@ class Contents:
     def to_json(self) -> dict[str, Any]:
         """Ranges, numbers of pieces by time signature, key signature and program, and totals.
 
-        "parts" is the largest number of parts in a piece, "pedal" how often it is pressed, and
-        "pedal_share", if it is, what it adds of the time that notes sound.
+        "parts" is the most in a piece, "pedal" how often it is pressed and "pedal_share" what it
+        adds of the time that notes sound.
         """
         share = {"pedal_share": round(self._held / (self._sound or 1), 4)}
         return {
@@ -308,10 +296,10 @@ class Contents:
 
 
 def parts_of(score: Score) -> list[dict[str, Any]]:
-    """The parts of a file that have notes, each a channel of a track, in order.
+    """The parts of a file that have notes, each a channel of a track, in order, counted from 1.
 
-    Tracks, channels and programs count from 1. A part has the programs of its channel in its track
-    or, if there are none, in all tracks, or else program 1; drums have none.
+    A part has the programs of its channel in its track or, if there are none, in all tracks, or
+    else program 1; drums have none.
     """
     of_part: dict[tuple[int, ...], list[int]] = {}
     for track, channel, program in score.programs:
@@ -363,9 +351,7 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
 
 
 def prepare_advice(manifest: Mapping[str, Any]) -> list[str]:
-    """What of MIDI files does not show or is lengthened, whether another grid fits better, what is
-    not kept.
-    """
+    """`Medium.prepare_advice`: notes that do not show, a better grid, what is not kept."""
     timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
     tally, frame = Tally(**manifest.get("notes", {})), PianoRollFrames.from_json(manifest["frame"])
     lines = tally.lines(onsets=frame.onsets, kit=frame.kit)

@@ -27,9 +27,8 @@ AT_ONCE = 2**18
 def shares_in_train(split: Pieces, train: Pieces) -> dict[str, float]:
     """Frames in a window -> the share of a split's frames that lie in windows found in train.
 
-    Exact, and in memory that grows with neither: windows are numbered by content, those of 2n
-    frames by the numbers of their halves and the semitones between these (Karp, Miller, Rosenberg
-    1972).
+    Exact, in bounded memory: windows are numbered by content, those of 2n frames by the numbers of
+    their halves and the semitones between these (Karp, Miller, Rosenberg 1972).
     """
     copied = dict.fromkeys(WINDOWS, 0)
     for part in _parts(split):
@@ -54,8 +53,6 @@ def shares_in_train(split: Pieces, train: Pieces) -> dict[str, float]:
 
 
 class _Part(NamedTuple):
-    """A few pieces, one after another."""
-
     frames: NDArray[np.uint8]
     """(T, 88) or (T, 176)"""
     piece: NDArray[np.int64]

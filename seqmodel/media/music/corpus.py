@@ -48,10 +48,9 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
 from seqmodel.media.music.midi import begins_like_midi, read_score
-from seqmodel.media.music.placing import PlacedNotes, frames_in_beats, place
+from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.score import Score
-from seqmodel.media.music.tally import Tally
 from seqmodel.media.words import plural
 
 
@@ -64,17 +63,14 @@ class MidiPiece(NamedTuple):
     """`Work.content`."""
     transposed: int
     """Semitones by which it was moved to C."""
-    score: Score
     placed: PlacedNotes
 
 
 class MusicCorpus:
     """MIDI files and published rolls, on one grid: the one given, or that of the first source.
 
-    Where no option states onsets or the pedal, there are none if a path is that of rolls.
-
-    Raises:
-        SeqmodelError: from `works`, if no grid is given and another source has a different one.
+    Where no option states onsets or the pedal, there are none if a path is that of rolls. `works`
+    raises SeqmodelError if no grid is given and sources have different ones.
     """
 
     def __init__(
@@ -113,9 +109,9 @@ class MusicCorpus:
 
     @property
     def frame(self) -> PianoRollFrames:
-        """See `Corpus`: of train its commonest metre, the median tempo and the longest chord.
+        """With train's commonest metre, median tempo, longest chord and levels of velocity.
 
-        Of all works whether the pedal lengthens any note.
+        The pedal is that of all works: whether it lengthens any note.
         """
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
         frame = self._frame
@@ -130,7 +126,6 @@ class MusicCorpus:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What became of the notes of MIDI; how the grid of rolls was found, if unsure."""
         facts: dict[str, Any] = {}
         if self._tally.read:
             contents = self._contents.to_json()
@@ -150,15 +145,14 @@ class MusicCorpus:
         return {**facts, "grid_remarks": remarks} if remarks else facts
 
     def works(self, path: Path) -> Iterator[Work]:
-        """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
             self._tally = Tally(*map(add, self._tally, piece.placed.tally(piece.frames)))
-            self._timing.add(piece.score)
-            self._contents.add(piece.score)
-            frames, content, transposed, score, _ = piece
-            yield self._work(str(path), frames, content, score, transposed=transposed)
+            frames, content, transposed, placed = piece
+            self._timing.add(placed.score)
+            self._contents.add(placed.score)
+            yield self._work(str(path), frames, content, placed.score, transposed=transposed)
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
@@ -201,7 +195,6 @@ class MusicCorpus:
             facts["tempo"] = round(min(max(score.median_tempo, SLOWEST), FASTEST), 2)
 
         def in_train(rows: NDArray[np.uint8]) -> None:
-            """`Work.in_train`; the rows of its beginning, or all."""
             nonlocal heard
             decoded, loud = self._frame.decode(rows), self._frame.velocities(rows)
             chords = chord_lengths(decoded)
@@ -222,7 +215,6 @@ class MusicCorpus:
         )  # fmt: skip
 
     def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
-        """Take the grid of the first source, and only that."""
         if self._given:
             if rolls and rolls.origin and grid != self.frame.grid:
                 name = "" if rolls.origin == STATED else f" ({rolls.origin})"
@@ -272,7 +264,7 @@ def load_midi(
         frames = np.concatenate([frames, placed.velocities(frames)], axis=1)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
-    return MidiPiece(frames, content_of(content), transposed, score, placed)
+    return MidiPiece(frames, content_of(content), transposed, placed)
 
 
 def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, Metre]]:
@@ -304,10 +296,7 @@ def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
 
 
 def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
-    """Read one MIDI file to show or play it, with onsets, `drums` as the option of that name says.
-
-    SourceError says why it cannot be used.
-    """
+    """Read a MIDI file with onsets to show or play it; `drums` is the option of that name."""
     kit = drums == "only"
     shown = PianoRollFrames(grid, drums=drums == "keep", onsets=not kit, kit=kit, pedal=not kit)
     return load_midi(path, shown, alone=drums is None)
@@ -316,10 +305,9 @@ def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
 def load_roll(
     path: Path, definition: PianoRollFrames | None = None
 ) -> tuple[NDArray[np.uint8], Grid | None]:
-    """Read the frames of a .npy file, (T, 88), or (T, 176) where it states onsets, or (T, 47) of a
-    kit; its grid, if stated.
+    """Read a .npy: frames (T, 88), (T, 176) where it states onsets, or (T, 47) of a kit; its grid.
 
-    SourceError says why it cannot be used, such as that its rows are not those of `definition`.
+    SourceError if it cannot be used, or its rows are not those of `definition`.
     """
     file = read_published(path)
     (roll,) = file.splits[""]
@@ -329,7 +317,6 @@ def load_roll(
 
 
 def _check_rows(frames: NDArray[np.uint8], definition: PianoRollFrames) -> None:
-    """SourceError if the rows of frames are not those of the definition."""
     if is_kit(frames) and not definition.kit:
         raise SourceError(f"holds {KIT.size} drum sounds, not {NOTES} notes", "--drums only")
     if definition.kit and not is_kit(frames):
@@ -339,8 +326,7 @@ def _check_rows(frames: NDArray[np.uint8], definition: PianoRollFrames) -> None:
 def content_of(score: Score) -> str:
     """SHA-256 of a score's notes and their times in beats, whatever the file's ticks per beat.
 
-    The order of notes, their tracks and channels, and the tempo do not matter, except that notes
-    on the drum channel are distinguished from others.
+    The order of notes, their tracks and channels (but for drums) and the tempo do not matter.
     """
     drums = score.channel == DRUM_CHANNEL
     notes = np.stack([score.on_tick, score.off_tick, score.pitch + 128 * drums.astype(np.int64)])

@@ -10,14 +10,14 @@ same for all three.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.definitions import Comparison, Pieces
-from seqmodel.media.distributions import Row, comparison_lines, shares, total_variation
+from seqmodel.media.definitions import Comparison, Measured, Pieces, PieceSet
+from seqmodel.media.distributions import Row, comparison_lines, total_variation
+from seqmodel.media.levels import Levels
 from seqmodel.media.music.contents import tonic_of
 from seqmodel.media.music.frames import (
     PianoRollFrames,
@@ -27,10 +27,11 @@ from seqmodel.media.music.frames import (
     sounded,
     sounding,
     struck,
+    velocities_in,
 )
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
 from seqmodel.media.music.kit import SOUNDS
-from seqmodel.media.music.loudness import ROWS, accent_rows, loudness, played
+from seqmodel.media.music.metre import COMMON_TIME, Units
 
 # ---- baselines -----------------------------------------------------------------------------------
 
@@ -45,8 +46,7 @@ class NoteNgram:
     """p(x_tk = 1 | x_(t-order)k ... x_(t-1)k), counted on a training split.
 
     Each (note, context) has its own frequency, smoothed towards that of the context one frame
-    shorter, and so on down to the note's marginal frequency, itself smoothed towards one half.
-    Before the first frame there is silence.
+    shorter, and so on down to one half. Before the first frame there is silence.
     """
 
     def __init__(self, train: Pieces, order: int) -> None:
@@ -71,8 +71,7 @@ class NoteNgram:
     def nats(self, roll: NDArray[np.uint8]) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) of each frame of roll (T, D): (T,)."""
         p = self.probability[roll.astype(int), self._contexts(roll), np.arange(roll.shape[1])]
-        nats: NDArray[np.float64] = -np.log(p).sum(axis=1)
-        return nats
+        return -np.log(p).sum(axis=1)
 
     def _contexts(self, roll: NDArray[np.uint8]) -> NDArray[np.int64]:
         contexts = np.zeros(roll.shape, np.int64)
@@ -84,8 +83,8 @@ class NoteNgram:
 class Restrikes:
     """p(struck again | sounding in this frame and in the one before), counted on a training split.
 
-    Each note has its own frequency, smoothed towards that of all notes, itself smoothed towards one
-    half. Any other onset follows from the roll and costs nothing.
+    Each note's frequency is smoothed towards that of all notes, and that towards one half. Any
+    other onset follows from the roll and costs nothing.
     """
 
     def __init__(self, train: Pieces) -> None:
@@ -102,17 +101,13 @@ class Restrikes:
         """-log p of what each frame of a piece (T, 176) adds to the roll: (T,)."""
         free = sounded(frames) & (sounding(frames) > 0)
         p = np.where(struck(frames), self.probability, 1 - self.probability)
-        nats: NDArray[np.float64] = -np.log(p).sum(axis=1, where=free)
-        return nats
+        return -np.log(p).sum(axis=1, where=free)
 
 
 def baseline_nats_per_frame(
     train: Pieces, split: Pieces, *_: object, **__: object
 ) -> dict[str, float]:
-    """Nats per frame of each baseline, counted on `train` and scored on every frame of `split`.
-
-    `Medium.baselines`: frames of music have neither a standardisation nor levels.
-    """
+    """`Medium.baselines`: music has neither a standardisation nor levels."""
     further = 0.0
     if train.frame.onsets:
         restrikes = Restrikes(train)
@@ -131,54 +126,86 @@ DISSONANT = (1, 2, 6, 10, 11)
 """Semitones modulo 12: seconds, the tritone, sevenths."""
 
 
-@dataclass
-class Statistics:
-    """Five distributions over a set of pieces, value -> count, and figures of each piece."""
+class _Pieces(Measured):
+    """What is counted of notes and of drums alike."""
 
-    notes_per_frame: Counter[int] = field(default_factory=Counter)
-    """How many notes sound in each frame."""
-    note_lengths: Counter[int] = field(default_factory=Counter)
-    """The length of each note in frames."""
-    intervals: Counter[int] = field(default_factory=Counter)
-    """Semitones between each pair of notes that sound in a frame."""
-    pitch_classes: Counter[int] = field(default_factory=Counter)
-    """0 for C to 11 for B, of each note in each frame."""
-    melodic_steps: Counter[int] = field(default_factory=Counter)
-    """Semitones, up or down, from one highest note to the next."""
-    longest_notes: list[int] = field(default_factory=list)
-    """The length in frames of each piece's longest note; 0 if it is silent."""
-    longest_chords: list[int] = field(default_factory=list)
-    """The same for chords, stretches of sound in which no note begins or ends."""
-    longest_silences: list[int] = field(default_factory=list)
-    """The length in frames of each piece's longest silence."""
-    lengths: list[int] = field(default_factory=list)
+    lengths: list[int]
     """The length in frames of each piece."""
-    last_chords: list[int] = field(default_factory=list)
-    """The length in frames of each piece's last chord; 0 if it is silent."""
-    on_tonic: list[bool] = field(default_factory=list)
-    """Whether each piece's last chord stands on the piece's estimated tonic."""
+    pieces: PieceSet = ()
+    """Those that are compared."""
 
-    @classmethod
-    def of(cls, pieces: Iterable[NDArray[np.uint8]], limit: int | None = None) -> "Statistics":
-        """Count pieces (T, 88), or (T, 176) where the second half says which notes are struck.
+    def figures(self) -> dict[str, Any]:
+        lengths = self.lengths
+        middle = float(np.median(lengths))
+        return {"length": middle, "shortest": min(lengths), "longest": max(lengths)}
 
-        The distributions are of the first `limit` frames of each, since beginnings are sparse.
+    def against(self, train: Self) -> dict[str, Any]:
+        """With copies, without velocities; see `longest_copies`."""
+        shortest, longest = min(train.lengths), max(train.lengths)
+        copied = longest_copies((piece[:, : 2 * NOTES] for piece in self.pieces), train.pieces)
+        return {
+            **super().against(train),
+            "length_share": float(np.mean([shortest <= n <= longest for n in self.lengths])),
+            "copied_frames": float(copied.mean()),
+            "copied_share": float((copied / self.lengths).mean()),
+            "most_copied_frames": int(copied.max()),
+        }
+
+
+class Statistics(_Pieces):
+    """Distributions over a set of pieces, value -> count, and figures of each piece, in frames.
+
+    Attributes:
+        notes_per_frame: how many notes sound in each frame.
+        note_lengths: the length of each note in frames.
+        intervals: semitones between each pair of notes that sound in a frame.
+        pitch_classes: 0 for C to 11 for B, of each note in each frame.
+        melodic_steps: semitones, up or down, from one highest note to the next.
+        longest_notes, longest_silences: of each piece; 0 if there is none.
+        longest_chords, last_chords: likewise of stretches of sound in which no note begins or ends.
+        on_tonic: whether each piece's last chord stands on the piece's estimated tonic.
+        strikes: of each piece that has any, the frames of the strikes with a velocity, and these.
+    """
+
+    def __init__(
+        self,
+        pieces: Iterable[NDArray[np.uint8]],
+        limit: int | None = None,
+        frame: PianoRollFrames | None = None,
+    ) -> None:
+        """Count pieces (T, 88), or (T, 176) with onsets, or (T, 264) with velocities.
+
+        The distributions are of the first `limit` frames of each, since beginnings are sparse. By
+        `frame` bars, and train's levels of velocity, are counted.
         """
-        statistics = cls()
+        self._frame, self.lengths = frame, list[int]()
+        self.notes_per_frame, self.note_lengths = Counter[int](), Counter[int]()
+        self.intervals, self.pitch_classes = Counter[int](), Counter[int]()
+        self.melodic_steps = Counter[int]()
+        self.longest_notes, self.longest_silences = list[int](), list[int]()
+        self.longest_chords, self.last_chords = list[int](), list[int]()
+        self.on_tonic = list[bool]()
+        self.strikes = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
         for frames in pieces:
-            statistics._add(frames, limit)
-        return statistics
+            self._add(frames, limit)
 
     def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
+        if (loud := velocities_in(frames)).size:
+            at, key = np.nonzero(loud * struck(frames))
+            if len(at):
+                self.strikes.append((at, loud[at, key].astype(np.int64)))
+        frames = frames[:, : 2 * NOTES]
         roll, chords = sounding(frames), chord_lengths(frames)
         self.longest_notes.append(int(note_lengths(frames).max(initial=0)))
         self.longest_chords.append(int(chords.max(initial=0)))
-        self.longest_silences.append(_longest_silence(roll))
+        sounds = np.flatnonzero(roll.any(axis=1))
+        gaps = np.diff(sounds, prepend=-1, append=len(roll)) - 1
+        self.longest_silences.append(int(gaps.max()))
         self.lengths.append(len(frames))
         self.last_chords.append(int(chords[-1]) if len(chords) else 0)
         classes = (LOWEST_PITCH + np.arange(NOTES)) % 12
         tonic = tonic_of(np.bincount(classes, roll.sum(axis=0, dtype=np.int64), 12))
-        bass = roll[np.flatnonzero(roll.any(axis=1))][-1:].argmax(axis=1)
+        bass = roll[sounds][-1:].argmax(axis=1)
         self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic).any()))
         roll = roll[:limit]
         self.note_lengths.update(note_lengths(frames[:limit]).tolist())
@@ -193,7 +220,6 @@ class Statistics:
 
     @property
     def dissonance(self) -> float:
-        """The share of `intervals` that are dissonant."""
         clashes = sum(n for k, n in self.intervals.items() if k % 12 in DISSONANT)
         return clashes / max(self.intervals.total(), 1)
 
@@ -202,6 +228,75 @@ class Statistics:
         """The most common number of notes in a non-silent frame; 0 if all are silent."""
         sounding = {k: n for k, n in self.notes_per_frame.items() if k}
         return max(sounding, key=lambda k: sounding[k], default=0)
+
+    def overall(self) -> dict[str, int]:
+        return {"voices": self.voices}
+
+    def distributions(self) -> dict[str, Counter[Any]]:
+        return {name: getattr(self, name) for name in DISTRIBUTIONS}
+
+    def figures(self) -> dict[str, Any]:
+        steps, frames = self.melodic_steps, self.notes_per_frame
+        return {
+            **super().figures(),
+            "last_chord": float(np.median(self.last_chords)),
+            "tonic_share": float(np.mean(self.on_tonic)),
+            "notes_per_frame": mean(frames),
+            "voices_share": frames[self.voices] / frames.total(),
+            "note_length": mean(self.note_lengths),
+            "longest_note": max(self.longest_notes),
+            "longest_chord": max(self.longest_chords),
+            "longest_silence": max(self.longest_silences),
+            "dissonance": self.dissonance,
+            "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
+            **self._loudness(),
+        }
+
+    def against(self, train: Self) -> dict[str, Any]:
+        found = super().against(train)
+        if self.strikes and train.strikes:
+            assert self._frame is not None
+            edges = (self._frame.velocity or Levels()).edges
+            ours, theirs = (
+                Counter(np.searchsorted(edges, velocity).tolist())
+                for velocity in (self._velocities(), train._velocities())
+            )
+            found["distances"]["velocities"] = total_variation(ours, theirs)
+        return {
+            **found,
+            "voices_share": self.notes_per_frame[train.voices] / self.notes_per_frame.total(),
+            "long_note_share": _share_above(max(train.longest_notes), self.longest_notes),
+            "long_chord_share": _share_above(max(train.longest_chords), self.longest_chords),
+            "long_silence_share": _share_above(max(train.longest_silences), self.longest_silences),
+        }
+
+    def _velocities(self) -> NDArray[np.int64]:
+        return np.concatenate([velocity for _, velocity in self.strikes])
+
+    def _loudness(self) -> dict[str, float]:
+        """Figures of velocities, if any are known.
+
+        On a grid of beats there are the accents too: by how much the mean velocity on each beat of
+        the commonest bar of train differs from that of all notes, bars being counted from the first
+        frame.
+        """
+        if not self.strikes:
+            return {}
+        assert self._frame is not None
+        velocity, metre = self._velocities(), self._frame.metre or COMMON_TIME
+        figures = {
+            "velocity": float(velocity.mean()),
+            "velocity_spread": float(velocity.std()),
+            "velocity_spread_of_piece": float(np.mean([of.std() for _, of in self.strikes])),
+        }
+        if self._frame.grid.steps_per_beat:
+            units = Units.of(metre, self._frame.grid)
+            place = np.concatenate([at for at, _ in self.strikes]) * units.frame % units.bar
+            for beat in range(units.bar // units.beat):
+                there = velocity[place == beat * units.beat]
+                if len(there):
+                    figures[f"accent_{beat + 1}"] = float(there.mean() - velocity.mean())
+        return figures
 
 
 def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -216,15 +311,47 @@ def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
     return steps[np.flatnonzero((steps != 0) & sounds[1:] & sounds[:-1])]
 
 
-def _longest_silence(roll: NDArray[np.uint8]) -> int:
-    """Frames of the longest stretch of a roll (T, 88) in which nothing sounds."""
-    sounds = np.flatnonzero(roll.any(axis=1))
-    return int(np.diff(sounds, prepend=-1, append=len(roll)).max()) - 1
-
-
 def mean(counts: Counter[int]) -> float:
     """The mean of all counted values; 0 if there are none."""
     return sum(value * n for value, n in counts.items()) / max(counts.total(), 1)
+
+
+def _share_above(limit: int, values: Sequence[int]) -> float:
+    return sum(value > limit for value in values) / len(values)
+
+
+BEATS_IN_A_BAR = 4
+
+
+class Hits(_Pieces):
+    """What is counted of a set of pieces of drums (T, 47): no lengths of notes, no intervals."""
+
+    def __init__(
+        self, pieces: Iterable[NDArray[np.uint8]], limit: int | None, frame: PianoRollFrames
+    ) -> None:
+        self.lengths, self.silent = list[int](), list[bool]()
+        self.hits_per_frame, self.sounds = Counter[int](), Counter[str]()
+        self._steps_per_beat = frame.grid.steps_per_beat
+        for frames in pieces:
+            self.lengths.append(len(frames))
+            self.silent.append(not frames.any())
+            counted = frames[:limit]
+            self.hits_per_frame.update(counted.sum(axis=1, dtype=np.int64).tolist())
+            struck = counted.sum(axis=0, dtype=np.int64).tolist()
+            named = zip(SOUNDS, struck, strict=True)
+            self.sounds.update({sound.name: hits for sound, hits in named if hits})
+
+    def distributions(self) -> dict[str, Counter[Any]]:
+        return {"hits_per_frame": self.hits_per_frame, "sounds": self.sounds}
+
+    def figures(self) -> dict[str, Any]:
+        """Hits per bar are of 4 over 4, on a grid of beats."""
+        figures = super().figures()
+        figures["hits_per_frame"] = mean(self.hits_per_frame)
+        figures["silent_share"] = float(np.mean(self.silent))
+        if steps := self._steps_per_beat:
+            figures["hits_per_bar"] = figures["hits_per_frame"] * BEATS_IN_A_BAR * steps
+        return figures
 
 
 # ---- comparison ----------------------------------------------------------------------------------
@@ -241,38 +368,31 @@ COPIES: tuple[Row, ...] = (
     ("  most, frames", "most_copied_frames", "10,"),
 )
 
+VELOCITIES: tuple[Row, ...] = (
+    ("velocity", "velocity", "10.4f"),
+    ("  spread", "velocity_spread", "10.4f"),
+    ("  spread within a piece", "velocity_spread_of_piece", "10.4f"),
+)
 DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
-
-Rolls = Sequence[NDArray[np.uint8]] | Pieces
 
 
 class MusicComparison(Comparison):
-    """See evaluation/README.md for what the figures mean and why these were chosen."""
+    """Distributions are of the first `limit` frames of each piece."""
 
-    def compare(
-        self,
-        drawn: Sequence[NDArray[Any]],
-        split: Pieces | None,
-        train: Pieces,
-        limit: int | None = None,
-    ) -> dict[str, Any]:
-        """`Comparison.compare`."""
-        if train.frame.kind == "drums":
-            return _compare_drums(drawn, split, train, limit)
-        reference = Statistics.of(train, limit)
-        values = {"voices": reference.voices, "train": _figures(reference, reference)}
-        sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
-        for name, pieces in sets.items():
-            scored = (piece[:, : train.frame.frame_size] for piece in pieces)
-            copied = longest_copies(scored, train)
-            values[name] = _figures(Statistics.of(pieces, limit), reference, copied)
-        return _with_loudness(values, sets, train)
+    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> _Pieces:
+        frame = train.frame
+        assert isinstance(frame, PianoRollFrames)
+        played: Iterable[NDArray[np.uint8]] = pieces
+        if not isinstance(pieces, Sequence) and pieces.frame.velocity is not None:
+            played = (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
+        found = Hits(played, limit, frame) if frame.kit else Statistics(played, limit, frame)
+        found.pieces = pieces
+        return found
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
-        """`Comparison.lines`."""
         if "sounds" in values["train"]["distributions"]:
             return _drum_lines(values, split)
-        figures = (
+        figures: tuple[Row, ...] = (
             *LENGTHS,
             ("last chord, frames", "last_chord", "10,g"),
             ("  share on the tonic", "tonic_share", "10.4f"),
@@ -288,159 +408,29 @@ class MusicComparison(Comparison):
             ("dissonant intervals", "dissonance", "10.4f"),
             ("melodic step, semitones", "melodic_step", "10.4f"),
             *COPIES,
-            *(ROWS if "velocity" in values["train"] else ()),
-            *accent_rows(values["train"]),
         )
-        apart = (*DISTRIBUTIONS, *(("velocities",) if "velocity" in values["train"] else ()))
+        apart = [*DISTRIBUTIONS]
+        if "velocity" in values["train"]:
+            beats = [name[7:] for name in values["train"] if name.startswith("accent_")]
+            accents = ((f"  on beat {beat}, more", f"accent_{beat}", "10.4f") for beat in beats)
+            figures = (*figures, *VELOCITIES, *accents)
+            apart.append("velocities")
         return comparison_lines(values, split, figures, _distances(apart))
-
-
-def _with_loudness(
-    values: dict[str, Any], sets: Mapping[str, Rolls], train: Pieces
-) -> dict[str, Any]:
-    """The figures with those of velocities, where pieces hold them."""
-    frame = train.frame
-    assert isinstance(frame, PianoRollFrames)
-    figures, usual = loudness(played(train), frame)
-    values["train"] |= figures
-    for name, pieces in sets.items():
-        figures, levels = loudness(played(pieces), frame)
-        values[name] |= figures
-        if levels and usual:
-            values[name]["distances"]["velocities"] = total_variation(levels, usual)
-    return values
 
 
 def _distances(names: Iterable[str]) -> list[Row]:
     return [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in names]
 
 
-def _figures(
-    of: Statistics, train: Statistics, copied: NDArray[np.int64] | None = None
-) -> dict[str, Any]:
-    """The figures of a set; against those of training unless they are those, with nothing copied.
-
-    `copied` (n,) is the longest stretch of each piece that is in training.
-    """
-    steps, frames = of.melodic_steps, of.notes_per_frame
-    figures = {
-        **_lengths(of.lengths),
-        "last_chord": float(np.median(of.last_chords)),
-        "tonic_share": float(np.mean(of.on_tonic)),
-        "notes_per_frame": mean(frames),
-        "voices_share": frames[train.voices] / frames.total(),
-        "note_length": mean(of.note_lengths),
-        "longest_note": max(of.longest_notes),
-        "longest_chord": max(of.longest_chords),
-        "longest_silence": max(of.longest_silences),
-        "dissonance": of.dissonance,
-        "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
-        "distributions": {name: shares(getattr(of, name)) for name in DISTRIBUTIONS},
-    }
-    if copied is None:
-        return figures
-    return figures | {
-        **_against_train(of.lengths, train.lengths, copied),
-        "long_note_share": _share_above(max(train.longest_notes), of.longest_notes),
-        "long_chord_share": _share_above(max(train.longest_chords), of.longest_chords),
-        "long_silence_share": _share_above(max(train.longest_silences), of.longest_silences),
-        "distances": {
-            name: total_variation(getattr(of, name), getattr(train, name)) for name in DISTRIBUTIONS
-        },
-    }
-
-
-def _lengths(lengths: Sequence[int]) -> dict[str, float]:
-    return {
-        "length": float(np.median(lengths)),
-        "shortest": min(lengths),
-        "longest": max(lengths),
-    }
-
-
-def _against_train(
-    lengths: Sequence[int], of_train: Sequence[int], copied: NDArray[np.int64]
-) -> dict[str, float]:
-    """The figures of lengths (n,) within training's range, and of copies (n,)."""
-    fitting = [min(of_train) <= length <= max(of_train) for length in lengths]
-    return {
-        "length_share": float(np.mean(fitting)),
-        "copied_frames": float(copied.mean()),
-        "copied_share": float((copied / lengths).mean()),
-        "most_copied_frames": int(copied.max()),
-    }
-
-
-def _share_above(limit: int, values: Sequence[int]) -> float:
-    return sum(value > limit for value in values) / len(values)
-
-
-# ---- drums ---------------------------------------------------------------------------------------
-
-BEATS_IN_A_BAR = 4
-
-
-class _Hits:
-    """What is counted of a set of pieces of drums (T, 47)."""
-
-    def __init__(self, pieces: Iterable[NDArray[np.uint8]], limit: int | None) -> None:
-        self.lengths, self.silent = list[int](), list[bool]()
-        self.hits_per_frame, self.sounds = Counter[int](), Counter[str]()
-        for frames in pieces:
-            self.lengths.append(len(frames))
-            self.silent.append(not frames.any())
-            counted = frames[:limit]
-            self.hits_per_frame.update(counted.sum(axis=1, dtype=np.int64).tolist())
-            struck = counted.sum(axis=0, dtype=np.int64).tolist()
-            named = zip(SOUNDS, struck, strict=True)
-            self.sounds.update({sound.name: hits for sound, hits in named if hits})
-
-    def figures(
-        self, train: "_Hits", steps_per_beat: int | None, copied: NDArray[np.int64] | None = None
-    ) -> dict[str, Any]:
-        """As `_figures`; hits per bar are of 4 over 4, on a grid of beats."""
-        names = ("hits_per_frame", "sounds")
-        figures: dict[str, Any] = {
-            **_lengths(self.lengths),
-            "hits_per_frame": mean(self.hits_per_frame),
-            "silent_share": float(np.mean(self.silent)),
-            "distributions": {name: shares(getattr(self, name)) for name in names},
-        }
-        if steps_per_beat:
-            figures["hits_per_bar"] = figures["hits_per_frame"] * BEATS_IN_A_BAR * steps_per_beat
-        if copied is None:
-            return figures
-        distances = {
-            name: total_variation(getattr(self, name), getattr(train, name)) for name in names
-        }
-        more = _against_train(self.lengths, train.lengths, copied)
-        return {**figures, **more, "distances": distances}
-
-
-def _compare_drums(
-    drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces, limit: int | None
-) -> dict[str, Any]:
-    """`MusicComparison.compare` of drums: no lengths of notes, no intervals, no tonic."""
-    frame = train.frame
-    assert isinstance(frame, PianoRollFrames)
-    reference, steps = _Hits(train, limit), frame.grid.steps_per_beat
-    values = {"train": reference.figures(reference, steps)}
-    sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
-    for name, pieces in sets.items():
-        copied = longest_copies(pieces, train)
-        values[name] = _Hits(pieces, limit).figures(reference, steps, copied)
-    return values
-
-
 def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
-    """Its values as a table, with the share of each sound, the commonest of training first."""
     columns = {
         name: {**values[name], **values[name]["distributions"]["sounds"]}
         for name in ("drawn", "split", "train")
         if name in values
     }
     sounds = [column["distributions"]["sounds"] for column in columns.values()]
-    commonest = sorted(set().union(*sounds), key=lambda sound: -sounds[-1].get(sound, 0.0))
+    known = dict.fromkeys(sound for some in sounds for sound in some)
+    commonest = sorted(known, key=lambda sound: -sounds[-1].get(sound, 0.0))
     figures = (
         *LENGTHS,
         ("hits per frame", "hits_per_frame", "10.4f"),
@@ -461,9 +451,8 @@ def longest_copies(
 ) -> NDArray[np.int64]:
     """For each piece the length (n,), in frames, of its longest run that is in a piece of `train`.
 
-    Frames (T, F) of zeros and ones are equal only if equal note by note: a transposed copy does not
-    count. Exact, and never sorts more values than there are frames: runs of L frames that occur on
-    both sides are numbered by content, and only they can grow to L + 1.
+    Frames (T, F) are equal only note by note: a transposed copy does not count. Exact: runs of L
+    frames that occur on both sides are numbered by content, and only they can grow to L + 1.
     """
     theirs, ours = [_packed(piece) for piece in train], [_packed(piece) for piece in pieces]
     longest = np.zeros(len(ours), np.int64)

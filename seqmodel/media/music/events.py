@@ -6,7 +6,8 @@ events by a regular expression, everything else by hand; arithmetic is left to N
 """
 
 import re
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
@@ -19,21 +20,17 @@ from seqmodel.media.music.grid import DRUM_CHANNEL, LARGEST_QUANTITY, MAX_TICK
 
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
-ENDED = 0
-"""An end-of-track event was read."""
-NO_END = 1
-"""The bytes ran out between two events."""
-CUT_SHORT = 2
-"""The bytes ran out within an event."""
-LOST = 3
-"""A data byte came where an event should begin, without a running status."""
-TOO_LATE = 4
-"""A delta exceeds what the format allows."""
+ENDED, NO_END, BROKEN = range(3)
+"""How the events of a track end: by an event that says so, between two or within one, or before a
+data byte without a running status."""
 
 TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
 READ = np.isin(np.arange(256), (TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE))
 """Which kinds of meta events are decoded."""
 END_OF_TRACK = 0x2F
+TEXT = 0x01
+NOTE_OFF, NOTE_ON, TOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
+"""Of channel messages, the first four bits; TOUCH is a single key's."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
 
@@ -86,26 +83,25 @@ def find_events(data: bytes, position: int, stop: int) -> Track:
 def _read_event(  # noqa: PLR0911
     data: bytes, position: int, stop: int, width: int
 ) -> tuple[int, int, int, int]:
-    """Step over an event of any kind.
+    """Step over an event: (outcome, or NO_END to go on; position; width after it; delta).
 
-    `width` is the number of data bytes under the running status, 0 without one. Returns (outcome,
-    or NO_END to go on; position reached; width after it; delta).
+    `width` is the number of data bytes under the running status, 0 without one.
     """
     delta, position, whole = quantity(data, position, stop)
     if delta > LARGEST_QUANTITY:
-        return TOO_LATE, position, width, 0
+        raise SourceError(TIME_TOO_LATE)
     if not whole or position >= stop:
-        return CUT_SHORT, position, width, 0
+        return BROKEN, position, width, 0
     event = data[position]
     if event < 128 and not width:
-        return LOST, position, width, delta
+        return BROKEN, position, width, delta
     position += event > 127
     if event < 0xF0:
         # Only channel messages set the running status, and no other event clears it.
         if event > 127:
             width = 1 if event >> 4 in (0xC, 0xD) else 2
         if position + width > stop:
-            return CUT_SHORT, position, width, delta
+            return BROKEN, position, width, delta
         return NO_END, position + width, width, delta
     if event in (0xF0, 0xF7, 0xFF):
         meta = data[position] if event == 0xFF and position < stop else -1
@@ -113,7 +109,7 @@ def _read_event(  # noqa: PLR0911
         if meta == END_OF_TRACK:
             return ENDED, position, width, delta
         if not whole or size > stop - position:
-            return CUT_SHORT, position, width, delta
+            return BROKEN, position, width, delta
         return NO_END, position + size, width, delta
     # Messages that belong on a wire and not in a file: step over them and their data.
     return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, delta
@@ -210,9 +206,8 @@ class Events:
         """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
 
         A note that ends while its player's pedal is down lasts until that is raised or its pitch is
-        struck again. A pedal that is never raised is so where the last key of the note's track is
-        let go, and one that is down for more than `most` ticks was left so, and holds nothing.
-        What happens at one tick is in the order of the file.
+        struck again. A pedal that is never raised is so with the last key of the note's track; one
+        that is down for more than `most` ticks was left so, and holds nothing.
         """
         ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], self.pedals()
         if not len(moves):
@@ -245,9 +240,9 @@ class Events:
     def notes(self, close: bool, pause: int, *, hits: bool) -> NDArray[np.int64]:
         """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
 
-        The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there;
-        otherwise the earlier one is discarded. `pause` is in ticks, after which a key that is
-        struck again is no longer owed an off. With `hits` drums that nothing ends do so themselves.
+        The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there, else
+        the earlier one is discarded. After `pause` ticks a key that is struck again is no longer
+        owed an off. With `hits` drums that nothing ends do so themselves.
         """
         number = np.flatnonzero((self.status >= 0x80) & (self.status < 0xA0))
         at = self.at[number]
@@ -262,7 +257,6 @@ class Events:
         return np.concatenate([found, np.stack([number[left], number[left], key[left]], axis=1)])
 
     def former_ends(self) -> list[int]:
-        """The numbers of the events that end the marks of `FORMER_END`."""
         ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
         size = len(FORMER_END)
         return [
@@ -293,9 +287,9 @@ def _sounds_on(
 ) -> NDArray[np.bool_]:
     """Whether a key goes on sounding after each of its events (E,), sorted by key, then in order.
 
-    It does so until there were as many offs as strikes: an off that comes after the next strike, or
-    at its tick, is not that one's. A strike that is never matched by an off hangs and does not
-    count, nor does one that still waits when the key is struck after a pause.
+    It does until there were as many offs as strikes: an off at or after the next strike is not that
+    one's. A strike that no off ever matches hangs and does not count, nor does one that still waits
+    when the key is struck after a pause.
     """
     fresh = np.ones(len(key), np.bool_)
     fresh[1:] = (key[1:] != key[:-1]) | (begins[1:] & (np.diff(tick) > pause))
@@ -304,20 +298,15 @@ def _sounds_on(
     level = np.cumsum(np.where(begins, 1, -1)) - apart
     owed = level - np.minimum.accumulate(level - begins)
     hanging = np.minimum.accumulate((owed + apart)[::-1])[::-1] - apart
-    sounds: NDArray[np.bool_] = owed > hanging
-    return sounds
+    return owed > hanging
 
 
 def _following(
     numbers: NDArray[np.int64], wanted: NDArray[np.int64], E: int
 ) -> NDArray[np.int64]:  # fmt: skip
-    """The first of `numbers`, which are sorted, from each `wanted` on, modulo E.
-
-    E itself where there is none with the same quotient by E.
-    """
+    """The first of sorted `numbers` from each `wanted` on, modulo E; E if none has its quotient."""
     found = np.append(numbers, -1)[np.searchsorted(numbers, wanted)]
-    rest: NDArray[np.int64] = np.where(found // E == wanted // E, found % E, E)
-    return rest
+    return np.where(found // E == wanted // E, found % E, E)
 
 
 def _quantities(
@@ -334,3 +323,42 @@ def _quantities(
         values[longer] = values[longer] << 7 | byte & 127
         longer = longer[byte > 127]
     return at + 1, values
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+FIRST, OFF, THERE, STRIKE = range(4)
+"""The order of the events of a tick: what is about all, offs, those of a file, strikes."""
+Timed = tuple[int, int, bytes]
+"""An event: its tick, its place in the order of that tick, and its bytes without a delta."""
+
+
+def meta(kind: int, body: bytes) -> bytes:
+    """A meta event."""
+    return bytes([0xFF, kind]) + _written(len(body)) + body
+
+
+def _written(quantity: int) -> bytes:
+    digits = [quantity & 127]
+    while quantity := quantity >> 7:
+        digits.append(quantity & 127 | 128)
+    return bytes(reversed(digits))
+
+
+def track_chunk(events: Iterable[Timed], last: int = 0) -> bytes:
+    """A track of these events, of which those of a place keep their order; it ends at `last`."""
+    timed = sorted(events, key=lambda event: event[:2])
+    last = max(last, timed[-1][0] if timed else 0)
+    now, running, body = 0, 0, bytearray()
+    for tick, _, message in [*timed, (last, STRIKE, meta(END_OF_TRACK, b""))]:
+        while tick - now > LARGEST_QUANTITY:
+            body += _written(LARGEST_QUANTITY) + meta(TEXT, b"")
+            now, running = now + LARGEST_QUANTITY, 0
+        body += _written(tick - now) + message[message[0] == running :]
+        now, running = tick, message[0] if message[0] < 0xF0 else 0
+    return b"MTrk" + len(body).to_bytes(4) + body
+
+
+def midi_file(kind: int, division: int, chunks: Sequence[bytes]) -> bytes:
+    """A file of format `kind` of the chunks of its tracks."""
+    return b"".join([b"MThd", struct.pack(">IHHH", 6, kind, len(chunks), division), *chunks])

@@ -13,7 +13,7 @@ one. What is said below of frames (T, 88) holds for them too.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,13 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.levels import Levels
 from seqmodel.media.music.grid import (
+    FASTEST,
     HIGHEST_PITCH,
     KIT,
     LOWEST_PITCH,
     NOTES,
     PIANO,
+    SLOWEST,
     STEPS_PER_BEAT,
     Grid,
     Rows,
@@ -37,8 +39,8 @@ from seqmodel.media.music.metre import (
     given_of,
     metre_from_json,
     metre_name,
+    parse_metre,
     shifted,
-    usual_from_json,
 )
 from seqmodel.plain import Fields
 
@@ -145,7 +147,7 @@ def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The length in frames of each of the notes of a piece, (N,), as in `notes_of`."""
+    """The length in frames of each of `notes_of` a piece, (N,)."""
     notes = notes_of(frames)
     return notes[:, 1] - notes[:, 0]
 
@@ -153,8 +155,8 @@ def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
 
-    Consecutive frames of a pitch are one note; with onsets, (T, 176), each onset begins a new one.
-    Each hit of a kit is a note of one frame. Notes are sorted by first frame, then by pitch.
+    Consecutive frames of a pitch are one note; with onsets each onset begins a new one; each hit of
+    a kit has one frame. Sorted by first frame, then by pitch.
     """
     closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends after the last frame
     roll = sounding(closed) > 0
@@ -170,8 +172,7 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The length in frames of every chord of a piece (T, 88) or (T, 176), (chords,).
 
-    A chord is everything that sounds in a frame, even a single note; it ends where any note begins
-    or ends.
+    A chord is all that sounds in a frame; it ends where any note begins or ends.
     """
     roll = sounding(frames)
     packed = pack(roll)  # a million frames are 88 MB, and no copy is made of them
@@ -187,10 +188,9 @@ def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
-    """Frames (T, 88), or (T, 176) with onsets, transposed up by `semitones`, or down if negative.
+    """Frames (T, 88), (T, 176) or velocities (T, 88) moved up by `semitones`, or down if negative.
 
-    Notes that leave the piano's range are moved back into it by octaves, so none is lost. So are
-    their velocities, if any.
+    Notes that leave the piano's range are moved back into it by octaves, so none is lost.
     """
     halves = frames.reshape(len(frames), -1, NOTES)
     moved = np.zeros_like(halves)
@@ -209,15 +209,11 @@ def held_on(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[n
     T = len(frames)
     begun = np.where(struck(frames), np.arange(T)[:, None], 0)
     begun = np.maximum.accumulate(begun, axis=0)
-    held: NDArray[np.uint8] = np.take_along_axis(at_onset, begun, axis=0) * sounding(frames)
-    return held
+    return np.take_along_axis(at_onset, begun, axis=0) * sounding(frames)
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Frames (T, 88) as (T, 11) bytes, the lowest note in the highest bit, or (T, 176) as (T, 22).
-
-    88 bits fill 11 bytes; the 47 of a kit leave one of 6 bytes unused.
-    """
+    """Frames as bytes, the lowest note in the highest bit: (T, 88) is (T, 11), a kit's (T, 6)."""
     return np.packbits(roll, axis=1)
 
 
@@ -235,8 +231,9 @@ def folded(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
 
 # ---- frames --------------------------------------------------------------------------------------
 
-RESTRIKES: Mapping[str, Restrike] = {"close": "close", "discard": "discard"}
-"""Restrike rules by name."""
+
+ADDED_FLAGS = "onsets", "short_notes", "kit", "pedal"
+"""Fields that older datasets and runs lack, whose frames were made without."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +287,6 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def kind(self) -> str:
-        """ "music", or "drums" of a kit."""
         return "drums" if self.kit else self.medium
 
     @property
@@ -306,22 +302,18 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def rows(self) -> Rows:
-        """What the rows of a frame are."""
         return KIT if self.kit else PIANO
 
     @property
     def frame_size(self) -> int:
-        """88, 176 with onsets, 47 of a kit."""
         return 2 * NOTES if self.onsets else self.rows.size
 
     @property
     def played_size(self) -> int:
-        """See `FrameDefinition`: 264 with velocities."""
         return self.frame_size + NOTES * (self.velocity is not None)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """One bit per value, and a byte for each velocity."""
         return (-(-self.frame_size // 8) + NOTES * (self.velocity is not None),)
 
     @property
@@ -331,7 +323,6 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Grid, restrike rule, drums, key, onsets and pedal."""
         return (
             str(self.grid),
             f"restrike {self.restrike}",
@@ -342,23 +333,16 @@ class PianoRollFrames(FrameDefinition):
         )
 
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Stored rows (T, 11) as frames (T, 88), zeros and ones; with onsets twice as wide."""
         return unpack(rows[:, : -(-self.frame_size // 8)], self.frame_size)
 
     def velocities(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-        """See `FrameDefinition`."""
         return None if self.velocity is None else rows[:, -NOTES:]
 
     def played(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """See `FrameDefinition`."""
         frames, loud = self.decode(rows), self.velocities(rows)
         return frames if loud is None else np.concatenate([frames, loud], axis=1)
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames (T, 88) as stored rows (T, 11); with onsets twice as wide.
-
-        With velocities they may be (T, 264); otherwise none is known.
-        """
         packed = pack(values[:, : self.frame_size])
         if self.velocity is None:
             return packed
@@ -368,7 +352,6 @@ class PianoRollFrames(FrameDefinition):
         return rows
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
-        """The stored bytes: there is only one way to store a roll."""
         return rows.tobytes()
 
     def cut(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -381,11 +364,9 @@ class PianoRollFrames(FrameDefinition):
         return begun
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
-        """Frames transposed by `variant` semitones, any number, their onsets with them."""
         return transposed(frames, variant)
 
     def facts_from(self, facts: Mapping[str, Any], begin: int, end: int) -> Mapping[str, Any]:
-        """See `FrameDefinition`: signatures begin before, voices are those of its frames."""
         found = dict(facts)
         if "metre" in facts:
             found["metre"] = shifted(facts["metre"], begin)
@@ -399,46 +380,43 @@ class PianoRollFrames(FrameDefinition):
         return given_of(metre_from_json(facts.get("metre", usual)), self.grid)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest; of what was added later only what is true or known."""
-        return {
+        """Of what was added later only what is true or known."""
+        always = {
             "notes": self.rows.size,
             "grid": self.grid.to_json(),
             "restrike": self.restrike,
             "drums": self.drums,
             "transpose_to_c": self.transpose_to_c,
-            **({"onsets": True} if self.onsets else {}),
-            **({"short_notes": True} if self.short_notes else {}),
-            **({"kit": True} if self.kit else {}),
-            **({"pedal": True} if self.pedal else {}),
-            **({"metre": metre_name(self.metre)} if self.metre else {}),
-            **({"tempo": self.tempo} if self.tempo else {}),
-            **({"longest_chord": self.longest_chord} if self.longest_chord else {}),
-            **({"velocity": self.velocity.to_json()} if self.velocity else {}),
         }
+        added = {
+            "onsets": self.onsets,
+            "short_notes": self.short_notes,
+            "kit": self.kit,
+            "pedal": self.pedal,
+            "metre": self.metre and metre_name(self.metre),
+            "tempo": self.tempo,
+            "longest_chord": self.longest_chord,
+            "velocity": self.velocity and self.velocity.to_json(),
+        }
+        return always | {name: value for name, value in added.items() if value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PianoRollFrames":
-        """The inverse of `to_json`; SourceError or ValueError for damaged values."""
         fields = Fields.of(values, "frame")
-        restrike = fields.text("restrike")
-        if restrike not in RESTRIKES:
-            raise ValueError(f"frame.restrike must be one of {', '.join(RESTRIKES)}")
+        restrike: Any = fields.text("restrike")
+        if restrike not in get_args(Restrike):
+            raise ValueError(f"frame.restrike must be one of {', '.join(get_args(Restrike))}")
         if "kit" in fields and "onsets" in fields:
             raise ValueError("frame.kit and frame.onsets exclude each other")
         if "velocity" in fields and "onsets" not in fields:
             raise ValueError("frame.velocity needs frame.onsets")
-        velocity = Levels.from_json(fields, "velocity") if "velocity" in fields else None
+        flags: dict[str, Any] = {name: fields.flag(name) for name in ("drums", "transpose_to_c")}
+        flags |= {name: name in fields and fields.flag(name) for name in ADDED_FLAGS}
         return cls(
             Grid.from_json(dict(fields.fields("grid").values)),
-            RESTRIKES[restrike],
-            fields.flag("drums"),
-            fields.flag("transpose_to_c"),
-            "onsets" in fields and fields.flag("onsets"),
-            "short_notes" in fields and fields.flag("short_notes"),
-            "kit" in fields and fields.flag("kit"),
-            "pedal" in fields and fields.flag("pedal"),
-            *usual_from_json(fields),
-            velocity=velocity,
+            restrike,
+            **flags,
+            **_usual(fields),
         )
 
     def __str__(self) -> str:
@@ -446,6 +424,26 @@ class PianoRollFrames(FrameDefinition):
             return f"{KIT.size} drum sounds, {self.grid}"
         loud = ", with velocities" * (self.velocity is not None)
         return f"{NOTES} notes{' struck or held' * self.onsets}{loud}, {self.grid}"
+
+
+def _usual(fields: Fields) -> dict[str, Any]:
+    """What is usual in train, as far as a frame definition states it; ValueError if it cannot."""
+    usual = dict[str, Any]()
+    if "longest_chord" in fields:
+        usual["longest_chord"] = fields.whole("longest_chord", 1)
+    if "metre" in fields:
+        text = fields.text("metre")
+        try:
+            usual["metre"] = parse_metre(text)
+        except ValueError as error:
+            raise ValueError(f"frame.metre must be {error}") from None
+    if "tempo" in fields:
+        usual["tempo"] = fields.number("tempo")
+        if not SLOWEST <= usual["tempo"] <= FASTEST:
+            raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
+    if "velocity" in fields:
+        usual["velocity"] = Levels.from_json(fields, "velocity")
+    return usual
 
 
 OF_NOTES = {

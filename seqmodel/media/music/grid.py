@@ -101,14 +101,11 @@ MAX_STEP_NANOSECONDS = 60 * 10**9
 class Grid:
     """How a piece is cut into frames: equal parts of a beat, or of real time.
 
-    Exactly one of the two is set. Build it with `of_beats` or `of_seconds`.
+    Exactly one of the two is set, by `of_beats` or `of_seconds`; UsageError if it is out of range.
 
     Attributes:
         steps_per_beat: frames in a quarter note, 1 to 32767.
         step_nanoseconds: length of a frame in nanoseconds, an integer so that it is exact.
-
-    Raises:
-        UsageError: if neither or both are given, or one is out of range.
     """
 
     steps_per_beat: int | None = None
@@ -128,17 +125,13 @@ class Grid:
 
     @classmethod
     def of_beats(cls, steps_per_beat: int) -> "Grid":
-        """A grid of this many frames per beat; UsageError if out of range."""
         return cls(steps_per_beat=steps_per_beat)
 
     @classmethod
     def of_seconds(cls, seconds: str | int | float | Decimal) -> "Grid":
-        """A grid of frames of this length, exactly as the number is written.
+        """A grid of frames of this length, exactly as written: the float 0.6 is six tenths.
 
-        A float means its shortest decimal form: 0.6 is six tenths.
-
-        Raises:
-            UsageError: if it is not a number, out of range or finer than a nanosecond.
+        UsageError if it is not a number, out of range or finer than a nanosecond.
         """
         try:
             exact = Decimal(str(seconds).strip())
@@ -153,7 +146,7 @@ class Grid:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> "Grid | None":
-        """The grid that the options of a command ask for, if any; UsageError as the others."""
+        """The grid that the options of a command ask for, if any."""
         steps_per_beat, step_seconds = options.get("steps_per_beat"), options.get("step_seconds")
         if steps_per_beat is not None and step_seconds is not None:
             raise UsageError("--steps-per-beat and --step-seconds exclude each other")
@@ -163,23 +156,16 @@ class Grid:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Grid":
-        """The grid that `to_json` wrote.
-
-        Raises:
-            SourceError: if the values are not a valid grid, as in a manifest edited by hand.
-        """
+        """The inverse of `to_json`; SourceError if it is none, as in a manifest edited by hand."""
         known = {"steps_per_beat", "step_nanoseconds"}
-        if not isinstance(values, dict) or not set(values) <= known:
+        if not set(values) <= known or any(type(value) is not int for value in values.values()):
             raise SourceError(f"holds no grid: {values!r}")
-        if not all(type(value) is int for value in values.values()):
-            raise SourceError(f"holds a grid that is not in whole numbers: {values!r}")
         try:
             return cls(**values)
         except UsageError as error:
             raise SourceError(f"holds an impossible grid: {error}") from error
 
     def to_json(self) -> dict[str, int]:
-        """Plain values for a manifest: the one field that is set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def seconds_per_frame(self, tempo_bpm: float) -> float:
@@ -191,7 +177,6 @@ class Grid:
 
     @property
     def option(self) -> str:
-        """The option that asks for it, such as "--steps-per-beat 4"."""
         if self.steps_per_beat is not None:
             return f"--steps-per-beat {self.steps_per_beat}"
         return f"--step-seconds {self._seconds}"
@@ -203,7 +188,6 @@ class Grid:
         return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f}"
 
     def __str__(self) -> str:
-        """Such as "4 steps per beat" or "0.6 s per step"."""
         if self.steps_per_beat is not None:
             return f"{self.steps_per_beat} step{'s' * (self.steps_per_beat > 1)} per beat"
         return f"{self._seconds} s per step"

@@ -44,8 +44,8 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.kit import sound_name
 from seqmodel.media.music.names import NOTE_NAMES, note_name
+from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
-from seqmodel.media.music.tally import Tally
 from seqmodel.media.picture import Box, Level, Picture
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
@@ -72,8 +72,7 @@ def piano_roll_png(
     """The PNG of frames (T, 88), (T, 176) or (T, 47): time to the right, pitch upwards.
 
     What is `given` (T, 88), rather than drawn from the model, has another colour. With onsets,
-    notes begin dark. Beyond the frames themselves, memory does not grow with the piece: each column
-    of a long one shows all notes in its stretch of time.
+    notes begin dark. Each column of a long piece shows all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
 
@@ -114,7 +113,6 @@ def piano_roll_png(
 
 
 def _marks(rows: Rows, low: float, high: float) -> dict[int, str]:
-    """What is marked in a range of keys: the Cs by name or, of a kit, some of its sounds."""
     marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
     return {key: name for key, name in marks.items() if low <= key <= high}
 
@@ -170,7 +168,6 @@ def piano_roll_picture(
         boxes=boxes[0],
         given=boxes[1],
         levels=tuple(Level(pitch, name) for pitch, name in marks.items()),
-        apart=True,
         summary=f"{what} in {plural(len(frames), 'frame')}",
     )
 
@@ -196,20 +193,18 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 def inspect_midi(
     path: Path, grid: Grid | None, plot: Path | None, *, drums: str | None = None
 ) -> dict[str, Any]:
-    """What a MIDI file holds: format, parts, tempos, and how its notes lie on `grid`.
-
-    `drums` is the option of that name.
-    """
+    """What a MIDI file holds, how its notes lie on `grid`; `drums` is the option of that name."""
     grid = grid or Grid.of_beats(STEPS_PER_BEAT)
     with named(path):
-        frames, _, _, score, placed = load_shown(path, grid, drums)
+        frames, _, _, placed = load_shown(path, grid, drums)
+    score = placed.score
     kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
     timing, contents = Timing(grid, drums=drums == "keep", kit=kit), Contents(kit=kit)
     timing.add(score)
     contents.add(score)
     if plot is not None:
         picture = piano_roll_png(
-            frames, title=str(path), unit=f"frame ({grid})", given=placed.given(score)
+            frames, title=str(path), unit=f"frame ({grid})", given=placed.given()
         )
         write_file(plot, picture)
     last_tick = score.off_tick.max(initial=score.end_tick, keepdims=True)
@@ -238,7 +233,7 @@ def inspect_midi(
 
 
 def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a piano-roll (T, 88) holds, and its grid if it states one, as a sampled one does."""
+    """What a piano-roll holds, and its grid if it states one, as a sampled one does."""
     with named(path):
         frames, grid = load_roll(path)
     if plot is not None:
@@ -290,7 +285,7 @@ def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
 
 
 def file_lines(values: Mapping[str, Any]) -> list[str]:
-    """The values of `inspect_midi`, `inspect_roll` or `inspect_rolls` as lines of text."""
+    """`Medium.file_lines` of what the three above say."""
     if values["kind"] == "rolls":
         return [
             f"{values['path']}: piano-rolls{_span(values)}",
@@ -342,9 +337,9 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
-    """How many notes sound in a frame of each split; the picture shows how often each note does.
+    """How many notes sound in a frame of each split, and with onsets the share that is struck.
 
-    With onsets, also the share of the sounding notes that are struck, not held.
+    The picture shows how often each note sounds.
     """
     totals = {name: split.totals() for name, split in splits.items()}
     shares = {name: totals[name][:NOTES] / split.frames for name, split in splits.items()}
@@ -412,5 +407,4 @@ def _density(frames: NDArray[np.uint8]) -> float:
 
 
 def _share(part: Any, whole: Any) -> float:
-    """part / whole, or 0 if `whole` is 0."""
     return round(float(part / whole), 3) if whole else 0.0

@@ -215,7 +215,6 @@ class Music(Medium):
     picture = lazily("seqmodel.media.music.inspection:piano_roll_picture")
 
     def kind_of_file(self, path: Path) -> str | None:
-        """ "midi", "roll", or "rolls" where a file holds many; MIDI may lack its suffix."""
         suffix = path.suffix.lower()
         if suffix in ROLL_SUFFIXES:
             return "roll" if suffix == ".npy" else "rolls"
@@ -226,12 +225,10 @@ class Music(Medium):
         return "midi" if is_midi(path) else None
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How the grid of rolls was found, if there is doubt; copies; what became of notes."""
         remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
         return self.summary_lines(manifest) + [f"  {remark}" for remark in remarks]
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """The time signatures, and where they are from."""
         if "metre" not in manifest:  # a grid of real time, or an older version
             return []
         from seqmodel.media.music.metre import metre_line
@@ -239,13 +236,11 @@ class Music(Medium):
         return [f"  {metre_line(manifest['metre'])}"]
 
     def outdated(self, manifest: Mapping[str, Any]) -> str | None:
-        """Whether it has no metres, which all datasets on grids of beats now have."""
         if "metre" in manifest or self.frame_from_json(manifest["frame"]).grid.step_nanoseconds:
             return None
         return "was prepared before metres were kept: every piece is taken as 4/4"
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How the grid of rolls was found, if there is doubt; what stands in train too."""
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
         key = "" if "kit" in manifest["frame"] else ", in any key"
         for split, shares in manifest.get("copies", {}).items():

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.grid import FASTEST, SLOWEST, Grid
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.words import listed, plural
-from seqmodel.plain import Fields
 
 Metre = tuple[int, int]
 """Such as (6, 8)."""
@@ -91,7 +90,6 @@ class Signature(NamedTuple):
 
     @property
     def metre(self) -> Metre:
-        """Its two numbers."""
         return self.beats, self.of
 
 
@@ -126,27 +124,6 @@ def metre_from_json(values: Any) -> tuple[Signature, ...]:
     return tuple(found)
 
 
-def usual_from_json(fields: Fields) -> tuple[Metre | None, float | None, int | None]:
-    """Train's metre, tempo and longest chord, as far as a frame definition states them.
-
-    ValueError if they cannot be.
-    """
-    metre = tempo = longest = None
-    if "longest_chord" in fields:
-        longest = fields.whole("longest_chord", 1)
-    if "metre" in fields:
-        text = fields.text("metre")
-        try:
-            metre = parse_metre(text)
-        except ValueError as error:
-            raise ValueError(f"frame.metre must be {error}") from None
-    if "tempo" in fields:
-        tempo = fields.number("tempo")
-        if not SLOWEST <= tempo <= FASTEST:
-            raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
-    return metre, tempo, longest
-
-
 def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:
     """The signatures of a piece as they are of the same from frame `begin` on."""
     moved = [[frame - begin, *metre] for frame, *metre in metre]
@@ -157,9 +134,8 @@ def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:
 def written(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
     """The signatures as a file states them, which has none before frame 0.
 
-    What is left of a bar that began before has a signature of its own there, as a pickup does. It
-    is as long as that or else longer, since the next signature cuts it off; there is none if the
-    bar ends between frames.
+    What is left of a bar that began before has a signature of its own there, as a pickup does: as
+    long as that or longer, since the next one cuts it off; none if the bar ends between frames.
     """
     if not metre:
         return
@@ -192,8 +168,7 @@ def bar_lines(metre: Sequence[Signature], grid: Grid, length: int) -> list[int]:
 def given_of(metre: Sequence[Signature], grid: Grid) -> NDArray[np.int64]:
     """What a model is given of a piece's signatures, in one row.
 
-    Of each where it begins, and the units in a frame, a beat and a bar; those that it lacks never
-    begin.
+    Of each where it begins, and the units in a frame, a beat and a bar; the missing never begin.
     """
     given = np.zeros((MOST_SIGNATURES, 4), np.int64)
     given[:, 0] = NEVER
@@ -214,9 +189,9 @@ LEAST_BARS = 8
 def suggested(onsets: NDArray[Any], grid: Grid) -> Metre | None:
     """4/4, 3/4 or 6/8 if the onsets (T,), how many notes begin in each frame, clearly suggest it.
 
-    They do where the onsets resemble themselves more after one and two bars of it than after bars
-    of another length; 3/4 and 6/8 differ by how they do after a beat (Brown 1993, "Determination
-    of the meter of musical scores by autocorrelation").
+    They do where they resemble themselves more after one and two bars of it than after bars of
+    another length; 3/4 and 6/8 differ by how they do after a beat (Brown 1993, "Determination of
+    the meter of musical scores by autocorrelation").
     """
     quarter = grid.steps_per_beat
     if quarter is None or quarter == 1 or len(onsets) < 4 * LEAST_BARS * quarter:
@@ -270,7 +245,6 @@ class Metres:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers of pieces by where their metre is from, and by metre; which may be wrong."""
         named = {where: dict(names.most_common()) for where, names in self._named.items()}
         return {**self._pieces, "named": named, "contradicted": self._contradicted}
 

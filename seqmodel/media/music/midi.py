@@ -17,17 +17,14 @@ import numpy as np
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
 from seqmodel.media.music.events import (
-    CUT_SHORT,
+    BROKEN,
     ENDED,
     KEY_SIGNATURE,
-    LOST,
     MARKER,
     NO_END,
     READ,
     SET_TEMPO,
     TIME_SIGNATURE,
-    TIME_TOO_LATE,
-    TOO_LATE,
     TRACK_NAME,
     Events,
     Track,
@@ -58,12 +55,8 @@ verses, and half of them never end.
 """
 
 MOST_SHARPS = 7
-FIFTHS = (
-    "Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#", "G#", "D#",
-    "A#",
-)  # fmt: skip
-"""The tonics of the major keys from seven flats to seven sharps; three further are the minor ones.
-"""
+FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"][1:19]
+"""The tonics of major keys from seven flats to seven sharps; three further are the minor ones."""
 
 
 def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False) -> Score:
@@ -72,15 +65,11 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     Within a track a note is identified by channel and pitch. One struck again while it sounds ends
     there (`restrike="close"`), and the new one when both have had their note-offs; or it is
     discarded in favour of the new one, which ends at the next note-off ("discard", the published
-    rolls' rule). A note-off without a note and a note without an end are ignored; with `hits` drums
-    need none, and have no length without. A note-on of velocity 0 is a note-off. The complete notes
-    of a truncated track are kept. The independent patterns of a format 2 file are read one after
-    the other.
+    rolls' rule). Notes without an end are ignored; with `hits` drums need none, and have no length
+    without. The patterns of a format 2 file are read one after the other.
 
-    Memory is bounded by a multiple of the file's size, whatever lengths it claims.
-
-    Raises:
-        SourceError: if nothing can be read; its message is one line without the file's name.
+    Memory is bounded by a multiple of the file's size, whatever lengths it claims. SourceError if
+    nothing can be read.
     """
     file_format, division, events, repairs = read_events(data)
     ticks_per_unit, smpte_tempo = _clock(division)
@@ -206,10 +195,7 @@ def _clock(division: int) -> tuple[int, int | None]:
 
 
 def _find_tracks(data: bytes, position: int, announced: int, repairs: Counter[str]) -> list[Track]:
-    """Find the tracks from `position`, the end of the header; what was repaired is counted.
-
-    No more than the header announces: the rest may be left over from an earlier file.
-    """
+    """The tracks from `position` on, no more than announced: the rest may be an earlier file's."""
     tracks = list[Track]()
     expected = announced or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
@@ -243,9 +229,7 @@ def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tu
         if following > 0:
             repairs["track shorter than it says"] += 1
             stop = following
-    if track.outcome == TOO_LATE:
-        raise SourceError(TIME_TOO_LATE)
-    if track.outcome in (CUT_SHORT, LOST):
+    if track.outcome == BROKEN:
         repairs["track damaged or truncated, its complete notes kept"] += 1
     elif track.outcome == NO_END:
         repairs["track without an end"] += 1
@@ -253,8 +237,6 @@ def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tu
 
 
 class _Metas(NamedTuple):
-    """What the meta events say that are read, with the tick where a time matters."""
-
     tempos: list[tuple[int, int]]
     """In microseconds per beat."""
     meters: list[tuple[int, tuple[int, int]]]

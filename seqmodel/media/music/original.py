@@ -1,7 +1,7 @@
 """Drawn notes in the MIDI file that they fill or continue, of which all else stays as it is.
 
-Every event keeps its bytes, its tick, its track and its place among the events of that tick; only
-the status byte of a running status is spelt out. Where notes are drawn,
+Every event keeps its tick, its track, its place among the events of that tick and its bytes, but
+for a status that runs on or no longer does. Where notes are drawn,
 
 - those of the file's notes that begin there are taken out. Others stay: drums where the run's
   frames are of pitches and all else where they are of drums, notes beyond the piano's keys, strikes
@@ -17,7 +17,6 @@ A file of which only the beginning is continued is cut off there: its later even
 sounds on and is not drawn ends, and a pedal that is down is released.
 """
 
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.input import read_whole
-from seqmodel.media.music.events import END_OF_TRACK, MARKER, SUSTAIN, TRACK_NAME, Events
+from seqmodel.media.music import events as smf
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     folded,
@@ -45,7 +44,6 @@ from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     END_OF_PIECE,
     HIGHEST_PITCH,
-    LARGEST_QUANTITY,
     LOWEST_PITCH,
 )
 from seqmodel.media.music.metre import Signature
@@ -54,18 +52,12 @@ from seqmodel.media.music.placing import in_frames, place
 from seqmodel.media.music.writing import PIANO, velocities
 from seqmodel.media.words import listed
 
-CHANNELS, TEXT = 16, 0x01
-NOTE_OFF, NOTE_ON, TOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
-"""Of channel messages, the first four bits; TOUCH is a single key's."""
+CHANNELS = 16
 RELEASE = 64
 """The velocity of the offs that are written, which says nothing."""
-BEFORE, THERE, AFTER = range(3)
-"""The order of the events of a tick: offs that are added, what is there, strikes that are added."""
 
 Note = tuple[int, int]
 """The ticks where it begins and ends."""
-Timed = tuple[int, int, bytes]
-"""An event: its tick, its place in the order of that tick, and its bytes without a delta."""
 
 
 class Original:
@@ -82,11 +74,8 @@ class Original:
         """`transposed` is by how many semitones the run reads it moved.
 
         Drawn notes go to the track `into`, by name or by number from 1 on, or to one of their own.
-
-        Raises:
-            SourceError: as `read_score` and `place`.
-            UsageError: for a file of independent patterns, one whose ticks are longer than frames,
-                and a track that is not there, or not clear.
+        SourceError as `read_score` and `place`. UsageError for a file of independent patterns, one
+        whose ticks are longer than frames, and a track that is not there, or not clear.
         """
         data = read_whole(path)
         self._path, self._frame, self._transposed = path, frame, transposed
@@ -141,7 +130,6 @@ class Original:
         self._into = None if into is None else self._track(into)
 
     def _track(self, text: str) -> int:
-        """The track of a name, or of a number from 1 on."""
         names = [name.strip() for name in self._score.track_names]
         found = [k for k, name in enumerate(names) if name == text.strip()]
         if len(found) > 1:
@@ -171,12 +159,9 @@ class Original:
     ) -> bytes:
         """The file with the notes of frames (T, 176), or (T, 47) of a kit, that begin in `free`.
 
-        Args:
-            frames: as the run reads the file, where they are not `free`.
-            free: (T, 88), or (T, 47), what was drawn.
-            cut: the frame where the file is cut off; None: it is whole.
-            semitones: by which all pitches are moved, those of drums excepted.
-            metre, flat: as in `writing.velocities`.
+        Where they are not `free` (T, 88), not drawn, frames are as the run reads the file. It is
+        cut off at the frame `cut`, if any; all pitches but drums are moved by `semitones`; `metre`
+        and `flat` are as in `writing.velocities`.
         """
         if cut is None:  # a run that discards restruck notes may read fewer frames
             beyond = self.frames[len(frames) :]
@@ -194,7 +179,7 @@ class Original:
         track, channel, head = self._home(replaced or list(self._cells), first)
         others, ended = self._others(channel, left, semitones), defaultdict[int, int](int)
         notes, lowest = notes_of(frames), rows_of(frames).lowest
-        drawn, new = ~given_notes(notes, given), list[Timed]()
+        drawn, new = ~given_notes(notes, given), list[smf.Timed]()
         loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)[drawn]
         for (begin, until, key), velocity in zip(notes[drawn].tolist(), loud.tolist(), strict=True):
             off = self._end(until, key - lowest, given, ticks)
@@ -205,12 +190,12 @@ class Original:
             if on < off:
                 ended[pitch] = off
                 new += [
-                    (on, AFTER, bytes([NOTE_ON | channel, pitch, velocity])),
-                    (off, BEFORE, bytes([NOTE_OFF | channel, pitch, RELEASE])),
+                    (on, smf.STRIKE, bytes([smf.NOTE_ON | channel, pitch, velocity])),
+                    (off, smf.OFF, bytes([smf.NOTE_OFF | channel, pitch, RELEASE])),
                 ]
         last = int(ticks[-1])
         if not frames[-1].any() and (cut is not None or score.end_tick < last):
-            new.append((last, AFTER, _meta(MARKER, END_OF_PIECE)))
+            new.append((last, smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
         if new:
             added[track] += [*head, *new]
         return self._encoded(data, removed, added, end)
@@ -220,8 +205,7 @@ class Original:
         grid, score = self._frame.grid, self._score
         frames = np.arange(length + 1)
         if steps := grid.steps_per_beat:
-            nearest: NDArray[np.int64] = (2 * frames * score.ticks_per_unit + steps) // (2 * steps)
-            return nearest
+            return (2 * frames * score.ticks_per_unit + steps) // (2 * steps)
         seconds = frames * grid.seconds_per_frame(BEATS_PER_MINUTE)
         if cut is not None:
             kept = score.tempo_tick < score.ticks_at(seconds[cut : cut + 1])
@@ -289,7 +273,7 @@ class Original:
 
     def _replaced(
         self, data: bytes, left: Mapping[int, list[Note]], end: int | None
-    ) -> tuple[NDArray[np.bool_], defaultdict[int, list[Timed]]]:
+    ) -> tuple[NDArray[np.bool_], defaultdict[int, list[smf.Timed]]]:
         """Which events (E,) are taken out, and what comes in by track, so that notes become `left`.
 
         Notes of a key of which each ends where the next is struck depend on each other's offs, so
@@ -298,12 +282,12 @@ class Original:
         score, events = self._score, self._file.events
         E = len(events.ticks)
         removed = np.zeros(E, np.bool_) if end is None else events.ticks >= end
-        added = defaultdict[int, list[Timed]](list)
-        (numbers,) = np.nonzero((events.status >= NOTE_OFF) & (events.status < TOUCH))
+        added = defaultdict[int, list[smf.Timed]](list)
+        (numbers,) = np.nonzero((events.status >= smf.NOTE_OFF) & (events.status < smf.TOUCH))
         at = events.at[numbers]
         keys, strikes = np.zeros(E, np.int64), np.zeros(E, np.bool_)
         keys[numbers] = events.of_channel[numbers] << 7 | np.minimum(events.data[at], 127)
-        strikes[numbers] = (events.status[numbers] >= NOTE_ON) & (events.data[at + 1] > 0)
+        strikes[numbers] = (events.status[numbers] >= smf.NOTE_ON) & (events.data[at + 1] > 0)
         places = np.sort(keys[numbers] * E + numbers)
         order = np.lexsort((score.on_event, keys[score.on_event]))
         key, on, off = keys[score.on_event][order], score.on_event[order], score.off_event[order]
@@ -334,19 +318,21 @@ class Original:
                     if part[0] == own[0]:
                         removed[on_event] = False
                     else:
-                        added[track].append((part[0], AFTER, begins))
+                        added[track].append((part[0], smf.STRIKE, begins))
                     if ended:
                         removed[off_event] = False
                     else:
-                        ends = bytes([begins[0] & 15 | NOTE_OFF, begins[1], RELEASE])
-                        added[track].append((part[1], BEFORE, ends))
+                        ends = bytes([begins[0] & 15 | smf.NOTE_OFF, begins[1], RELEASE])
+                        added[track].append((part[1], smf.OFF, ends))
                 follows = not removed[on_event]
         if end is not None:
             for track, channel in _pedals(events, end):
-                added[track].append((end, AFTER, bytes([CONTROL | channel, SUSTAIN, 0])))
+                added[track].append(
+                    (end, smf.STRIKE, bytes([smf.CONTROL | channel, smf.SUSTAIN, 0]))
+                )
         return removed, added
 
-    def _home(self, near: Sequence[int], tick: int) -> tuple[int, int, list[Timed]]:
+    def _home(self, near: Sequence[int], tick: int) -> tuple[int, int, list[smf.Timed]]:
         """The track and channel of drawn notes, and what that track begins with.
 
         A channel of their own gets the program that most of the notes `near` have at a tick.
@@ -354,10 +340,10 @@ class Original:
         events, score = self._file.events, self._score
         used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
         spare = [channel for channel in range(CHANNELS) if channel not in used]
-        head = list[Timed]()
+        head = list[smf.Timed]()
         if self._into is None:
             track, own = len(events.tracks), Counter[int]()
-            head.append((0, BEFORE, _meta(TRACK_NAME, DRAWN.encode())))
+            head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, DRAWN.encode())))
         else:
             track = self._into
             own = Counter(score.channel[score.track == track].tolist())
@@ -372,18 +358,17 @@ class Original:
         program = PIANO
         if like:
             (changes,) = np.nonzero(
-                (events.status == PROGRAM | like[0][0]) & (events.ticks <= tick)
+                (events.status == smf.PROGRAM | like[0][0]) & (events.ticks <= tick)
             )
             if len(changes):
                 last = changes[np.argsort(events.ticks[changes], kind="stable")[-1]]
                 program = int(events.data[events.at[last]]) & 127
-        head.append((0, BEFORE, bytes([PROGRAM | spare[0], program])))
+        head.append((0, smf.FIRST, bytes([smf.PROGRAM | spare[0], program])))
         return track, spare[0], head
 
     def _others(
         self, channel: int, left: Mapping[int, list[Note]], semitones: int
     ) -> defaultdict[int, list[Note]]:
-        """By pitch, the file's notes on the channel of the drawn ones, but for drums."""
         score, found = self._score, defaultdict[int, list[Note]](list)
         for n in () if self._frame.kit else np.flatnonzero(score.channel == channel).tolist():
             own = int(score.on_tick[n]), int(score.off_tick[n])
@@ -392,49 +377,38 @@ class Original:
         return found
 
     def _encoded(
-        self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[Timed]],
+        self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[smf.Timed]],
         end: int | None,
     ) -> bytes:  # fmt: skip
-        """The file without the events (E,) that are taken out, and with those that come in."""
         events, chunks = self._file.events, list[bytes]()
         ends = events.event == 0xFF
-        ends[ends] = events.data[events.at[ends]] == END_OF_TRACK
+        ends[ends] = events.data[events.at[ends]] == smf.END_OF_TRACK
         for track in range(max([len(events.tracks), *(number + 1 for number in added)])):
             of_track = events.track == track
             numbers = np.flatnonzero(of_track & ~removed & ~ends)
             timed = [
-                (tick, THERE, _message(events, data, number))
+                (tick, smf.THERE, _message(events, data, number))
                 for number, tick in zip(
                     numbers.tolist(), events.ticks[numbers].tolist(), strict=True
                 )
             ]
-            timed = sorted([*timed, *added.get(track, ())], key=lambda event: event[:2])
             last = int(events.ticks[of_track].max(initial=0))
-            last = max(last if end is None else min(last, end), timed[-1][0] if timed else 0)
-            now, body = 0, bytearray()
-            for tick, _, message in [*timed, (last, AFTER, _meta(END_OF_TRACK, b""))]:
-                while tick - now > LARGEST_QUANTITY:
-                    body += _quantity(LARGEST_QUANTITY) + _meta(TEXT, b"")
-                    now += LARGEST_QUANTITY
-                body += _quantity(tick - now) + message
-                now = tick
-            chunks.append(b"MTrk" + struct.pack(">I", len(body)) + body)
+            last = last if end is None else min(last, end)
+            chunks.append(smf.track_chunk([*timed, *added.get(track, ())], last))
         kind = 0 if self._file.format == 0 and len(chunks) == 1 else 1
-        header = struct.pack(">IHHH", 6, kind, len(chunks), self._file.division)
-        return b"".join([b"MThd", header, *chunks])
+        return smf.midi_file(kind, self._file.division, chunks)
 
 
-def _message(events: Events, data: bytes, number: int) -> bytes:
-    """The bytes of an event without its delta, with its status."""
+def _message(events: smf.Events, data: bytes, number: int) -> bytes:
     event, at = int(events.event[number]), int(events.at[number])
     status = event if event > 127 else int(events.status[number])
     return bytes([status]) + data[at : int(events.end[number])]
 
 
-def _moved(events: Events, semitones: int) -> bytes:
+def _moved(events: smf.Events, semitones: int) -> bytes:
     """The file's bytes with all pitches moved, those of drums excepted."""
     data = events.data.copy()
-    pitched = (events.status >= NOTE_OFF) & (events.status < CONTROL)
+    pitched = (events.status >= smf.NOTE_OFF) & (events.status < smf.CONTROL)
     at = events.at[pitched & (events.status & 15 != DRUM_CHANNEL)]
     if semitones:
         data[at] = _in_range(np.minimum(data[at], 127) + np.int64(semitones))
@@ -454,23 +428,10 @@ def _between(others: Sequence[Note], on: int, off: int) -> Note:
     return on, min([begin for begin, _ in others if on <= begin < off], default=off)
 
 
-def _pedals(events: Events, end: int) -> Iterator[tuple[int, int]]:
-    """The track and channel of each pedal that is down at a tick."""
+def _pedals(events: smf.Events, end: int) -> Iterator[tuple[int, int]]:
     moves, player, down, _ = events.pedals()
     before = events.ticks[moves] < end
     moves, player, down = moves[before], player[before], down[before]
     latest = np.append(player[1:] != player[:-1], True)[: len(moves)]
     for number in moves[latest & down].tolist():
         yield int(events.track[number]), int(events.status[number]) & 15
-
-
-def _meta(kind: int, body: bytes) -> bytes:
-    return bytes([0xFF, kind]) + _quantity(len(body)) + body
-
-
-def _quantity(number: int) -> bytes:
-    """A variable-length quantity: seven bits a byte, the highest first."""
-    digits = [number & 127]
-    while number := number >> 7:
-        digits.append(number & 127 | 128)
-    return bytes(reversed(digits))

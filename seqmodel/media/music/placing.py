@@ -1,7 +1,7 @@
-"""The notes of a score on a grid of frames."""
+"""The notes of a score on a grid of frames, and what became of them there."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,60 +12,97 @@ from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
     KIT,
+    KIT_KEYS,
     LOWEST_PITCH,
     MAX_FRAMES,
     NOTES,
-    PIANO,
     Grid,
-    Rows,
 )
 from seqmodel.media.music.kit import ROWS
 from seqmodel.media.music.score import Score
-from seqmodel.media.music.tally import Tally
+from seqmodel.media.words import plural
+
+
+class Tally(NamedTuple):
+    """What became of notes in frames; those of one pitch and tick, in unison, count as one."""
+
+    read: int = 0
+    dropped: int = 0
+    """Those that fill no frame."""
+    merged: int = 0
+    """Those that no frame shows the beginning of: another note of their pitch begins in the same
+    one or, without onsets, sounds in the one before."""
+    related: int = 0
+    """Hits on keys beyond those of General MIDI level 1, which get a related sound; see `kit`."""
+    unknown: int = 0
+    """Hits left out, on keys for which a kit has no sound; not among those read."""
+    lengthened: int = 0
+    """Those that the sustain pedal lengthens, each of notes in unison."""
+
+    def to_json(self) -> dict[str, int]:
+        always = ("read", "dropped", "merged")
+        return {name: n for name, n in self._asdict().items() if n or name in always}
+
+    def lines(self, *, onsets: bool, kit: bool = False) -> list[str]:
+        """What happened to notes that do not show, and what to do about it, if there are any."""
+        lines, of = list[str](), f"of {plural(self.read, 'hit' if kit else 'note')}"
+        if self.related:
+            lines.append(
+                f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of General MIDI, "
+                "got a related sound"
+            )
+        if self.unknown:
+            lines.append(
+                f"left out {plural(self.unknown, 'hit')} on keys for which a kit has no sound"
+            )
+        if self.dropped:
+            lines.append(
+                f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
+                "a finer grid, keeps them"
+            )
+        if self.merged:
+            how = "begin in the same frame as another of their pitch; a finer grid"
+            if kit:
+                how = how.replace("pitch", "sound")
+            elif not onsets:
+                how = "follow one of their pitch without a gap and join it; prepare --onsets"
+            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
+        return lines
 
 
 @dataclass(frozen=True)
 class PlacedNotes:
-    """The notes of a score on a grid.
+    """The notes of a score on a grid."""
 
-    Attributes:
-        tick: int64 (N,), where each note begins.
-        begin: int64 (N,), the first frame that it fills.
-        end: int64 (N,), the frame after the last; `begin` for one that fills none.
-        row: int64 (N,), its key, 0 to 87, or the sound of a kit, 0 to 46.
-        track: int64 (N,), the track that it is from.
-        velocity: uint8 (N,), how hard it is struck.
-        length: T, the frames of the piece.
-        rows: what rows there are.
-        related, unknown, lengthened: see `Tally`.
-    """
-
-    tick: NDArray[np.int64]
+    score: Score
+    chosen: NDArray[np.int64]
+    """(N,), which of the score's notes they are."""
     begin: NDArray[np.int64]
+    """(N,), the first frame that each fills."""
     end: NDArray[np.int64]
+    """(N,), the frame after the last; `begin` for one that fills none."""
     row: NDArray[np.int64]
-    track: NDArray[np.int64]
-    velocity: NDArray[np.uint8]
+    """(N,), its key, 0 to 87, or the sound of a kit, 0 to 46."""
     length: int
-    rows: Rows = PIANO
-    related: int = 0
-    unknown: int = 0
-    lengthened: int = 0
+    """T, the frames of the piece."""
+    kit: bool
+    pedal: bool
+    """As in `place`."""
 
     def frames(self, *, onsets: bool) -> NDArray[np.uint8]:
         """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds; or a kit's hits (T, 47).
 
         With `onsets`, which a kit has not, 88 more columns follow, 1 in the first frame that a note
-        fills: (T, 176). Notes of equal pitch that begin in the same frame share one onset.
+        fills. Notes of equal pitch that begin in the same frame share one onset.
         """
-        D = self.rows.size
+        D = KIT.size if self.kit else NOTES
         begin, end, row, T = self.begin, self.end, self.row, self.length
         # How many more notes of a key sound than in the frame before, key after key.
         change = np.zeros(D * (T + 1), np.int32)
         np.add.at(change, row * (T + 1) + begin, 1)
         np.add.at(change, row * (T + 1) + end, -1)
         sounding = np.cumsum(change, out=change).reshape(D, T + 1)[:, :-1].T > 0
-        if not onsets or self.rows == KIT:
+        if not onsets or self.kit:
             return np.ascontiguousarray(sounding).view(np.uint8)
         filling = begin < end
         roll = np.concatenate([sounding, np.zeros_like(sounding)], axis=1).view(np.uint8)
@@ -78,29 +115,32 @@ class PlacedNotes:
         Of notes that share an onset the loudest counts.
         """
         filling = self.begin < self.end
-        loudest = np.zeros((self.length, self.rows.size), np.uint8)
+        loudest = np.zeros((self.length, NOTES), np.uint8)
         at = self.begin[filling], self.row[filling]
-        np.maximum.at(loudest, at, self.velocity[filling])
+        np.maximum.at(loudest, at, self.score.velocity[self.chosen][filling])
         return held_on(loudest, frames)
 
     def tally(self, frames: NDArray[np.uint8]) -> Tally:
-        """What became of the notes in `frames`, those with onsets or those without."""
+        score, chosen = self.score, self.chosen
         # Sorting is several times as fast as np.unique. The lowest bit: whether it fills no frame.
-        notes = np.sort(2 * (NOTES * self.tick + self.row) + (self.begin == self.end))
+        cells = NOTES * score.on_tick[chosen] + self.row
+        notes = np.sort(2 * cells + (self.begin == self.end))
         distinct = notes[np.diff(notes >> 1, prepend=-1) > 0]
         dropped = int((distinct & 1).sum())
         merged = len(distinct) - dropped - int(struck(frames).sum())
-        more = self.related, self.unknown, self.lengthened
-        return Tally(len(distinct), dropped, merged, *more)
+        if self.kit:
+            related = int((self.row + KIT.lowest != score.pitch[chosen]).sum())
+            unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen)
+            return Tally(len(distinct), dropped, merged, related, unknown)
+        longer = (score.ends(pedal=self.pedal) > score.off_tick)[chosen]
+        return Tally(len(distinct), dropped, merged, lengthened=int(longer.sum()))
 
-    def given(self, score: Score) -> NDArray[np.bool_] | None:
-        """Where in the roll (T, 88) are notes of other tracks than "drawn", if the score has one.
-
-        Otherwise None.
-        """
-        if DRAWN not in score.track_names:
+    def given(self) -> NDArray[np.bool_] | None:
+        """Where in the roll (T, 88) are notes of tracks but "drawn"; None if no track is that."""
+        names = self.score.track_names
+        if DRAWN not in names:
             return None
-        given = (np.array(score.track_names) != DRAWN)[self.track]
+        given = (np.array(names) != DRAWN)[self.score.track[self.chosen]]
         return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
 
 
@@ -120,36 +160,29 @@ def place(
     score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True,
     kit: bool = False, pedal: bool = False,
 ) -> PlacedNotes:  # fmt: skip
-    """The score's notes on a grid.
+    """The score's notes on a grid, which follows the tempo if it is in seconds.
 
     The frame of a tick is floor(tick / step + 1/2). A note fills the frames from its onset's up to
     but excluding its end's; if that is none, its onset's with `short_notes`, else none. T is the
-    frame of the last end, or of the marker that says where the piece ends. A grid in seconds
-    follows the tempo.
+    frame of the last end, or of the marker that says where the piece ends.
 
     Args:
-        score: the notes.
-        grid: the length of a frame.
         drums: whether to keep the notes of channel 10.
         transpose: semitones added to every pitch, before pitches outside the piano's range are
             moved into it by octaves.
-        short_notes: whether every note fills a frame at least.
-        kit: whether the notes of channel 10 alone are placed, as the hits of a kit: each fills the
-            frame that it begins in, however long the file holds it.
+        kit: whether the notes of channel 10 alone are placed, each in the frame that it begins in.
         pedal: whether notes last as long as the sustain pedal holds them.
 
-    Raises:
-        SourceError: if there are no notes, or the piece ends within half a step; if it has more
-            than `MAX_FRAMES` frames; if the grid is in beats and the file has none.
+    SourceError if there are no notes or too many frames, the piece ends within half a step, or the
+    grid is in beats and the file has none.
     """
     if grid.steps_per_beat is not None and score.smpte:
         raise SourceError("is in SMPTE time, which has no beats", "--step-seconds")
     chosen = np.flatnonzero(in_frames(score, drums=drums, kit=kit))
-    unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen) if kit else 0
-    pitch, rows = score.pitch[chosen].astype(np.int64), KIT if kit else PIANO
+    pitch = score.pitch[chosen].astype(np.int64)
     if not len(chosen) and (len(score.pitch) or not score.end_tick):
         damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
-        if unknown:
+        if kit and (score.channel == DRUM_CHANNEL).any():
             raise SourceError(f"has no drums on keys for which a kit has a sound{damage}")
         if kit:
             raise SourceError(f"has no drums{damage}")
@@ -177,10 +210,7 @@ def place(
     if short_notes:
         end = np.maximum(end, begin + 1)
     row = ROWS[pitch] if kit else folded(pitch + transpose) - LOWEST_PITCH
-    moved = int((row + rows.lowest != pitch).sum()) if kit else 0
-    longer = 0 if kit else int((off_tick > score.off_tick[chosen]).sum())
-    of, velocity = score.track[chosen], score.velocity[chosen]
-    return PlacedNotes(on_tick, begin, end, row, of, velocity, length, rows, moved, unknown, longer)
+    return PlacedNotes(score, chosen, begin, end, row, length, kit, pedal)
 
 
 def frames_in_beats(score: Score, grid: Grid, tick: Any) -> Any:
@@ -193,9 +223,8 @@ def frames_in_beats(score: Score, grid: Grid, tick: Any) -> Any:
 def _frames_in_seconds(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
     """The same at the score's tempos, without intermediate rounding.
 
-    Elapsed time is in units of microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its
-    nanoseconds could overflow, so whole microseconds are split off first; flooring in two stages
-    equals flooring once.
+    Elapsed time is in microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its nanoseconds
+    could overflow, so whole microseconds are split off first: flooring twice equals flooring once.
     """
     assert grid.step_nanoseconds is not None
     elapsed = np.zeros_like(score.tempo)

@@ -48,7 +48,6 @@ class Voices(NamedTuple):
 
     @property
     def roll(self) -> NDArray[np.uint8]:
-        """(T, 88)"""
         time, voice = np.nonzero(self.pitches != REST)
         roll = np.zeros((len(self.pitches), NOTES), np.uint8)
         roll[time, self.pitches[time, voice] - LOWEST_PITCH] = 1
@@ -113,22 +112,14 @@ def read_published(path: Path) -> RollFile:
     - `.mat`: cell arrays `traindata`, `validdata`, `testdata` of (T, 88) zeros and ones.
     - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108. A piece may
       also be an array (T, voices) of one pitch for each voice; NaN, 0 and -1 are rests.
-    - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`, such
-      as `train_0`; an array with any other name belongs to no split. Or, as Jsb16thSeparated.npz,
-      one array of Python objects per split, its pieces as in a pickle.
-    - `.json`: a dict of split -> pieces -> frames -> one pitch for each voice, rests as above, as
-      Jsb16thSeparated.json.
+    - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`; with
+      any other name it belongs to no split, "". Or, as Jsb16thSeparated.npz, one array of Python
+      objects per split, its pieces as in a pickle.
+    - `.json`: a dict of split -> pieces -> frames -> one pitch for each voice, rests as above.
     - `.npy`: one (T, 88) array, of no split. If it contains twos, it states onsets: 0 is off, 1
       struck and 2 held. Or one of the hits of a kit, (T, 47). A sampled one also states its grid.
 
-    Returns:
-        The rolls of every split, each uint8 (T, 88), in the file's order; where onsets are stated,
-        frames (T, 176). The key is "train", "valid" or "test", or "" for pieces of no split. The
-        grid is the one stated, or that of a set recognised by its train split, or an assumption.
-
-    Raises:
-        SourceError: if the file cannot be read or holds anything else; its message is one line
-            without the file's name.
+    SourceError if the file cannot be read or holds anything else.
     """
     suffix = path.suffix.lower()
     if suffix not in ROLL_SUFFIXES:
@@ -286,7 +277,6 @@ def _no_pitch(pitch: object, where: str) -> SourceError:
 
 
 def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray[np.uint8]:
-    """The roll (T, 88) of T collections of MIDI pitches."""
     roll = np.zeros((len(frames), NOTES), dtype=np.uint8)
     for time, frame in enumerate(frames):
         if not isinstance(frame, list | tuple) or len(frame) > NOTES:
@@ -353,7 +343,6 @@ def _read_npy(file: BufferedReader, claims: "_Claims") -> Found:
 
 
 def _stated_grid(comment: str) -> Grid | None:
-    """The grid in the header of a sampled .npy; None if it states none."""
     try:
         values = parse(comment)
     except ValueError:  # none, or someone else's
@@ -374,7 +363,6 @@ def _read_array(
     stream: BinaryIO, header: Header, name: str, claims: "_Claims", *, rows: int = NOTES,
     most: int = STRUCK,
 ) -> NDArray[np.uint8]:  # fmt: skip
-    """Read the array of a .npy, (T, rows) integers up to `most`."""
     if header.dtype.kind not in "biuf":
         raise SourceError(f"holds no numbers in {name}")
     claims.frames(header.shape, name, rows)

@@ -83,19 +83,20 @@ class MusicSampling(Sampling):
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
         self._around = around = _filled_piece(frame, options, kept=request.kind == "mid")
         self.remarks: list[str] = []
-        self._prime: Score | None = None
-        self._prime_length = 0
-        self._moved = 0 if around is None else around.transposed
-        self._metre_of_primer = list[tuple[int, Metre]]()
-        primer = self._read_primer()
+        self._prime = self._read_prime()
+        self._file = around or self._prime
+        written = around or (self._prime if request.include_prime else None)
+        self._moved = written.transposed if written else 0
         self._original = self._kept()
-        self._tempo = float(options.get("tempo") or self._own_tempo())
+        usual = self._file.tempo if self._file else frame.tempo or BEATS_PER_MINUTE
+        self._tempo = float(options.get("tempo") or usual)
         self.manner = {"tempo": self._tempo}
         seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
         per_second = 1 / seconds_per_frame
         default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece may have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
+        primer = self._prime.frames if self._prime else np.empty((0, frame.played_size), np.uint8)
         self.primer = primer[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._included = len(self.primer) if request.include_prime else 0
         for of_file in (around, self._original):
@@ -115,21 +116,11 @@ class MusicSampling(Sampling):
         if request.kind in SOUND_FORMATS:
             check_sound(request.kind, (self._included + self.length) * seconds_per_frame)
 
-    def _own_tempo(self) -> float:
-        """That of the file that is filled or continued, or else what is usual in train."""
-        if self._around is not None:
-            return self._around.tempo
-        own = None if self._prime is None else tempo_of(self._prime)
-        return own or self._frame.tempo or BEATS_PER_MINUTE
-
     def _signatures(self) -> list[list[int]]:
-        """The time signatures from the primer's first frame on, as `Piece.facts` has them.
-
-        They are those of the file that is filled or continued unless one is asked for.
-        """
-        around, asked = self._around, self._request.options.get("metre")
-        found = around.metre if around else _metre(self._frame, asked, self._metre_of_primer)
-        known = len(around.frames) if around else max(1, len(self.primer))
+        """The time signatures from the primer's first frame on, as `Piece.facts` has them."""
+        file, asked = self._file, self._request.options.get("metre")
+        found = file.metre if file else _metre(self._frame, asked, [])
+        known = len(self._around.frames) if self._around else max(1, len(self.primer))
         return [list(each) for each in signatures(found, known)]
 
     def write(
@@ -138,7 +129,6 @@ class MusicSampling(Sampling):
         chunks: Iterable[NDArray[np.uint8]],
         progress: Callable[[int, int], None],
     ) -> Written:
-        """`Sampling.write`."""
         included = end = self._included
         # Allocated once, and backed by memory only as it is filled: never twice the music.
         frames = np.empty((included + self.length, self._frame.played_size), np.uint8)
@@ -170,7 +160,6 @@ class MusicSampling(Sampling):
         return Written(size, hint)
 
     def _hint(self, drawn: NDArray[np.uint8]) -> str:
-        """What is odd about frames that were drawn."""
         if not drawn.any():
             return "silent: try --temperature 1 or another --seed, or train for longer"
         known = self._frame.longest_chord
@@ -181,7 +170,6 @@ class MusicSampling(Sampling):
         return f"{held}: try another --seed, or train for longer" if longest > known else ""
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
-        """`Sampling.picture`."""
         frames, given = self._written(frames)
         return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given)
 
@@ -231,13 +219,13 @@ class MusicSampling(Sampling):
             return Original(path, self._frame, transposed=self._moved, into=into)
 
     def _in_original(self, original: Original, frames: NDArray[np.uint8]) -> bytes:
-        """The file that is kept with what of the frames was drawn."""
         cut = None
         if self._around is not None:
             frames, free = self._around.played(frames), self._around.free
         else:
             free, file = self._after_prime(len(frames)), original.frames[: len(frames)]
-            cut = self._included if self._included < self._prime_length else None
+            assert self._prime is not None
+            cut = None if self._included == len(self._prime.frames) else self._included
             file = np.pad(file, ((0, len(frames) - len(file)), (0, 0)))
             frames = as_played(frames, file, free)
         return original.with_drawn(
@@ -245,36 +233,29 @@ class MusicSampling(Sampling):
             metre=self._metre, flat=bool(self._flat),
         )  # fmt: skip
 
-    def _read_primer(self) -> NDArray[np.uint8]:
-        path = self._request.prime
+    def _read_prime(self) -> "ReadFile | None":
+        request, frame, path = self._request, self._frame, self._request.prime
         if path is None:
-            return np.empty((0, self._frame.played_size), np.uint8)
-        with named(f"--prime {path}", for_run=True):
-            if path.suffix.lower() == ".npy":
-                frames, _ = load_roll(path, self._frame)
-                self._metre_of_primer = metre_of(None, frames, self._frame.grid)
-                if not self._frame.onsets:
-                    return sounding(frames)
-                if not has_onsets(frames):
-                    self.remarks.append(
-                        f"{path} does not say which notes are struck again: repeated notes are "
-                        "taken as held"
-                    )
-                    frames = with_onsets(frames)
-                unknown = np.zeros((len(frames), self._frame.played_size - frames.shape[1]))
-                return np.concatenate([frames, unknown.astype(np.uint8)], axis=1)
-            piece = load_midi(path, self._frame)
-        self._prime, self._prime_length = piece.score, len(piece.frames)
-        self._metre_of_primer = metre_of(piece.score, piece.frames, self._frame.grid)
-        written = ""
-        if self._request.include_prime:
-            self._moved, written = piece.transposed, ", and is written in its own key"
-        if piece.transposed:
+            return None
+        read = ReadFile("prime", path, frame, request.options)
+        if read.score is None:
+            if not frame.onsets:
+                read.frames = sounding(read.frames)
+            elif not has_onsets(read.frames):
+                self.remarks.append(
+                    f"{path} does not say which notes are struck again: repeated notes are taken "
+                    "as held"
+                )
+                read.frames = with_onsets(read.frames)
+            unknown = frame.played_size - read.frames.shape[1]  # of velocities
+            read.frames = np.pad(read.frames, ((0, 0), (0, unknown)))
+        if read.transposed:
+            written = ", and is written in its own key" if request.include_prime else ""
             self.remarks.append(
-                f"{path} was transposed by {piece.transposed:+d} semitones, its tonic to C as in "
+                f"{path} was transposed by {read.transposed:+d} semitones, its tonic to C as in "
                 f"training{written}"
             )
-        return piece.frames
+        return read
 
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
         grid, onsets = self._frame.grid, self._frame.onsets
@@ -294,7 +275,6 @@ class MusicSampling(Sampling):
 
 
 def _tonic(options: Mapping[str, Any]) -> int | None:
-    """The pitch class of --key, 0 for C, if it is given."""
     key = options.get("key")
     if key is None:
         return None
@@ -306,9 +286,39 @@ def _tonic(options: Mapping[str, Any]) -> int | None:
         raise UsageError(f"--key must be a note such as C, F# or Eb, not {key!r}") from None
 
 
-def tempo_of(score: Score) -> float | None:
-    """A file's first tempo, in beats per minute; None in SMPTE time."""
-    return None if score.smpte else 60e6 / int(score.tempo[0])
+# ---- files ---------------------------------------------------------------------------------------
+
+
+class ReadFile:
+    """A file as the run reads it, to be continued or filled.
+
+    SeqmodelError, naming the file, if it cannot be read.
+
+    Attributes:
+        frames: (T, 88), or (T, 176) with onsets, and with velocities (T, 264).
+        score: of MIDI, else None.
+        transposed: semitones by which it was moved, its tonic to C.
+        tempo: beats per minute, its first or else what is usual.
+        metre: (frame, metre) of each time signature: of the one that is asked for, or its own.
+    """
+
+    def __init__(
+        self, option: str, path: Path, frame: PianoRollFrames, options: Mapping[str, Any],
+        onsets: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.path, self.transposed = path, 0
+        self.tempo = frame.tempo or BEATS_PER_MINUTE
+        self.score: Score | None = None
+        with named(f"--{option} {path}", for_run=True):
+            if path.suffix.lower() == ".npy":
+                self.frames, _ = load_roll(path, frame)
+            else:
+                self.frames, _, self.transposed, placed = load_midi(path, frame, onsets=onsets)
+                self.score = placed.score
+        if self.score and not self.score.smpte:
+            self.tempo = 60e6 / int(self.score.tempo[0])
+        own = metre_of(self.score, self.frames, frame.grid)
+        self.metre = _metre(frame, options.get("metre"), own)
 
 
 # ---- filling -------------------------------------------------------------------------------------
@@ -335,7 +345,6 @@ def _metre(
 def _filled_piece(
     frame: PianoRollFrames, options: Mapping[str, Any], *, kept: bool
 ) -> "FilledPiece | None":
-    """What `sample --fill` is to draw anew, if it is given; `kept` is as in `FilledPiece`."""
     if options.get("fill"):
         return FilledPiece(options["fill"], frame, options, kept=kept)
     for name in (*PARTS, "particles", "sweeps"):
@@ -349,8 +358,8 @@ def as_played(
 ) -> NDArray[np.uint8]:
     """Drawn frames as (T, 176), where a file's own notes begin and end as they do there.
 
-    One that is drawn on where the file's ends is struck anew. The file's frames are (T, 176), what
-    was drawn of the others is `free` (T, 88). Velocities and hits of a kit are as they are.
+    One that is drawn on where the file's ends is struck anew. Of the others `free` (T, 88) was
+    drawn. Velocities and hits of a kit are as they are.
     """
     if is_kit(frames):
         return frames
@@ -362,15 +371,11 @@ def as_played(
     return np.concatenate(parts, axis=1).astype(np.uint8)
 
 
-class FilledPiece:
+class FilledPiece(ReadFile):
     """A file, as the run reads it, and the part of it that is to be drawn anew.
 
     Attributes:
-        frames: (T, 88), or (T, 176) with onsets, and with velocities (T, 264).
         free: (T, 88), the notes to be drawn.
-        transposed: semitones by which it was moved, its tonic to C.
-        tempo: beats per minute.
-        metre: (frame, metre) of each time signature: of the one that is asked for, or its own.
         remarks: what is not kept of the file, one line each.
     """
 
@@ -379,41 +384,30 @@ class FilledPiece:
     ) -> None:
         """`options` are those of `sample`; UsageError if they leave nothing to draw.
 
-        If a MIDI file is `kept`, what is written is the file itself, see `original`. SeqmodelError,
-        naming the file, if it cannot be read.
+        If a MIDI file is `kept`, what is written is the file itself, see `original`.
         """
         if not any(options.get(part) for part in PARTS):
             flags = ", ".join(f"--{part}" for part in PARTS)
             raise UsageError(f"--fill {path}: say which part to draw, by {flags}")
-        self._path, self._frame, self._kept = path, frame, kept
-        self.transposed, self.remarks = 0, list[str]()
-        self.tempo = frame.tempo or BEATS_PER_MINUTE
-        self._score: Score | None = None
-        with named(f"--fill {path}", for_run=True):
-            if path.suffix.lower() == ".npy":
-                played, _ = load_roll(path, frame)
-                self._played = played if has_onsets(played) else with_onsets(played)
-            else:
-                self._read(path)
-        own = metre_of(self._score, self._played, frame.grid)
-        self.metre = _metre(frame, options.get("metre"), own)
+        super().__init__("fill", path, frame, options, onsets=True)
+        self._frame, self._played = frame, self.frames
+        if not has_onsets(self.frames):
+            self._played = with_onsets(self.frames)
         self.frames = self._played if frame.onsets else sounding(self._played)
+        self.remarks = [] if self.score is None else self._remarks(self.score, kept=kept)
         self.free = self._part(options)
         if not self.free.any():
             raise UsageError(f"--fill {path}: there is nothing to draw in that part of it")
 
     def played(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """`as_played` of drawn frames."""
         return as_played(frames, self._played, self.free)
 
-    def _read(self, path: Path) -> None:
+    def _remarks(self, score: Score, *, kept: bool) -> list[str]:
         frame = self._frame
-        self._played, _, self.transposed, score, _ = load_midi(path, frame, onsets=True)
-        self._score = score
-        self.tempo = tempo_of(score) or self.tempo
         moved = score.pitch.astype(int) + self.transposed
-        kept, steps = in_frames(score, drums=frame.drums, kit=frame.kit), frame.grid.steps_per_beat
-        dropped = set(score.channel[~kept].tolist())
+        placed = in_frames(score, drums=frame.drums, kit=frame.kit)
+        steps = frame.grid.steps_per_beat
+        dropped = set(score.channel[~placed].tolist())
         remarks = {
             f"was repaired: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
@@ -427,7 +421,7 @@ class FilledPiece:
                 steps and (score.tempo != score.tempo[0]).any()
             ),
             f"has notes off the run's grid ({frame.grid}), moved onto it": (
-                steps and (score.on_tick[kept] * steps % score.ticks_per_unit).any()
+                steps and (score.on_tick[placed] * steps % score.ticks_per_unit).any()
             ),
             "has drums, which are dropped": DRUM_CHANNEL in dropped and not frame.kit,
             "has drums on keys without a sound, which are dropped": (
@@ -435,8 +429,8 @@ class FilledPiece:
             ),
             "has notes besides drums, which are dropped": dropped - {DRUM_CHANNEL},
         }
-        odd = remarks if self._kept else remarks | lost
-        self.remarks += [f"{path} {what}" for what, found in odd.items() if found]
+        odd = remarks if kept else remarks | lost
+        return [f"{self.path} {what}" for what, found in odd.items() if found]
 
     def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
         rows = self._frame.rows
@@ -471,26 +465,24 @@ class FilledPiece:
         lines = bar_lines(signatures(self.metre, T), grid, T)
         begin, end = _span("bars", text, int, (1, len(lines)))
         if not 1 <= begin <= len(lines):
-            raise UsageError(
-                f"--bars {text} must begin in {self._path}'s bars, 1 to {len(lines):,}"
-            )
+            raise UsageError(f"--bars {text} must begin in {self.path}'s bars, 1 to {len(lines):,}")
         return lines[begin - 1], lines[end] if end < len(lines) else T
 
     def _frames(self, text: str) -> tuple[int, int]:
         T = len(self.frames)
         begin, end = _span("frames", text, int, (0, T))
         if not begin < min(end, T):
-            raise UsageError(f"--frames {text} holds none of {self._path}'s frames, 0 to {T - 1:,}")
+            raise UsageError(f"--frames {text} holds none of {self.path}'s frames, 0 to {T - 1:,}")
         return begin, end
 
     def _seconds(self, text: str) -> tuple[int, int]:
-        times = frame_times(len(self.frames), self._frame.grid, self.tempo, self._score)
+        times = frame_times(len(self.frames), self._frame.grid, self.tempo, self.score)
         last = float(times[-1])
         span = _span("time", text, float, (0.0, last))
         first, after = np.searchsorted(times[:-1], span).tolist()
         if not first < after:
             raise UsageError(
-                f"--time {text} holds no frame of {self._path}, which lasts {last:.1f} s"
+                f"--time {text} holds no frame of {self.path}, which lasts {last:.1f} s"
             )
         return first, after
 

@@ -14,28 +14,24 @@ class Score:
     The nine arrays of notes have one entry per note (N,), in no particular order.
 
     Attributes:
-        on_tick: int64 (N,), where each note begins, in ticks from the start.
-        off_tick: int64 (N,), where its key is let go; at or after `on_tick`.
+        on_tick, off_tick: int64 (N,), where each note begins, and where its key is let go.
         silent_tick: int64 (N,), where it ends: there or, by the sustain pedal, later.
-        pitch: uint8 (N,), 0 to 127.
-        channel: uint8 (N,), 0 to 15; 9 is the drums.
+        pitch, channel: uint8 (N,), 0 to 127, and 0 to 15, of which 9 is the drums.
         track: int64 (N,), the track's position in the file, from 0.
         velocity: uint8 (N,), how hard it is struck, 1 to 127.
         on_event, off_event: int64 (N,), the numbers in `events.Events` of what begins and ends it.
         ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
         smpte: whether ticks are real time, so that the file has no beats.
-        tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
-        tempo: int64 (M,), microseconds per `ticks_per_unit`.
+        tempo_tick, tempo: int64 (M,), where each tempo begins, increasing from 0, and its
+            microseconds per `ticks_per_unit`.
         meters: the time signatures, if any, each (tick, beats, of) and unlike the one before.
         keys: the key signatures in the same way, such as "Eb" and "C#m".
         programs: (track, channel, program) of each program change, in order within a track.
         pedal: how often the sustain pedal is pressed.
-        format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
-        tracks: number of tracks found.
-        track_names: their names, "" for one that has none.
-        last_tick: where the longest track ends.
-        end_tick: where the piece ends by a marker, as one that ends in silence has if it was
-            sampled; 0 without.
+        format: as stated in the file.
+        tracks, track_names: how many tracks were found, and their names, "" for none.
+        last_tick, end_tick: where the longest track ends, and where a marker says that the piece
+            does, as in one that was sampled and ends in silence; 0 without.
         remarks: what was repaired, each a short phrase.
     """
 
@@ -64,7 +60,6 @@ class Score:
     remarks: tuple[str, ...]
 
     def ends(self, *, pedal: bool) -> NDArray[np.int64]:
-        """The ticks (N,) where notes end, by the sustain pedal or by their keys alone."""
         return self.silent_tick if pedal else self.off_tick
 
     def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
@@ -74,15 +69,13 @@ class Score:
         """
         lengths, begins = self._tempos()
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
-        seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
-        return seconds
+        return begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
 
     def ticks_at(self, seconds: NDArray[np.floating]) -> NDArray[np.float64]:
         """The inverse of `seconds_at`: fractional ticks (N,)."""
         lengths, begins = self._tempos()
         at = np.searchsorted(begins, seconds, side="right") - 1
-        ticks: NDArray[np.float64] = self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
-        return ticks
+        return self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
 
     def _tempos(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Of each tempo (M,) the seconds in a tick, and when it begins."""

@@ -66,7 +66,6 @@ class Made:
         self.state: Any = ()
 
     def __call__(self, *arguments: Any) -> "Made":
-        """The same with arguments."""
         if len(arguments) > MOST_ARGUMENTS:
             raise SourceError("holds a damaged NumPy array")
         return Made(self.name, arguments)
@@ -77,8 +76,7 @@ class Made:
     def value(self) -> Any:
         """The numbers of an array, or of a scalar, of shape (); a list if it is of objects.
 
-        Raises:
-            SourceError: if it is of anything else, or damaged.
+        SourceError if it is of anything else, or damaged.
         """
         try:
             if self.name == "scalar":
@@ -140,8 +138,7 @@ class _PlainUnpickler(pickle._Unpickler):
 def load_plain(data: bytes) -> Any:
     """What a pickle holds: `Items` for dicts, lists, tuples, strings, numbers, `Made` for NumPy's.
 
-    Raises:
-        SourceError: if it asks for anything else, or is damaged.
+    SourceError if it asks for anything else, or is damaged.
     """
     try:
         return _PlainUnpickler(io.BytesIO(data), encoding="latin1").load()
@@ -180,11 +177,8 @@ def read_cells(
 ) -> Iterator[tuple[str, list[NDArray[Any] | None]]]:
     """Yield the cell arrays among `variables`: name and cells in row-major order.
 
-    A cell is a matrix, or None if it holds no real numbers.
-
-    Raises:
-        ValueError, struct.error or zlib.error: if the file is damaged or not a .mat file.
-        SourceError: if it is of version 7.3, or one of the variables is not a cell array.
+    A cell is a matrix, or None if it holds no real numbers. ValueError, struct.error or zlib.error
+    if the file is damaged; SourceError if it is of version 7.3, or a variable is no cell array.
     """
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if order is None:
@@ -221,7 +215,6 @@ def _unpacked(content: memoryview) -> memoryview:
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """The type and the bytes of each of the tagged data elements."""
     at = 0
     while at < len(data):
         (word,) = struct.unpack_from(order + "I", data, at)
@@ -241,7 +234,6 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
 def _array(
     content: memoryview, order: str
 ) -> tuple[int, tuple[int, ...], str, Iterator[tuple[int, memoryview]]]:
-    """An array's flags, shape and name, and the elements that follow."""
     elements = _elements(content, order)
     (_, flags), (_, shape), (_, name) = islice(elements, 3)
     sizes = struct.unpack(f"{order}{len(shape) // 4}i", shape)

@@ -69,11 +69,11 @@ def choices(before: Frame, now: Frame) -> list[Choice]:
 def assignment_nats(
     voices: NDArray[np.int8], learned: Counter[Any]
 ) -> tuple[NDArray[np.float64], Counter[Any]]:
-    """-log p(who sings what | the pitches of the frame, all frames before) of a piece.
+    """-log p(who sings what | the pitches of the frame, all frames before) of a piece (T, voices).
 
-    Takes voices (T, voices) and how often each (context, place) was `learned`; returns the nats of
-    each frame (T,) and what is learned of this piece. Over all ways to give a frame's pitches to
-    its voices, each to one voice at least, the probabilities sum to 1. Silence precedes a piece.
+    Takes how often each (context, place) was `learned`; returns the nats of each frame (T,) and
+    what is learned of this piece. Over all ways to give a frame's pitches to its voices, each to
+    one at least, the probabilities sum to 1. Silence precedes a piece.
     """
     nats, own = np.zeros(len(voices)), Counter[Any]()
     before: Frame = (REST,) * voices.shape[1]
@@ -103,7 +103,6 @@ def voices_cost(split: Pieces, train: Pieces) -> tuple[float, int] | None:
 
 
 def _voices(pieces: Pieces, index: int) -> NDArray[np.int8] | None:
-    """The voices (T, voices) of a piece, if its index line has them."""
     facts = pieces.facts(index)
     if "voices" not in facts:
         return None

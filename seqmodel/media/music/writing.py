@@ -30,19 +30,18 @@ including those fading out, never exceed, is unchanged; beyond 0.8 it is soft-cl
 0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and always below 1.
 """
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import mido
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
 from seqmodel.media.input import named
+from seqmodel.media.music import events as smf
 from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
     given_notes,
@@ -60,7 +59,6 @@ from seqmodel.media.music.grid import (
     END_OF_PIECE,
     GIVEN,
     LARGEST_DIVISION,
-    LARGEST_QUANTITY,
     MAX_TICK,
     STEPS_PER_BEAT,
     Grid,
@@ -143,8 +141,8 @@ SMOOTH_TICKS = 16
 """Ticks in a step of real time above which rounding to ticks is inaudible."""
 
 PIANO = 0
-HEAD = -1
-"""In place of a channel: the first of several tracks, which has no notes."""
+CLICK, THIRTY_SECONDS = 24, 8
+"""What a time signature states besides: MIDI clocks in a click, 32nd notes in a quarter note."""
 
 
 def midi_bytes(
@@ -156,71 +154,58 @@ def midi_bytes(
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> bytes:
-    """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds, or of a kit's.
+    """Return a MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
-    Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
-    one; hits of a kit, (T, 47), last for their frame, on channel 10. They are as loud as
-    `velocities` says. Reading the bytes on the same grid restores the frames exactly: frame t
-    begins at the tick nearest to its exact time, always less than half a step away, and a marker
-    says where a piece ends that ends in silence. The same frames give the same bytes.
-
-    Where something was `given`, the notes that begin in it have a track of their own and, but for
-    drums, a channel.
+    A note is as loud as `velocities` says; hits of a kit last for their frame, on channel 10.
+    Reading the bytes on the same grid restores the frames exactly: frame t begins at the tick
+    nearest to its exact time, always less than half a step away, and a marker says where a piece
+    ends that ends in silence. The same frames give the same bytes.
 
     Args:
-        frames: zeros and ones, at least one frame; see `frames.possible`.
-        grid: the length of a frame.
-        tempo_bpm: beats per minute, at least 3.6, the format's slowest. Frames of a grid in
-            seconds keep their length in seconds.
+        tempo_bpm: at least 3.6, the format's slowest. Frames of a grid in seconds keep their
+        length.
         metre: the time signatures; without, none is written, and accents are those of 4/4.
         flat: whether all notes are equally loud.
-        given: (T, 88), what was not drawn by a model.
+        given: (T, 88), what was not drawn by a model: notes that begin in it have a track of their
+            own and, but for drums, a channel.
 
-    Raises:
-        UsageError: if a step is shorter than the shortest tick at this tempo, or the piece is too
-            long.
+    UsageError if a step is shorter than the shortest tick, or the piece is too long.
     """
     tempo = round(60e6 / tempo_bpm)
     division, numerator, denominator = _ticks_per_step(grid, tempo)
     if len(frames) * numerator // denominator > MAX_TICK:
         raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")
 
-    head = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=tempo)])
-    tracks, events = [head], _events(frames, grid, metre, given, flat=flat)
-    if given is not None:
-        names = (GIVEN, DRAWN)
-        tracks += [mido.MidiTrack([mido.MetaMessage("track_name", name=name)]) for name in names]
-    for part, track in enumerate(tracks, 0 if given is None else HEAD):
-        channel = DRUM_CHANNEL if is_kit(frames) else part
-        if part != HEAD:
-            track.append(mido.Message("program_change", channel=channel, program=PIANO))
-        now = 0
-        for frame, kind, note, velocity, of_part in events:
-            if of_part != part:
-                continue
-            # Nearest tick, in integers: no drift however long the piece.
-            tick = (2 * frame * numerator + denominator) // (2 * denominator)
-            while tick - now > LARGEST_QUANTITY:
-                track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
-                now += LARGEST_QUANTITY
-            if kind == "marker":
-                text = END_OF_PIECE.decode()
-                track.append(mido.MetaMessage(kind, text=text, time=tick - now))
-            elif kind == "time_signature":
-                counted = {"numerator": note, "denominator": velocity, "time": tick - now}
-                track.append(mido.MetaMessage(kind, **counted))
-            else:
-                struck = {"note": note, "velocity": velocity, "time": tick - now}
-                track.append(mido.Message(kind, channel=channel, **struck))
-            now = tick
-    file = mido.MidiFile(type=int(len(tracks) > 1), ticks_per_beat=division, tracks=tracks)
-    stream = io.BytesIO()
-    file.save(file=stream)
-    return stream.getvalue()
+    def tick(frame: int) -> int:
+        """The nearest tick, in integers: no drift however long the piece."""
+        return (2 * frame * numerator + denominator) // (2 * denominator)
+
+    tracks = list[list[smf.Timed]]()
+    head = [(0, smf.FIRST, smf.meta(smf.SET_TEMPO, tempo.to_bytes(3)))]
+    for frame, beats, of in written(metre, grid):
+        if frame < len(frames):
+            stated = bytes([beats, of.bit_length() - 1, CLICK, THIRTY_SECONDS])
+            head.append((tick(frame), smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
+    notes = notes_of(frames)
+    loud = velocities(notes, frames, grid, metre=metre, flat=flat)
+    drawn = np.zeros(len(notes), bool) if given is None else ~given_notes(notes, given)
+    for part, name in enumerate([""] if given is None else [GIVEN, DRAWN]):
+        channel, events = DRUM_CHANNEL if is_kit(frames) else part, list[smf.Timed]()
+        rows = np.column_stack([notes, loud])[drawn == part].tolist()
+        for begin, end, key, velocity in rows:
+            events.append((tick(begin), smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
+            events.append((tick(end), smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
+        events.sort()
+        if part == 0 and not frames[-1].any():
+            events.append((tick(len(frames)), smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
+        before = [(0, smf.FIRST, smf.meta(smf.TRACK_NAME, name.encode()))] if name else head[:1]
+        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, PIANO]))
+        tracks.append([*before, program, *([] if name else head[1:]), *events])
+    tracks = tracks if given is None else [head, *tracks]
+    return smf.midi_file(int(len(tracks) > 1), division, [*map(smf.track_chunk, tracks)])
 
 
 def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
-    """(Ticks per beat, numerator and denominator of the ticks per step)."""
     if grid.steps_per_beat is not None:
         ticks = max(1, FINE_DIVISION // grid.steps_per_beat)
         return ticks * grid.steps_per_beat, ticks, 1
@@ -234,32 +219,6 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     if numerator < beat:
         raise UsageError(f"{grid} is finer than a MIDI tick at this tempo; raise --tempo")
     return division, numerator, beat
-
-
-def _events(
-    frames: NDArray[np.uint8], grid: Grid, metre: Sequence[Signature],
-    given: NDArray[np.bool_] | None, *, flat: bool,
-) -> list[tuple[int, str, int, int, int]]:  # fmt: skip
-    """(Frame, kind, pitch, velocity, part) of "note_off", "note_on" and "marker", in order.
-
-    The part is 0, or 1 for what is drawn where something is given. A "time_signature" has its
-    numbers in place of pitch and velocity, and is in the first track.
-    """
-    notes, first = notes_of(frames), 0 if given is None else HEAD
-    stated = (each for each in written(metre, grid) if each.frame < len(frames))
-    events = [(each.frame, "time_signature", *each.metre, first) for each in stated]
-    loudness = velocities(notes, frames, grid, metre=metre, flat=flat)
-    parts = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
-    for (begin, end, pitch), velocity, part in zip(
-        notes.tolist(), loudness.tolist(), parts.astype(int).tolist(), strict=True
-    ):
-        events.append((begin, "note_on", pitch, velocity, part))
-        events.append((end, "note_off", pitch, velocity, part))
-    # A signature is stated before what begins there.
-    events.sort(key=lambda event: (event[0], event[1] != "time_signature", event))
-    if not frames[-1].any():
-        events.append((len(frames), "marker", 0, 0, 0))
-    return events
 
 
 # ---- synthesizer ---------------------------------------------------------------------------------
@@ -304,11 +263,8 @@ def render(
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
-    The same notes give the same samples.
-
     Args:
-        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch; notes do not
-            interact, they only add up.
+        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, which add up.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
         hollow: (N,), which have a hollow tone; none without it.
@@ -389,12 +345,10 @@ def _tables(pitch: int, hollow: bool) -> tuple[NDArray[np.complex128], NDArray[n
 
 
 def _decay_seconds(pitch: int | NDArray[np.int64]) -> float | NDArray[np.float64]:
-    """tau, the time in which the fundamental falls to 1/e."""
     return DECAY_SECONDS * 2 ** ((MIDDLE_C - pitch) / HALVED_AFTER)
 
 
 def _bent(sound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sound soft-clipped beyond `KNEE`, so that all of it is within (-1, 1)."""
     excess = np.maximum(np.abs(sound) - KNEE, 0) / (1 - KNEE)
     return np.clip(sound, -KNEE, KNEE) + np.copysign((1 - KNEE) * excess / (1 + excess), sound)
 
@@ -417,13 +371,10 @@ def write_music(
     *, metre: Sequence[Signature] = (), flat: bool = False,
     given: NDArray[np.bool_] | None = None,
 ) -> float:  # fmt: skip
-    """Write frames (T, 88), (T, 176) with onsets, or (T, 47) of a kit, as sound.
+    """Write frames (T, 88), (T, 176) or (T, 47) as sound; returns its length in seconds.
 
-    Returns its length in seconds.
-
-    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; notes are as
-    loud as `velocities` says, or all alike if `flat`, and hollow where they were `given` (T, 88),
-    not drawn by a model, but for drums.
+    `times` (T + 1,) holds when each frame begins, and the last one ends. Notes are as loud as
+    `velocities` says, and hollow where they were `given` (T, 88), but for drums.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
@@ -447,37 +398,24 @@ def frame_times(
 def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     """`Medium.listen`: write a MIDI file or a roll (.npy) as sound.
 
-    A MIDI file is rendered on the grid given, as a model sees it, with drums or without, or as a
-    drum kit, at its own tempos unless one is given. A roll states no tempo, and its grid only if it
-    was sampled.
+    MIDI is rendered on the grid given, as a model sees it, at its own tempos unless one is given. A
+    roll states no tempo, and its grid only if it was sampled.
     """
-    kind = target.suffix.lower().lstrip(".")
-    with named(path):
-        frames, times, grid, given, metre = _read(path, options)
-    check_sound(kind, float(times[-1]))
-    with new_file(target) as file:
-        write_music(kind, file, frames, times, grid, metre=metre, given=given)
-
-
-def _read(
-    path: Path, options: Mapping[str, Any]
-) -> tuple[
-    NDArray[np.uint8],
-    NDArray[np.float64],
-    Grid,
-    NDArray[np.bool_] | None,
-    tuple[Signature, ...],
-]:
-    """The frames, with onsets where the file states them, their times, grid, given part, metre."""
-    grid, tempo = Grid.of_options(options), options.get("tempo")
+    kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")
+    asked = Grid.of_options(options)
     score = given = None
     stated = list[tuple[int, Metre]]()
-    if path.suffix.lower() == ".npy":
-        frames, own = load_roll(path)
-        grid = grid or own or Grid.of_beats(STEPS_PER_BEAT)
-    else:
-        grid = grid or Grid.of_beats(STEPS_PER_BEAT)
-        frames, _, _, score, placed = load_shown(path, grid, options.get("drums"))
-        given, stated = placed.given(score), stated_metre(score, grid)
+    with named(path):
+        if path.suffix.lower() == ".npy":
+            frames, own = load_roll(path)
+            grid = asked or own or Grid.of_beats(STEPS_PER_BEAT)
+        else:
+            grid = asked or Grid.of_beats(STEPS_PER_BEAT)
+            frames, _, _, placed = load_shown(path, grid, options.get("drums"))
+            score, given = placed.score, placed.given()
+            stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
-    return frames, times, grid, given, signatures(stated, len(frames))
+    check_sound(kind, float(times[-1]))
+    metre = signatures(stated, len(frames))
+    with new_file(target) as file:
+        write_music(kind, file, frames, times, grid, metre=metre, given=given)

@@ -40,6 +40,8 @@ STEEP, CUT = 3.0, 2.0
 CUT times that height: there would be no room to tell the others apart."""
 FIRST = 5
 """The first epochs of a curve are the first 1/FIRST of them."""
+TIME_UNITS = (120, 1.0, "seconds"), (7200, 60.0, "minutes"), (np.inf, 3600.0, "hours")
+"""Up to which length of a time axis a unit is used, its seconds and its name."""
 HEADROOM = 0.05
 """Share of the data's height left free above and below it."""
 
@@ -57,11 +59,9 @@ class Marks:
         return COLOURS[number % len(COLOURS)], shape
 
     def colour(self, name: str) -> str:
-        """The series' colour; grey for no series."""
         return self._look(name)[0] if name else GREY
 
     def style(self, name: str) -> dict[str, Any]:
-        """How matplotlib draws the series' points."""
         colour, (marker, _) = self._look(name)
         return {"color": colour, "marker": marker, "markeredgecolor": "white", "markersize": 8}
 
@@ -79,7 +79,8 @@ def curves_image(part: Curves, marks: Marks) -> tuple[Markup, list[str]]:
     kinds = ("valid", "train") if part.train else ("valid",)
     shown = [curve.figures(kind) for curve in part.curves for kind in kinds]
     (low, high), top = _settled(shown), max(map(max, shown))
-    unit, time = _time_unit(max(curve.seconds()[-1] for curve in part.curves))
+    longest = max(curve.seconds()[-1] for curve in part.curves)
+    unit, time = next((s, name) for most, s, name in TIME_UNITS if longest < most)
     figure, charts = wide_figure(4, 1, 2, sharey=True)
     for axes, name in zip(charts, ("updates", f"{time} of training"), strict=True):
         axes.set_xlabel(name)
@@ -100,13 +101,6 @@ def curves_image(part: Curves, marks: Marks) -> tuple[Markup, list[str]]:
     return _image(figure, "Nats per frame over updates and over time, as in the table below"), off
 
 
-def _time_unit(seconds: float) -> tuple[float, str]:
-    """The unit for a time axis of this length: its seconds and its name."""
-    if seconds < 120:
-        return 1.0, "seconds"
-    return (60.0, "minutes") if seconds < 7200 else (3600.0, "hours")
-
-
 def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The lowest value of curves, and the highest to show: first epochs may lie above it."""
     low, high = min(map(min, curves)), max(map(max, curves))
@@ -117,7 +111,6 @@ def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:
-    """The same with some room below and above, where they are equal, too."""
     room = HEADROOM * (high - low) or abs(low) / 10 or 1.0
     return low - room, high + room
 

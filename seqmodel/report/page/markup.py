@@ -39,11 +39,9 @@ def filled(template: str, **parts: str | float) -> Markup:
 
 
 def tag(name: str, /, *content: str, **attributes: str | float | bool | None) -> Markup:
-    """An element.
+    """An element; True gives an attribute without a value, False and None omit it.
 
-    Underscores in attribute names stand for hyphens, except a trailing one, which distinguishes
-    `class_` and `for_` from Python keywords. True gives an attribute without a value; False and
-    None omit it.
+    Underscores in attribute names stand for hyphens, but for a trailing one, as in `class_`.
     """
     written = "".join(_attribute(name, value) for name, value in attributes.items())
     if name in VOID:

@@ -69,11 +69,9 @@ class Curve:
     """The name that determines its colour and mark; "" for its own name."""
 
     def figures(self, kind: str) -> list[float]:
-        """Nats per frame on "train" or "valid" in each epoch."""
         return [line[f"{kind}_nats_per_frame"] for line in self.metrics]
 
     def seconds(self) -> list[float]:
-        """Of training until the end of each epoch."""
         return [*accumulate(line["seconds"] for line in self.metrics)]
 
 

@@ -42,10 +42,7 @@ MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "w
 
 
 def render(page: Page) -> str:
-    """The page as HTML, to be written as UTF-8.
-
-    The same page gives the same text; see `document` for what browsers may load and run.
-    """
+    """The page as HTML, to be written as UTF-8; the same page gives the same text."""
     marks = Marks()
     lead = (tag("p", text, class_="lead") for text in page.lead)
     body = [tag("header", tag("h1", page.title), *lead)]
@@ -77,12 +74,10 @@ def _facts(part: Facts) -> Markup:
 
 
 def _lines(text: str) -> Markup:
-    """The text, escaped except for its line breaks."""
     return Markup("\n".join(map(escaped, text.split("\n"))))
 
 
 def _table(part: Table, marks: Marks) -> Markup:
-    """A table below its heading, or hidden behind it if collapsed."""
     kinds = [None, *(None if column.is_text else "number" for column in part.columns[1:])]
     draw = trace_drawer(cell for row in part.rows for cell in row.cells if isinstance(cell, Trace))
     rows = []
@@ -175,7 +170,6 @@ def _chart(
 
 
 def _samples(part: Samples, marks: Marks) -> Markup:
-    """All samples, one below another, over the same seconds and between the same heights."""
     if not part.samples:
         return Markup()
     pictures = [sample.picture for sample in part.samples]

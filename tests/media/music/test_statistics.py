@@ -35,7 +35,7 @@ TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (54, 65))
 
 def test_a_small_tune_counted_by_hand():
     """Guards what each distribution counts, and how silence is counted."""
-    of = Statistics.of([TUNE])
+    of = Statistics([TUNE])
     assert of.notes_per_frame == {2: 4, 1: 1, 0: 1}
     assert of.note_lengths == {2: 2, 1: 5}
     assert of.intervals == {4: 2, 6: 1, 11: 1}
@@ -49,7 +49,7 @@ def test_a_small_tune_counted_by_hand():
 
 def test_pieces_add_up_and_do_not_run_into_each_other():
     """A note that ends one piece and begins the next is two notes."""
-    of = Statistics.of([TUNE[:2], TUNE[:2], TUNE[2:]])
+    of = Statistics([TUNE[:2], TUNE[:2], TUNE[2:]])
     assert of.note_lengths == {2: 4, 1: 5}
     assert of.longest_notes == [2, 2, 1]
     assert of.notes_per_frame == {2: 6, 1: 1, 0: 1}
@@ -59,16 +59,16 @@ def test_how_pieces_end():
     """The last chord is the last that sounds, and it stands on the tonic if its bass does."""
     cadence = [(55, 59, 62)] * 4 + [(48, 64, 67, 72)] * 8 + [()]
     in_c = roll_of(*cadence)
-    of = Statistics.of([in_c, in_c[:4], np.roll(in_c, -5, axis=1), TUNE[3:4]])
+    of = Statistics([in_c, in_c[:4], np.roll(in_c, -5, axis=1), TUNE[3:4]])
     assert of.lengths == [13, 4, 13, 1]
     assert of.last_chords == [8, 4, 8, 0]
     assert of.on_tonic == [True, True, True, False]
     inverted = [(52, 64, 67, 72) if chord[:1] == (48,) else chord for chord in cadence]
-    assert Statistics.of([roll_of(*inverted)]).on_tonic == [False]
+    assert Statistics([roll_of(*inverted)]).on_tonic == [False]
 
 
 def test_silence_is_no_note_and_no_chord():
-    of = Statistics.of([np.zeros((9, 88), np.uint8)])
+    of = Statistics([np.zeros((9, 88), np.uint8)])
     assert (of.longest_notes, of.longest_chords, of.voices) == ([0], [0], 0)
     assert of.notes_per_frame == {0: 9}
     assert of.dissonance == mean(of.note_lengths) == 0
@@ -124,7 +124,7 @@ def test_distributions_match_a_loop_over_the_frames(states):
     for before, after in pairwise(tops):
         if None not in (before, after) and before != after:
             expected["melodic_steps"].append(after - before)
-    of = Statistics.of([roll])
+    of = Statistics([roll])
     for name, values in expected.items():
         assert getattr(of, name) == Counter(values), name
 
@@ -170,7 +170,7 @@ def test_a_silence_is_found(train):
     values = MusicComparison().compare([walk, *silent, rest], None, train)
     assert (values["train"]["longest_silence"], values["drawn"]["longest_silence"]) == (0, 2)
     assert values["drawn"]["long_silence_share"] == 4 / 5
-    assert Statistics.of([*silent, rest, walk]).longest_silences == [2, 2, 2, 2, 0]
+    assert Statistics([*silent, rest, walk]).longest_silences == [2, 2, 2, 2, 0]
 
 
 def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_dataset):
