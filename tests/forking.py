@@ -1,0 +1,100 @@
+"""Real processes of the command line that need not load torch, which takes longer than their work.
+
+A server that has loaded it, and nothing of seqmodel, forks them. They are children of the process
+that asked, which sees no difference from those that `subprocess` starts.
+"""
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LOADED = ("torch", "numpy", "typer", "rich", "yaml", "mido", "soundfile", "safetensors.torch")
+LOADED += ("optuna", "sqlalchemy", "matplotlib.pyplot")
+SUBREAPER = 36
+"""Of prctl: what orphans below this process are children of."""
+LONGEST = 1 << 18
+"""Bytes of a message."""
+
+
+@cache
+def server() -> socket.socket:
+    """The end of a server's line; it ends with this process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, __file__, str(theirs.fileno())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+    theirs.close()
+    atexit.register(lambda: (ours.close(), process.wait()))
+    return ours
+
+
+class Forked(subprocess.Popen[str]):
+    """A module or a file of Python, named first, and its arguments, as `Popen` starts it."""
+
+    def _execute_child(self, args: Any, *options: Any) -> None:
+        if sys.platform != "linux":
+            module = [] if args[0].endswith(".py") else ["-m"]
+            super()._execute_child([sys.executable, *module, *args], *options)
+            return
+        folder, environment, pipes, new_session = *options[4:6], options[9:15], options[20]
+        given = [k if pipe < 0 else pipe for k, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        order = [args, str(folder or Path.cwd()), dict(environment or os.environ), new_session]
+        set_subreaper = ctypes.CDLL(None).prctl
+        set_subreaper(SUBREAPER, 1, 0, 0, 0)
+        try:
+            socket.send_fds(server(), [json.dumps(order).encode()], given)
+            self.pid = int(server().recv(LONGEST))
+        finally:
+            set_subreaper(SUBREAPER, 0, 0, 0, 0)
+            self._close_pipe_fds(*pipes)
+        self._child_created = True
+
+
+def serve(line: socket.socket) -> None:
+    """Fork for every order; returns in the forks."""
+    while True:
+        message, given, _, _ = socket.recv_fds(line, LONGEST, 3)
+        if not message:
+            sys.exit()
+        reader, writer = os.pipe()
+        # An orphan at once: it becomes a child of the process that asked.
+        if between := os.fork():
+            os.waitpid(between, 0)
+            line.send(os.read(reader, 20))
+            for number in (*given, reader, writer):
+                os.close(number)
+        elif orphan := os.fork():
+            os.write(writer, str(orphan).encode())
+            os._exit(0)
+        else:
+            arguments, folder, environment, new_session = json.loads(message)
+            line.close()
+            if new_session:
+                os.setsid()
+            for stream, number in enumerate(given):
+                os.dup2(number, stream)
+            for number in (*given, reader, writer):
+                os.close(number)
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.argv = arguments
+            return
+
+
+if __name__ == "__main__":
+    for name in LOADED:
+        __import__(name)
+    del sys.path[0]
+    gc.freeze()  # which forks would copy, to look for garbage at their ends
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    run = runpy.run_path if sys.argv[0].endswith(".py") else runpy.run_module
+    run(sys.argv[0], run_name="__main__")
