@@ -37,11 +37,11 @@ def server() -> socket.socket:
 
 
 class Forked(subprocess.Popen[str]):
-    """A module or a file of Python, named first, and its arguments, as `Popen` starts it."""
+    """A module, a file or after -c a text of Python, and arguments, as `Popen` starts it."""
 
     def _execute_child(self, args: Any, *options: Any) -> None:
         if sys.platform != "linux":
-            module = [] if args[0].endswith(".py") else ["-m"]
+            module = [] if args[0] == "-c" or args[0].endswith(".py") else ["-m"]
             super()._execute_child([sys.executable, *module, *args], *options)
             return
         folder, environment, pipes, new_session = *options[4:6], options[9:15], options[20]
@@ -56,6 +56,14 @@ class Forked(subprocess.Popen[str]):
             set_subreaper(SUBREAPER, 0, 0, 0, 0)
             self._close_pipe_fds(*pipes)
         self._child_created = True
+
+
+def outcome(*command: object, **options: Any) -> tuple[int, str, str]:
+    """The exit status of what `Forked` starts, and what it prints and says."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Forked([*map(str, command)], text=True, **streams, **options) as process:
+        out, err = process.communicate()
+    return process.returncode, out, err
 
 
 def serve(line: socket.socket) -> None:
@@ -96,5 +104,9 @@ if __name__ == "__main__":
     del sys.path[0]
     gc.freeze()  # which forks would copy, to look for garbage at their ends
     serve(socket.socket(fileno=int(sys.argv[1])))
-    run = runpy.run_path if sys.argv[0].endswith(".py") else runpy.run_module
-    run(sys.argv[0], run_name="__main__")
+    if sys.argv[0] == "-c":
+        exec(sys.argv.pop(1), {"__name__": "__main__"})
+    elif sys.argv[0].endswith(".py"):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_module(sys.argv[0], run_name="__main__")

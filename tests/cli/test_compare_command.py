@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from calling import Call, call_ok, start
+from calling import PATIENCE, Call, call_ok, start
 
 from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.search import paper_rates
@@ -206,7 +206,7 @@ def test_ctrl_c_keeps_what_is_done(data: Path, call: Call, number: int):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.killpg(command.pid, number)
-    assert command.wait(30) == 128 + number
+    assert command.wait(PATIENCE) == 128 + number
     assert said() == "seqmodel: stopped; run the same command to resume\n"
     last = call("compare", "--status", "--out", "e").out.splitlines()[-1]
     assert re.fullmatch(r"\d+/10 runs done, none in progress: run the same command to resume", last)
@@ -468,7 +468,7 @@ def test_ctrl_c_while_processes_load_is_one_line(data: Path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(command.pid, signal.SIGINT)
-    assert command.wait(30) == 130
+    assert command.wait(PATIENCE) == 130
     assert said() == "seqmodel: stopped; run the same command to resume\n"
 
 
