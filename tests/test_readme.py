@@ -1,7 +1,7 @@
 """README and guides are accurate: their commands run as written and print what they show.
 
 Unless SEQMODEL_WHOLE_GUIDES is set, a training as written is stopped after its first epoch, whose
-figures are compared, and one of a single epoch takes its place; experiments take one epoch of a few
+figures are compared, and one of an epoch more takes its place; experiments take one epoch of a few
 pieces. Of what follows only the words are compared, and no figures.
 """
 
@@ -160,8 +160,8 @@ def shortened(command: str, shown: list[str]) -> tuple[int, list[str]]:
     first = next(k for k, line in enumerate(shown) if FIRST_EPOCH.match(line)) + 1
     wrong = first_difference([*shown[:first], "..."], printed, command)
     assert wrong is None, f"{command}: {wrong!r}\n{printed}"
-    run = printed[0].partition(":")[0]
-    status, rest = printed_by(f"{command} --epochs 1 --run {run} --force")
+    Path(printed[0].partition(":")[0]).rename("begun")
+    status, rest = printed_by(f"{command} --epochs 1 --init-from begun")
     return status, printed + rest
 
 
