@@ -13,22 +13,21 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 LOADED = ("torch", "numpy", "typer", "rich", "yaml", "mido", "soundfile", "safetensors.torch")
-LOADED += ("optuna", "sqlalchemy", "matplotlib.pyplot")
+LOADED += ("optuna", "sqlalchemy", "matplotlib.figure")
 SUBREAPER = 36
 """Of prctl: what orphans below this process are children of."""
-LONGEST = 1 << 18
-"""Bytes of a message."""
 
 
 @cache
 def server() -> socket.socket:
     """The end of a server's line; it ends with this process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     command = [sys.executable, __file__, str(theirs.fileno())]
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
     theirs.close()
@@ -50,8 +49,11 @@ class Forked(subprocess.Popen[str]):
         set_subreaper = ctypes.CDLL(None).prctl
         set_subreaper(SUBREAPER, 1, 0, 0, 0)
         try:
-            socket.send_fds(server(), [json.dumps(order).encode()], given)
-            self.pid = int(server().recv(LONGEST))
+            with tempfile.TemporaryFile() as file:  # longer than a message may be
+                file.write(json.dumps(order).encode())
+                file.flush()
+                socket.send_fds(server(), [b"."], [file.fileno(), *given])
+            self.pid = int(server().recv(20))
         finally:
             set_subreaper(SUBREAPER, 0, 0, 0, 0)
             self._close_pipe_fds(*pipes)
@@ -69,7 +71,7 @@ def outcome(*command: object, **options: Any) -> tuple[int, str, str]:
 def serve(line: socket.socket) -> None:
     """Fork for every order; returns in the forks."""
     while True:
-        message, given, _, _ = socket.recv_fds(line, LONGEST, 3)
+        message, given, _, _ = socket.recv_fds(line, 1, 4)
         if not message:
             sys.exit()
         reader, writer = os.pipe()
@@ -83,8 +85,10 @@ def serve(line: socket.socket) -> None:
             os.write(writer, str(orphan).encode())
             os._exit(0)
         else:
-            arguments, folder, environment, new_session = json.loads(message)
             line.close()
+            os.lseek(given[0], 0, os.SEEK_SET)
+            with os.fdopen(given.pop(0)) as file:
+                arguments, folder, environment, new_session = json.load(file)
             if new_session:
                 os.setsid()
             for stream, number in enumerate(given):

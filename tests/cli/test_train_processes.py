@@ -106,24 +106,6 @@ def test_when_the_first_is_killed_the_others_end(data: Path):
         time.sleep(0.05)
 
 
-def torchrun_on_two_hosts(
-    data: Path, port: int, program: tuple[str, ...], *options: object
-) -> list[subprocess.Popen[str]]:
-    """Each host has the dataset in a place of its own, one the run."""
-    hosts = [Path("a"), Path("b")]
-    for host in hosts:
-        shutil.copytree(data, host / "music")
-    return [
-        subprocess.Popen(
-            [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-             "--rdzv-endpoint", f"localhost:{port}", *program, "train", "music",
-             *map(str, options), "--run", "run"],
-            cwd=host, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for host in hosts
-    ]  # fmt: skip
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing watches elsewhere")
 def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path):
     """torchrun sees no frozen process, nor counts the restart that another host asks for.
@@ -135,9 +117,18 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path
         "processes.PATIENCE = timedelta(seconds=10); "
         "from seqmodel.cli.main import main; main()"
     )
-    program = ("--max-restarts", "1", "--no-python", "--", sys.executable, "-c", impatient)
     options = (*SMALL, "--epochs", 30)
-    launched = torchrun_on_two_hosts(data, 29614, program, *options)
+    for host in ("a", "b"):
+        shutil.copytree(data, Path(host, "music"))
+    launched = [
+        subprocess.Popen(
+            [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+             "--rdzv-endpoint", "localhost:29614", "--max-restarts", "1", "--no-python", "--",
+             sys.executable, "-c", impatient, "train", "music", *map(str, options), "--run", "run"],
+            cwd=host, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for host in ("a", "b")
+    ]  # fmt: skip
     until = time.monotonic() + PATIENCE
     while not (runs := list(Path().glob("*/run"))):
         assert time.monotonic() < until
