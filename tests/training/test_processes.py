@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from forking import Forked
 from hypothesis import given
 from hypothesis import strategies as st
 from test_resume import EVERYTHING, SAMPLES, TIED, outcome
@@ -41,9 +40,14 @@ class Peers:
     """Four processes that wait for runs to train, some of them together."""
 
     def __init__(self):
-        command, pipe = [str(Path(__file__).with_name("peer.py"))], subprocess.PIPE
-        started = (Forked(command, stdin=pipe, stdout=pipe, text=True) for _ in range(4))
-        self.processes = list(started)
+        command = [sys.executable, str(Path(__file__).with_name("peer.py"))]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.processes = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
+            for _ in range(4)
+        ]
 
     def train(self, size, config, folder, *, resume=False, stop_at=0, stopped_by=0):
         """Train a run on `size` of them; returns what each says."""
