@@ -130,7 +130,6 @@ def test_inspect_shows_the_output(call: Call, data: Path):
 
 
 def test_units_prints_equations_and_counts(call: Call):
-    """Guards the paper's sizes: 169,065, 168,888 and 168,400 parameters of speech units."""
     shown = call("units", "gru1", "--inputs", 3, "--hidden", 2)
     assert shown.out == (
         "# gru1  (Dey, Salem 2017, GRU1)\n"
@@ -140,9 +139,6 @@ def test_units_prints_equations_and_counts(call: Call):
         "h = (1 - z) (.) h' + z (.) n\n"
         "# 3 inputs, 2 hidden: 24 parameters\n\n"
     )
-    for unit, hidden, count in (("lstm", 195, 169065), ("gru", 227, 168888), ("tanh", 400, 168400)):
-        values = json.loads(call("units", unit, "--inputs", 20, "--hidden", hidden, "--json").out)
-        assert values["units"][0]["parameters"] == count
     values = json.loads(call("units", "--params", 20000, "--json").out)["units"]
     assert len(values) == 9
     keys = {"unit", "equations", "starts", "gates", "source", "inputs", "hidden", "parameters"}
