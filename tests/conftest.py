@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Kernels are compiled once for all workers and commands, outside the user's own cache.
 os.environ.setdefault("SEQMODEL_CACHE", str(REPOSITORY / ".pytest_cache" / "kernels"))
+# So is Python, whatever the environment says: each worker and command would compile all anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 

@@ -10,8 +10,6 @@ import yaml
 from seqmodel.config import Config, parse_setting, read_config_file, resolve, setting
 from seqmodel.errors import SeqmodelError, UsageError
 
-FLOATS = ("dropout", "learning_rate", "weight_noise", "weight_dropout", "clip", "average")
-
 
 @pytest.fixture
 def read(tmp_path):
@@ -80,33 +78,15 @@ def test_size_and_budget_exclude_each_other(read):
     assert resolve({"hidden": 7}).hidden == 7
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *[(name, math.nan) for name in FLOATS],
-        ("clip", math.inf),
-        ("dropout", 1.0),
-        ("weight_dropout", 1.0),
-        ("average", 1.0),
-        ("preset", "papers"),
-        ("optimizer", "sgd"),
-        ("schedule", "linear"),
-    ],
-)
-def test_a_value_out_of_range_is_a_usage_error_that_names_the_option(name, value):
-    with pytest.raises(UsageError) as caught:
-        resolve({name: value})
-    assert f"--{name.replace('_', '-')} must be" in str(caught.value)
-    assert str(value) in str(caught.value)
-    assert caught.value.exit_status == 2
-
-
 def test_every_number_has_a_range():
     """A new setting without one would let nan through to training."""
-    numbers = [f.name for f in fields(Config) if f.type in (int, float, int | None)]
-    for name in numbers:
-        with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} must be"):
-            resolve({name: -1})
+    numbers = [f for f in fields(Config) if f.type in (int, float, int | None)]
+    for number in numbers:
+        for value in (-1, math.nan) if number.type is float else (-1,):
+            option = f"--{number.name.replace('_', '-')}"
+            with pytest.raises(UsageError, match=f"{option} must be .*{value}") as caught:
+                resolve({number.name: value})
+            assert caught.value.exit_status == 2
 
 
 def test_an_unknown_key_suggests_the_nearest_one(read, tmp_path):

@@ -95,8 +95,3 @@ def test_the_installed_command_works_in_any_folder(wheel: Path, tmp_path: Path):
     assert "# cfn" in seqmodel("units", "cfn")
     seqmodel("sample", "out.mid", "--length", 8)  # of the bundled run
     assert (tmp_path / "out.mid").read_bytes().startswith(b"MThd")
-    bundled = site / "seqmodel" / "sample_data" / "pretrained" / "music.zip"
-    seqmodel("export", bundled, "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert "<style>" in page
-    assert "<script" in page

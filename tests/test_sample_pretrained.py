@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import yaml
+from calling import call_ok
 
 import seqmodel
 from seqmodel.data.bundled import PREPARED, PRETRAINED, pretrained_run
@@ -49,7 +48,9 @@ def test_they_score_what_was_recorded(
 
 
 @pytest.mark.parametrize("medium", PRETRAINED)
-def test_they_were_trained_as_documented(medium: str, tmp_path: Path) -> None:
+def test_they_were_trained_as_documented(
+    medium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guards against settings changed without the runs, or runs without the commands.
 
     Of the music only the last epoch: the run that it goes on from does not come along.
@@ -60,11 +61,10 @@ def test_they_were_trained_as_documented(medium: str, tmp_path: Path) -> None:
     commands = line.split(" && ")
     (train,) = (command for command in commands if command.startswith("seqmodel train "))
     options = re.sub(r" --run \S+", " --print-config", train).split()[1:]
-    environment = [sys.executable, "-m", "seqmodel"]
+    monkeypatch.chdir(tmp_path)
     for command in commands[: commands.index(train)]:
-        arguments = [word.replace("sample_data/", f"{ROOM}/") for word in command.split()[1:]]
-        subprocess.run([*environment, *arguments, "-q"], cwd=tmp_path, check=True)
-    printed = subprocess.run([*environment, *options], cwd=tmp_path, stdout=-1, check=True).stdout
+        call_ok(*(word.replace("sample_data/", f"{ROOM}/") for word in command.split()[1:]))
+    printed = call_ok(*options).out
     stored = asdict(seqmodel.load_run(pretrained_run(medium)).config)
     assert stored == {**yaml.safe_load(printed), "data": PREPARED[sample]}
     assert [*members(medium)] == [CARD, CONFIG, BEST, METRICS]

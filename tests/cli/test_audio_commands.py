@@ -152,11 +152,11 @@ def test_eval_of_levels_reports_bits(
 
 
 def test_eval_compares_samples_with_the_data(
-    call: Call, logistic_run_folder: Path, recordings: dict[str, list[np.ndarray]]
+    call: Call, sample_wise_run_folder: Path, recordings: dict[str, list[np.ndarray]]
 ):
     """Checks some lines of the table against its JSON, and figures of the data directly."""
-    plain = call("eval", logistic_run_folder).out
-    options = (logistic_run_folder, "--samples", 2, "--seconds", 0.1, "--seed", 4)
+    plain = call("eval", sample_wise_run_folder).out
+    options = (sample_wise_run_folder, "--samples", 2, "--seconds", 0.1, "--seed", 4)
     values = json.loads(call_ok("eval", *options, "--json").out)["samples"]
     header = {"pieces": 2, "frames": 160, "seed": 4, "temperature": 1.0, "lengths": "0.1 s each"}
     assert values | header == values

@@ -230,6 +230,40 @@ sample o.mid --run {run} --fill {bad}/p.mid --below --device cuda
     -> 2 --fill and --device cuda exclude each other
 sample o.mid --run {run} --key H -> 2 --key must be a note such as C, F# or Eb, not 'H'
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
+compare {data} --units tanh,foo -> 2 there is no unit 'foo'; choose one of tanh,
+compare {data} --vary hiden=3 -> 2 --vary: there is no setting 'hiden'; did you mean hidden?
+compare {data} --vary data=a,b -> 2 datasets are named as arguments, not with --vary data
+compare {data} --set tpe_trials=3 -> 2 --set: tpe_trials is for train; see --search and --trials
+compare {data} --vary hidden=3,x -> 2 --vary: hidden must be a whole number or nothing, not 'x'
+compare {data} --units gru --vary unit=tanh -> 2 unit is varied twice
+compare {data} --vary hidden -> 2 --vary takes KEY=A,B,..., not 'hidden'
+compare {data} --storage nosql://me:secret@host/x
+    -> 1 --storage nosql://me:***@host/x cannot be used:
+compare {data} --units gru,gru -> 2 gru is listed twice
+compare {data} --params 3 -> 2 --params 3 is too small for tanh
+compare {data} --search grid -> 2 --search must be paper, tpe or none, not 'grid'
+compare {data} --search paper --tune hidden=2..3 -> 2 --tune goes with --search tpe
+compare {data} --search tpe --tune dropout=0..0.5 --vary dropout=0,0.1
+    -> 2 dropout is varied and tuned: leave one out
+compare {data} --set dropout=0.1 --vary dropout=0,0.1
+    -> 2 dropout is varied and set for all: leave one out
+compare {data} --params 900 --vary params=900,1800
+    -> 2 params is varied and set for all: leave one out
+compare {data} --search paper --vary learning_rate=0.001,0.01
+    -> 2 --search paper searches learning_rate, which is varied: name none
+compare {data} --params 900 --tune hidden=2..4 -> 2 --hidden and --params exclude each other
+compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
+compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
+compare {data} --set batch_size=0 -> 2 --set: batch_size must be 1 or more, not 0
+compare {data} --status -> 1 results/data holds no experiment
+compare {data} --status --out nowhere -> 1 nowhere holds no experiment
+compare {data} --storage //me:secret@host/x -> 2 --storage is not a database's address, such as
+compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database's address,
+compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database's address,
+compare {data} --storage nosql://h/x?passwrod=secret
+    -> 1 --storage nosql://h/x?passwrod=*** cannot be
+compare {data} --storage sqlite:////no/x.db -> 1 --storage sqlite:////no/x.db cannot be used:
+compare {data} --config {bad}/step.yaml -> 1 {bad}/step.yaml: --output must be one of auto,
 export -> 2 Missing argument 'RUN' (see seqmodel export --help)
 export {run} -> 2 Missing argument 'FILE' (see seqmodel export --help)
 export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .zip
@@ -291,6 +325,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
         "logistic.yaml": b"output: logistic\nunit: gnu\n",
         "lost.yaml": b"unit: gru\ndata: /nowhere\n",
         "good.yaml": b"hidden: 4\n",
+        "step.yaml": b"hidden: 4\noutput: step\n",
         "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
         "others-config/config.yaml": b"unit: gru\n",
     }
@@ -379,4 +414,5 @@ def test_a_mistake_is_a_one_line_error(
     shape = ".*".join(re.escape(part.strip()) for part in words.format(**places).split("..."))
     assert re.match(rf"seqmodel: {shape}.*\n\Z", result.err), result.err
     assert (result.status, result.out) == (int(status), "")
+    assert "cret" not in result.err  # of a database's address
     assert listing(here, *places.values()) == before

@@ -11,10 +11,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import typer
 from calling import ENVIRONMENT, SEQMODEL, Call, Result, call_main, call_ok, start
 from safetensors.numpy import load_file
+
+from seqmodel.cli import main
 
 # All sources of randomness at once, in windows, so that a stop falls in the middle of them all.
 LONG = (
@@ -171,6 +175,16 @@ def test_ctrl_c_while_loading_gives_no_traceback(module: str):
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "")
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, typer.Abort])
+def test_ctrl_c_at_any_time_is_silent(
+    error: type[BaseException], call: Call, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards the exit status where typer, whose versions differ, does not turn it into one."""
+    monkeypatch.setattr(main, "app", Mock(side_effect=error))
+    result = call("units")
+    assert (result.status, result.out, result.err) == (128 + signal.SIGINT, "", "")
+
+
 def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path):
     """Guards against a partial dataset, its temporary folder, or silence after kill."""
     for k in range(4000):  # enough to take a second
@@ -191,7 +205,10 @@ def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path):
 def test_nohup_outlives_its_terminal(command: str, data: Path, music: Path):
     """SIGHUP stays ignored, as the caller wants it."""
     words = command.format(data=data, music=music).split()
-    process = start(*words, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the process will find it
+    process = subprocess.Popen([*SEQMODEL, *words], env=ENVIRONMENT, **streams)
+    signal.signal(signal.SIGHUP, former)
     while process.poll() is None:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.01)

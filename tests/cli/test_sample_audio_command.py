@@ -123,13 +123,13 @@ def test_odd_samples_are_reported(
 
 
 def test_the_newest_run_that_can_write_the_file_is_taken(
-    call: Call, run: Path, audio_run_folder: Path, logistic_run_folder: Path
+    call: Call, run: Path, audio_run_folder: Path, sample_wise_run_folder: Path
 ):
     """Guards against refusing `sample out.raw` because of a run of music trained since.
 
     Also against `sample out.wav` from an older run when the newest can write it too.
     """
-    for k, folder in enumerate([audio_run_folder, logistic_run_folder, run]):
+    for k, folder in enumerate([audio_run_folder, sample_wise_run_folder, run]):
         shutil.copytree(folder, f"runs/{k}")
         os.utime(f"runs/{k}/best.safetensors", (1000 + k, 1000 + k))
     newest_that_can = {"o.raw": 1, "o.mid": 2, "o.npy": 2, "o.wav": 2, "o.ogg": 2}

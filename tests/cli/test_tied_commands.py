@@ -1,34 +1,12 @@
-"""The tied model from the command line: train, resume, eval, sample, inspect, and mistakes."""
+"""The tied model from the command line: its parameters, and runs from before its clock."""
 
 import json
 from pathlib import Path
 
-import mido
-import numpy as np
-import yaml
 from calling import Call, call_ok
 from safetensors.numpy import load_file
 
 OPTIONS = ["--model", "tied", "--unit", "gru", "--hidden", "4", "--note-hidden", "3"]
-
-
-def test_from_training_to_music(call: Call, data: Path):
-    """Everything that works for the frame-wise model works for this one."""
-    trained = call_ok("train", data, *OPTIONS, "--end", "--epochs", 2, "--run", "run")
-    assert trained.err.splitlines()[0] == (f"run: gru of 4 units, gru of 3 along pitch, on {data}")
-    config = yaml.safe_load(Path("run/config.yaml").read_text())
-    assert (config["model"], config["note_unit"], config["note_layers"]) == ("tied", "gru", 1)
-    assert (config["schedule"], config["weight_noise"]) == ("cosine", 0.0)
-    metrics = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
-    report = json.loads(call_ok("eval", "run", "--json").out)
-    assert report["nats_per_frame"] == min(m["valid_nats_per_frame"] for m in metrics)
-    assert report["end_nats_per_piece"] > 0
-    call_ok("train", "--resume", "--run", "run")
-    call_ok("sample", "new.npy", "--run", "run", "--length", 20)
-    assert np.load("new.npy").shape[1] == 88
-    call_ok("sample", "new.mid", "--run", "run", "--prime", "new.npy", "--length", 5)
-    assert mido.MidiFile("new.mid").tracks
-    assert json.loads(call_ok("inspect", "run", "--json").out)["output"] == "note-unit"
 
 
 def test_every_command_counts_the_same_parameters(call: Call, data: Path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling import ENVIRONMENT, SEQMODEL, Call, call_ok
+from forking import outcome
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqmodel.training import loop
@@ -66,9 +67,7 @@ def test_without_it_no_tracker_is_loaded(data: Path):
         "print([name for name in sys.modules if 'tensorboard' in name or 'protobuf' in name])"
     )
     train = ["train", data, *SMALL, "--run", "r", "--json"]
-    command = [sys.executable, "-c", code, *map(str, train)]
-    done = subprocess.run(command, env=ENVIRONMENT, check=True, text=True, stdout=subprocess.PIPE)
-    assert done.stdout.endswith("}\n[]\n")
+    assert outcome("-c", code, *train, env=ENVIRONMENT)[1].endswith("}\n[]\n")
 
 
 STAND_IN = """

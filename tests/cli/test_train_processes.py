@@ -106,46 +106,29 @@ def test_when_the_first_is_killed_the_others_end(data: Path):
         time.sleep(0.05)
 
 
-def torchrun_on_two_hosts(
-    data: Path, port: int, program: tuple[str, ...], *options: object
-) -> list[subprocess.Popen[str]]:
-    """Each host has the dataset in a place of its own, one the run."""
-    hosts = [Path("a"), Path("b")]
-    for host in hosts:
-        shutil.copytree(data, host / "music")
-    return [
-        subprocess.Popen(
-            [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-             "--rdzv-endpoint", f"localhost:{port}", *program, "train", "music",
-             *map(str, options), "--run", "run"],
-            cwd=host, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for host in hosts
-    ]  # fmt: skip
-
-
-def test_torchrun_on_two_hosts(data: Path):
-    """The line of the README."""
-    launched = torchrun_on_two_hosts(data, 29613, ("-m", "--", "seqmodel"), *SMALL)
-    said = [process.communicate(timeout=PATIENCE) for process in launched]
-    assert [process.returncode for process in launched] == [0, 0], said
-    assert sorted(bool(out) for out, _ in said) == [False, True]
-    (run,) = Path().glob("*/run")
-    call_ok("train", data, *SMALL, "--run", "one", "-q")
-    assert same_weights("one", str(run))
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing watches elsewhere")
 def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path):
-    """torchrun sees no frozen process, nor counts the restart that another host asks for."""
+    """torchrun sees no frozen process, nor counts the restart that another host asks for.
+
+    As on many hosts, each has the data in a place of its own, one the run and the result.
+    """
     impatient = (
         "import sys; from datetime import timedelta; from seqmodel.training import processes; "
         "processes.PATIENCE = timedelta(seconds=10); "
         "from seqmodel.cli.main import main; main()"
     )
-    program = ("--max-restarts", "1", "--no-python", "--", sys.executable, "-c", impatient)
     options = (*SMALL, "--epochs", 30)
-    launched = torchrun_on_two_hosts(data, 29614, program, *options)
+    for host in ("a", "b"):
+        shutil.copytree(data, Path(host, "music"))
+    launched = [
+        subprocess.Popen(
+            [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+             "--rdzv-endpoint", "localhost:29614", "--max-restarts", "1", "--no-python", "--",
+             sys.executable, "-c", impatient, "train", "music", *map(str, options), "--run", "run"],
+            cwd=host, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for host in ("a", "b")
+    ]  # fmt: skip
     until = time.monotonic() + PATIENCE
     while not (runs := list(Path().glob("*/run"))):
         assert time.monotonic() < until
@@ -154,8 +137,9 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path
     first = launched[run.startswith("b")]
     begun(run, first, 3)
     os.kill(children(first)[-1], signal.SIGSTOP)
-    said = [process.communicate(timeout=PATIENCE)[1] for process in launched]
+    printed, said = zip(*(each.communicate(timeout=PATIENCE) for each in launched), strict=True)
     assert [process.returncode for process in launched] == [0, 0], said
+    assert sorted(map(bool, printed)) == [False, True]
     (line,) = re.findall(r"^seqmodel: .*$", said[run.startswith("b")], re.MULTILINE)
     assert line == (
         "seqmodel: process 0 was frozen for 10 s, and so has been killed; "

@@ -39,15 +39,6 @@ def test_a_zip_samples_and_scores_as_its_folder(call: Call, run: Path, data: Pat
     assert ours == {**theirs, "run": zipped}
 
 
-def test_a_zip_needs_its_data_to_be_scored(call: Call, zipped: str):
-    """Guards against a traceback where the run's own is not."""
-    result = call("eval", zipped)
-    assert (result.status, result.err) == (
-        1,
-        "seqmodel: r.zip was trained on a dataset data, which is not here: name one with --data\n",
-    )
-
-
 def test_a_zip_is_inspected_and_reported(call: Call, run: Path, zipped: str):
     ours, theirs = (call_ok("inspect", each).out.splitlines() for each in (zipped, run))
     assert ours[0] == "r.zip: run of 2 epochs"

@@ -42,13 +42,6 @@ def test_a_zip_predicts_as_its_folder(run, zipped, rolls):
     assert read_metrics(zipped) == read_metrics(run.folder)
 
 
-def test_a_zip_of_sound_predicts_as_its_folder(sample_wise_run_folder, audio_dataset, tmp_path):
-    run = load_run(sample_wise_run_folder)
-    (tmp_path / "run.zip").write_bytes(bundle(run))
-    piece = audio_dataset["valid"][0]
-    assert np.array_equal(load_run(tmp_path / "run.zip").nll(piece), run.nll(piece))
-
-
 def test_the_same_run_gives_the_same_bytes(run, zipped, tmp_path):
     """Guards against times and orders in the zip; a zip's own zip, or its folder's, is the same."""
     assert bundle(run) == zipped.read_bytes()

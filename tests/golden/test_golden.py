@@ -5,13 +5,12 @@ They stand for what users have on disk. README.md says how they were made, once.
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from calling import call_ok
 
 from seqmodel.config import Config, read_config_file, resolve
 from seqmodel.data.bundled import FRAMES
@@ -67,8 +66,7 @@ def test_runs_score_as_they_did(name):
 
 @pytest.mark.parametrize("name", ["lstm", "gru-end"])
 def test_runs_sample_as_they_did(name):
-    command = ["sample", "drawn.mid", "--run", name, "--length", "64", "--seed", "4", "-q"]
-    subprocess.run([sys.executable, "-m", "seqmodel", *command], check=True)
+    call_ok("sample", "drawn.mid", "--run", name, "--length", 64, "--seed", 4)
     # Written when all notes were of one velocity.
     expected = load_midi(Path(name, "expected.mid"), FRAMES).frames
     np.testing.assert_array_equal(load_midi(Path("drawn.mid"), FRAMES).frames, expected)

@@ -80,20 +80,20 @@ def test_the_best_of_several_stands_out(make_page, run_folder, make_config, trai
     assert 2 in long.strong
 
 
-def test_samples_of_audio_are_the_exact_sound(make_page, logistic_run_folder, monkeypatch):
+def test_samples_of_audio_are_the_exact_sound(make_page, sample_wise_run_folder, monkeypatch):
     """Checks every 16-bit level of the FLAC, of two samples and of as much of the data."""
-    run = load_run(logistic_run_folder)
+    run = load_run(sample_wise_run_folder)
     valid = open_dataset(run.config.data)["valid"]
     length = valid[0].size + 30  # ends within the second piece
     monkeypatch.setattr(Audio, "page_seconds", length / 8000)
-    (part,) = of_kind(make_page(logistic_run_folder, number=2).sections[0], Samples)
+    (part,) = of_kind(make_page(sample_wise_run_folder, number=2).sections[0], Samples)
     pieces = [
         np.concatenate([*Sampler(run.model).piece(length // 10, seed=3, number=k)]) for k in (0, 1)
     ]
     pieces.append(np.concatenate([valid[0].reshape(-1), valid[1].reshape(-1)[:30]]))
     names = (
-        "tones-lstm-2, sample 1",
-        "tones-lstm-2, sample 2",
+        "tones-lstm-3, sample 1",
+        "tones-lstm-3, sample 2",
         "Real pieces, 0.wav to 1.wav of valid",
     )
     for sample, piece, name in zip(part.samples, pieces, names, strict=True):

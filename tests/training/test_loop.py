@@ -4,12 +4,11 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from forking import outcome
 
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
@@ -273,9 +272,8 @@ print("loads" in said[: updates[0]], "loads" in said[updates[0] : updates[-1] + 
 
 def test_no_update_waits_for_a_kernel(dataset, tmp_path):
     """The first run in a process used to be charged for loading and compiling all of them."""
-    command = [sys.executable, "-c", COMPILES, dataset.folder, tmp_path / "run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "True False\n"
+    _, out, err = outcome("-c", COMPILES, dataset.folder, tmp_path / "run")
+    assert out == "True False\n", err
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """Updates, recomputed: the gradient, its rescaling, Adam and RMSProp, learning rate, noise."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from forking import outcome
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.build import build_model, with_sizes
@@ -137,9 +136,8 @@ def test_training_does_not_import_torchs_compiler(tmp_path, dataset):
     code += "sys.exit('torch._dynamo' in sys.modules)"
     options = ["train", str(dataset.folder), "--run", str(tmp_path / "run"), "--epochs", "1", "-q"]
     options += ["--model", "frame-wise", "--hidden", "4", "--force"]
-    command = [sys.executable, "-c", code, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    status, _, err = outcome("-c", code, *options)
+    assert (status, err) == (0, "")
 
 
 def test_the_rate_is_constant_or_half_a_cosine_over_all_epochs(spy):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import typer.main
+from forking import Forked
 
 from seqmodel.cli.main import main
 from seqmodel.media.music.grid import Grid
@@ -44,13 +45,18 @@ class Result:
 Call = Callable[..., Result]
 
 
-def call_main(*arguments: object, stdin: str = "", stderr: io.TextIOBase | None = None) -> Result:
-    """Run the command line in this process."""
+def call_main(
+    *arguments: object,
+    stdin: str = "",
+    stdout: io.TextIOBase | None = None,
+    stderr: io.TextIOBase | None = None,
+) -> Result:
+    """Run the command line in this process; what goes to streams that are given, they keep."""
     raw, err = io.BytesIO(), io.StringIO()
     out = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
     former = sys.argv, sys.stdin, sys.stdout, sys.stderr, signal.getsignal(signal.SIGTERM)
     sys.argv = ["seqmodel", *map(str, arguments)]
-    sys.stdin, sys.stdout, sys.stderr = io.StringIO(stdin), out, stderr or err
+    sys.stdin, sys.stdout, sys.stderr = io.StringIO(stdin), stdout or out, stderr or err
     try:
         main()
     except SystemExit as end:
@@ -72,8 +78,8 @@ def call_ok(*arguments: object) -> Result:
 def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":
     """Start the command line in a separate process, with piped output unless overridden."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [*SEQMODEL, *map(str, arguments)]
-    return subprocess.Popen(command, text=True, **{"env": ENVIRONMENT, **streams, **options})
+    command = ["seqmodel", *map(str, arguments)]
+    return Forked(command, text=True, **{"env": ENVIRONMENT, **streams, **options})
 
 
 def write_piece(path: Path, seed: int, frames: int = 32) -> None:

@@ -1,0 +1,116 @@
+"""Real processes of the command line that need not load torch, which takes longer than their work.
+
+A server that has loaded it, and nothing of seqmodel, forks them. They are children of the process
+that asked, which sees no difference from those that `subprocess` starts.
+"""
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LOADED = ("torch", "numpy", "typer", "rich", "yaml", "mido", "soundfile", "safetensors.torch")
+LOADED += ("optuna", "sqlalchemy", "matplotlib.figure")
+SUBREAPER = 36
+"""Of prctl: what orphans below this process are children of."""
+
+
+@cache
+def server() -> socket.socket:
+    """The end of a server's line; it ends with this process."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, __file__, str(theirs.fileno())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+    theirs.close()
+    atexit.register(lambda: (ours.close(), process.wait()))
+    return ours
+
+
+class Forked(subprocess.Popen[str]):
+    """A module, a file or after -c a text of Python, and arguments, as `Popen` starts it."""
+
+    def _execute_child(self, args: Any, *options: Any) -> None:
+        if sys.platform != "linux":
+            module = [] if args[0] == "-c" or args[0].endswith(".py") else ["-m"]
+            super()._execute_child([sys.executable, *module, *args], *options)
+            return
+        folder, environment, pipes, new_session = *options[4:6], options[9:15], options[20]
+        given = [k if pipe < 0 else pipe for k, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        order = [args, str(folder or Path.cwd()), dict(environment or os.environ), new_session]
+        set_subreaper = ctypes.CDLL(None).prctl
+        set_subreaper(SUBREAPER, 1, 0, 0, 0)
+        try:
+            with tempfile.TemporaryFile() as file:  # longer than a message may be
+                file.write(json.dumps(order).encode())
+                file.flush()
+                socket.send_fds(server(), [b"."], [file.fileno(), *given])
+            self.pid = int(server().recv(20))
+        finally:
+            set_subreaper(SUBREAPER, 0, 0, 0, 0)
+            self._close_pipe_fds(*pipes)
+        self._child_created = True
+
+
+def outcome(*command: object, **options: Any) -> tuple[int, str, str]:
+    """The exit status of what `Forked` starts, and what it prints and says."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Forked([*map(str, command)], text=True, **streams, **options) as process:
+        out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def serve(line: socket.socket) -> None:
+    """Fork for every order; returns in the forks."""
+    while True:
+        message, given, _, _ = socket.recv_fds(line, 1, 4)
+        if not message:
+            sys.exit()
+        reader, writer = os.pipe()
+        # An orphan at once: it becomes a child of the process that asked.
+        if between := os.fork():
+            os.waitpid(between, 0)
+            line.send(os.read(reader, 20))
+            for number in (*given, reader, writer):
+                os.close(number)
+        elif orphan := os.fork():
+            os.write(writer, str(orphan).encode())
+            os._exit(0)
+        else:
+            line.close()
+            os.lseek(given[0], 0, os.SEEK_SET)
+            with os.fdopen(given.pop(0)) as file:
+                arguments, folder, environment, new_session = json.load(file)
+            if new_session:
+                os.setsid()
+            for stream, number in enumerate(given):
+                os.dup2(number, stream)
+            for number in (*given, reader, writer):
+                os.close(number)
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.argv = arguments
+            return
+
+
+if __name__ == "__main__":
+    for name in LOADED:
+        __import__(name)
+    del sys.path[0]
+    gc.freeze()  # which forks would copy, to look for garbage at their ends
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    if sys.argv[0] == "-c":
+        exec(sys.argv.pop(1), {"__name__": "__main__"})
+    elif sys.argv[0].endswith(".py"):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_module(sys.argv[0], run_name="__main__")
