@@ -20,7 +20,6 @@ from seqmodel.kernels.run.calls import (
     Arena,
     Call,
     CallFields,
-    Nested,
     Slot,
     step_call,
     write_calls,
@@ -272,7 +271,7 @@ _WHERE = Signature("where", (), (Array("flag", ("1",)),))
 def where(flag: Slot, calls: Sequence[Call]) -> Call:
     """The calls, if the flag is not 0."""
     library = _where(tuple(call.shape for call in calls))
-    return Nested(Call(library.address("where"), _WHERE, ITEMSIZE, {"flag": flag}), calls)
+    return Call(library.address("where"), _WHERE, ITEMSIZE, {"flag": flag}, inner=calls)
 
 
 @compiled_once
