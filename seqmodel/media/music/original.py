@@ -248,20 +248,22 @@ class Original:
         It sounds until the tick `silent`. What the pedal holds of it, keys cannot end.
         """
         begin, until, row = cells
-        on, parts = -1, list[Note]()
+        on, since, parts = -1, begin, list[Note]()
         last = min(until, len(given)) - 1
         for t in range(begin, last + 1):
             if t == begin:
                 on = own[0] if given[t, row] else -1
             elif given[t, row]:
                 if on < 0 and begun[t, row]:
-                    on = int(ticks[t])
+                    on, since = int(ticks[t]), t
             elif on >= 0 and not holds[t, row]:
                 parts.append((on, int(ticks[t])))
                 on = -1
         if on >= 0:
             t = last + 1
-            while not given[last, row] and t < len(given) and holds[t, row]:
+            # Given where it ends, it sounds on only if no other of its key was struck meanwhile.
+            goes_on = not given[last, row] or not begun[since + 1 : until, row].any()
+            while goes_on and t < len(given) and holds[t, row]:
                 t += 1
             parts.append((on, silent if t == until else self._end(t, row, given, ticks)))
         return [(on, own[1] if on < own[1] <= off <= silent else off) for on, off in parts]

@@ -9,7 +9,7 @@ from collections import Counter
 import mido
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from midi_files import closed, states_by_mido
 
@@ -251,8 +251,13 @@ def pieces(draw):
     return tracks, random, kind, draw(st.booleans())
 
 
+# A note that is held on where another of its key began, and whose last frame is given.
+TWO_TRACKS = [[(125, 615, (62, 0)), (0, 90, (60, 0))], [(479, 661, (62, 0))]]
+
+
 @settings(max_examples=150, deadline=None)
 @given(pieces())
+@example((TWO_TRACKS, np.random.default_rng(90), "cells", False))
 def test_the_file_reads_as_what_was_drawn(tmp_path_factory, piece):
     """And all that lies outside is there, overlapping notes of one key included."""
     tracks, random, kind, seconds = piece
