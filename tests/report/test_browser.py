@@ -59,7 +59,7 @@ def curve(name: str, pace: float) -> Curve:
 def sample(name: str, kind: str) -> Sample:
     boxes = tuple(Box(k, 60 + k % 7, 1, 1) for k in range(24))
     shades = Shades(2, 3, bytes(range(0, 240, 40))) if kind == "flac" else None
-    picture = Picture(SECONDS, 24, 58, 70, boxes, (Level(60, "C4"),), True, "a scale", shades)
+    picture = Picture(SECONDS, 24, 58, 70, boxes, (Level(60, "C4"),), "a scale", shades)
     return Sample(name, picture, sound(kind), kind, name)
 
 

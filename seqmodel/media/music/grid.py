@@ -155,10 +155,11 @@ class Grid:
         return None if steps_per_beat is None else cls.of_beats(steps_per_beat)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Grid":
+    def from_json(cls, values: Any) -> "Grid":
         """The inverse of `to_json`; SourceError if it is none, as in a manifest edited by hand."""
         known = {"steps_per_beat", "step_nanoseconds"}
-        if not set(values) <= known or any(type(value) is not int for value in values.values()):
+        whole = isinstance(values, dict) and all(type(value) is int for value in values.values())
+        if not whole or not set(values) <= known:
             raise SourceError(f"holds no grid: {values!r}")
         try:
             return cls(**values)
