@@ -225,6 +225,7 @@ class FolderFormat:
         check_writable(folder)
 
     def owns(self, path: Path) -> bool:
+        """Whether a path within a folder counts as part of this format."""
         if SYSTEM_FILES.fullmatch(path.name):
             return True
         # A process that was killed while writing leaves its temporary file, see `new_file`.

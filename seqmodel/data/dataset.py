@@ -189,9 +189,10 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
-    `split[0:3]` is the split of those pieces, which reads none of them yet. A piece is checked
-    against its hash when first read, and again after the shard has been written to: LostError if
-    they differ, or it is no longer there.
+    `split[0:3]` is the split of those pieces, which reads none of them yet. Frames of music are
+    uint8 zeros and ones, those of audio float32 samples in [-1, 1). A piece is checked against its
+    hash when first read, and again after the shard has been written to: LostError if they differ,
+    or it is no longer there.
     """
 
     name: str
@@ -207,11 +208,13 @@ class Split:
     def of(
         cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
     ) -> "Split":
+        """The split of the `pieces` that `rows` holds, one after another."""
         lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
         return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
 
     @cached_property
     def sources(self) -> list[str]:
+        """Of each piece, `Piece.source`."""
         return [piece.source for piece in self.pieces]
 
     @cached_property
@@ -235,12 +238,15 @@ class Split:
         return (self[i] for i in range(len(self)))
 
     def facts(self, index: int) -> Mapping[str, Any]:
+        """`Piece.facts`."""
         return self.pieces[index].facts
 
     def rows(self, index: int) -> int:
+        """How many rows a piece has, T * rows_per_frame."""
         return self.pieces[index].frames * self.frame.rows_per_frame
 
     def stored(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
+        """The rows `begin` to `end` of piece `index` as stored, (rows, *row_shape)."""
         start = int(self._starts[index])  # raises IndexError, which also ends a for loop
         if isinstance(self._rows, Shard):
             if self._rows.changed():
@@ -297,6 +303,7 @@ class Split:
 
     @cached_property
     def frames(self) -> int:
+        """The number of frames in all pieces."""
         return int(self.lengths.sum())
 
     @cached_property
@@ -310,6 +317,7 @@ class Split:
         ).hexdigest()
 
     def totals(self) -> NDArray[np.int64]:
+        """(F,) the sum of each of a frame's binary values over all frames, piece by piece."""
         totals = np.zeros(self.frame.frame_size, np.int64)
         for frames in self:
             totals += frames.sum(axis=0, dtype=np.int64)

@@ -117,6 +117,7 @@ class Tally:
         return not self.placed["folder"] and not set(SPLITS) <= set(self.hashed.values())
 
     def count(self, piece: Piece, split: str, by: Placed) -> None:
+        """Count a piece that went to `split`, because of its folder, its time or its content."""
         self.placed[by] += 1
         if piece.sha256 in self.by_piece:
             self.repeated += 1

@@ -34,6 +34,7 @@ class SourceFile:
 
     @property
     def medium(self) -> Medium:
+        """The medium that its name indicates."""
         return medium_of_file(self.path)
 
 

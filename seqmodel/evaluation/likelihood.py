@@ -50,6 +50,7 @@ class Likelihood:
         frame_nats: list[NDArray[np.float64]],
         end_nats: list[NDArray[np.float64]],
     ) -> "Likelihood":
+        """From the nats of pieces and those of their `first` frames, (pieces,)."""
         total, frames = float(nats.sum()), int(lengths.sum())
         others = frames - len(lengths)
         return cls(

@@ -53,6 +53,7 @@ class Levels:
 
     @classmethod
     def from_json(cls, fields: Fields, key: str) -> "Levels":
+        """The inverse of `to_json`, a field of others; ValueError names it if it is damaged."""
         fields = fields.fields(key)
         name, values = fields.name, fields.values
         edges, means = (values[n] if isinstance(values.get(n), list) else [-1] for n in NAMES)

@@ -57,6 +57,7 @@ class SampleRequest:
         return frames
 
     def frames_of_prime(self, most: int, per_second: float) -> int | None:
+        """How many frames of the primer are used, from its beginning; None: all."""
         if self.prime_seconds is None:
             return self.prime_frames
         return _frames(self.prime_seconds, per_second, most)

@@ -52,6 +52,7 @@ class AudioCorpus:
 
     @property
     def frame(self) -> AudioFrames:
+        """The frame definition, standardised by the samples in train so far."""
         n = self._count or 1
         deviation = math.sqrt(n * self._squares - self._sum**2) / (n * FULL_SCALE)
         return replace(
@@ -62,6 +63,7 @@ class AudioCorpus:
 
     @property
     def facts(self) -> Mapping[str, Any]:
+        """How recordings were cut, and how many have samples finer than 16 bits, as when mixed."""
         return {
             "clip_seconds": self._clip_seconds,
             "recordings_cut": self._cut,

@@ -122,6 +122,7 @@ class Timing:
         self._on, self._near, self._merged = Counter[Grid](), Counter[Grid](), Counter[Grid]()
 
     def add(self, score: Score) -> None:
+        """Count the notes of a piece."""
         chosen: Any = in_frames(score, drums=self._drums, kit=self._kit)
         on, off = score.on_tick[chosen], score.off_tick[chosen]
         notes, beat, steps = len(on), score.ticks_per_unit, self._grid.steps_per_beat
@@ -250,6 +251,7 @@ class Contents:
         self._sound = self._held = 0.0
 
     def add(self, score: Score) -> None:
+        """Count what a piece holds."""
         of_drums = score.channel == DRUM_CHANNEL
         long = (score.off_tick > score.on_tick) & (not self._kit)
         velocities = score.velocity[of_drums | long]

@@ -126,6 +126,7 @@ class MusicCorpus:
 
     @property
     def facts(self) -> Mapping[str, Any]:
+        """What became of the notes of MIDI; how the grid of rolls was found, if unsure."""
         facts: dict[str, Any] = {}
         if self._tally.read:
             contents = self._contents.to_json()
@@ -145,6 +146,7 @@ class MusicCorpus:
         return {**facts, "grid_remarks": remarks} if remarks else facts
 
     def works(self, path: Path) -> Iterator[Work]:
+        """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)

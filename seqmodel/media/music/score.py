@@ -60,6 +60,7 @@ class Score:
     remarks: tuple[str, ...]
 
     def ends(self, *, pedal: bool) -> NDArray[np.int64]:
+        """The ticks (N,) where notes end, by the sustain pedal or by their keys alone."""
         return self.silent_tick if pedal else self.off_tick
 
     def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
