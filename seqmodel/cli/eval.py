@@ -151,8 +151,6 @@ def evaluate(
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
             _draw(plot, every, dataset[name], nats, quiet=quiet)
         if samples is not None:
-            # A step of one piece is too small for a GPU to be faster.
-            loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
             with counter("sampling", quiet=quiet, then="comparing") as progress:
                 result["samples"] = compare_samples(
                     loaded,

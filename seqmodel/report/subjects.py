@@ -118,7 +118,6 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
                     subject.run, dataset, split, batch_size=BATCH, progress=so_far
                 )
                 done += splits[split]["frames"]
-            model.to(model.choose_device("cpu", 1))  # a step of one piece is too small for a GPU
         scored.append(Scored(subject.name, subject.run, subject.curve, dataset, splits, remark))
     return scored
 
