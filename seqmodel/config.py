@@ -161,7 +161,7 @@ class Config:
         among=MODELS,
         neutral="frame-wise",
     )
-    unit: str = setting("lstm", "See `seqmodel units`; or a file NAME.unit.", USUAL)
+    unit: str = setting("lstm", "See `seqmodel units`; or NAME.unit, or module:Class.", USUAL)
     hidden: int | None = setting(200, "Size of each layer.", USUAL, least=1, most=10**6)
     params: int | None = setting(
         None,

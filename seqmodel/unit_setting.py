@@ -1,6 +1,7 @@
 """A unit as settings hold it: its name, or its text, which then states its name.
 
 So a run carries its unit: it works where the file is gone, and a changed file is another setting.
+A module of the user's own is `package.module:Class`, which a run only names.
 """
 
 import os
@@ -53,9 +54,14 @@ def is_text(unit: str) -> bool:
     return "\n" in unit or ("=" in unit and not unit.endswith(SUFFIX))
 
 
+def is_module(unit: str) -> bool:
+    """Whether a setting names a class, as package.module:Class."""
+    return re.fullmatch(r"[\w.]+:[\w.]+", unit) is not None
+
+
 def unit_name(unit: str) -> str:
-    """The name of a unit in a setting."""
+    """The name of a unit in a setting, of a module that of its class."""
     if not is_text(unit):
-        return unit
+        return unit.rpartition(":")[2]
     named = _NAMED.search(unit)
     return named[1] if named else "unit"

@@ -43,6 +43,7 @@ from seqmodel.training.update import update, window_loss
 from seqmodel.unit_setting import unit_name
 from seqmodel.units import UNITS, UnitSpec, unit_spec
 from seqmodel.units.backends import AUTO, backend_for, choose_device
+from seqmodel.units.module import units_of
 from seqmodel.units.specification import Case
 
 SHORTEST = 50e-3
@@ -160,7 +161,7 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> R
     return {
         **{"unit": spec.name, "size": size.name, "inputs": inputs, "hidden": hidden},
         **{"batch": batch, "frames": frames},
-        **{"device": device.type, "backend": backend_for(AUTO, ours.case(batch)).name},
+        **{"device": device.type, "backend": backend_for(AUTO, units_of(ours)[0].case(batch)).name},
         "forward": compare(forward(ours), forward(theirs), seconds / 2),
         "step": compare(step(ours), step(theirs), seconds / 2),
     }

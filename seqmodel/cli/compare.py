@@ -54,7 +54,7 @@ def compare(
     units: str = usual(
         "",
         metavar="A,B,...",
-        help="See `seqmodel units`; or files NAME.unit.  [default: tanh,gru,lstm]",
+        help="See `seqmodel units`; or NAME.unit, module:Class.  [default: tanh,gru,lstm]",
         autocompletion=several_of(UNITS),
     ),
     vary: list[str] | None = usual(

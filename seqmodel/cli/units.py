@@ -1,6 +1,7 @@
 """`seqmodel units`: the equations, gates and sizes of every unit."""
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -9,15 +10,15 @@ from seqmodel.cli.common import print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Json
 from seqmodel.errors import UsageError
-from seqmodel.unit_setting import is_text, read_unit
-from seqmodel.units import UNITS, hidden_size_for, unit_spec, zoo
+from seqmodel.unit_setting import is_text, read_unit, unit_name
+from seqmodel.units import UNITS, UnitSpec, hidden_size_for, make, module_name, unit_spec, zoo
 
 
 def units(
     names: list[str] | None = typer.Argument(
         None,
         metavar="UNIT",
-        help="Units to show, or files NAME.unit to check.  [default: all]",
+        help="Units to show; files NAME.unit, or modules, to check.  [default: all]",
         autocompletion=one_of(UNITS),
     ),
     inputs: int = typer.Option(88, min=1, help="Size of a frame."),
@@ -41,22 +42,15 @@ def units(
         raise UsageError("--diff and --json exclude each other")
     chosen = [read_unit(name) for name in names or UNITS]
     rows = [_row(unit, inputs, hidden, params) for unit in chosen]
-    if any(map(is_text, chosen)):
-        from seqmodel.units.trial import try_unit
-
-        for unit in filter(is_text, chosen):
-            try_unit(unit_spec(unit))
     if as_json:
         print_json({"units": rows})
         return
     other = unit_spec(read_unit(diff)).statements if diff else ()
     for unit, row in zip(chosen, rows, strict=True):
-        spec = unit_spec(unit)
-        typer.echo(f"# {spec.name}" + f"  ({spec.source})" * bool(spec.source))
-        lines = difflib.ndiff(other, spec.statements) if diff else spec.statements
-        for line in lines:
-            if not line.startswith("?"):  # ndiff's hints of where two lines differ
-                typer.echo(line)
+        if module_name(unit) is None:
+            _show(unit_spec(unit), other)
+        else:
+            typer.echo(f"# {unit_name(unit)}, a torch module")
         size = f"{inputs} inputs, {row['hidden']} hidden"
         typer.echo(f"# {size}: {row['parameters']:,} parameters\n")
     if not names:
@@ -65,10 +59,29 @@ def units(
             typer.echo(f"# {spec.name:<{max(map(len, zoo()))}}  {spec.about}")
 
 
+def _show(spec: UnitSpec, other: Sequence[str]) -> None:
+    """A unit's equations, or how they differ from others."""
+    typer.echo(f"# {spec.name}" + f"  ({spec.source})" * bool(spec.source))
+    for line in difflib.ndiff(other, spec.statements) if other else spec.statements:
+        if not line.startswith("?"):  # ndiff's hints of where two lines differ
+            typer.echo(line)
+
+
 def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict[str, Any]:
-    spec, size = unit_spec(unit), hidden or 100
-    if params:
-        size = hidden_size_for(unit, inputs, params)
+    """What is told of a unit; those of the user's own are tried."""
+    size = hidden_size_for(unit, inputs, params) if params else hidden or 100
+    if (module := module_name(unit)) is not None:
+        from seqmodel.units.own_module import check_module
+
+        check_module(module, inputs, size)
+        counted = make(unit, inputs, size).parameter_count()
+        sizes = {"inputs": inputs, "hidden": size, "parameters": counted}
+        return {"unit": unit_name(unit), **sizes}
+    spec = unit_spec(unit)
+    if is_text(unit):
+        from seqmodel.units.trial import try_unit
+
+        try_unit(spec)
     return {
         "unit": spec.name,
         "equations": [equation.written for equation in spec.equations],

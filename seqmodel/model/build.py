@@ -13,8 +13,14 @@ from seqmodel.media.registry import medium_of
 from seqmodel.model.encoder import Encoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_class
-from seqmodel.unit_setting import is_text
+from seqmodel.unit_setting import is_text, unit_name
+from seqmodel.units.own_module import check_module
 from seqmodel.units.trial import try_unit
+
+OF_EQUATIONS = "gate_activation", "activation", "bias", "backend", "weight_dropout", "rests"
+"""Settings that mean nothing for a unit that is a module."""
+NOTE_UNIT = "gru"
+"""The unit along pitch if that along time is a module."""
 
 
 def with_sizes(config: Config, frame: FrameDefinition) -> Config:
@@ -43,7 +49,7 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
         return outline(sized, frame).parameter_counts().units
 
     inputs = _encoder(config, frame).input_size
-    smallest = f"{units.unit_spec(config.unit).name}: one unit over {inputs} inputs"
+    smallest = f"{unit_name(config.unit)}: one unit over {inputs} inputs"
     hidden = units.size_for(count, config.params or medium.paper_params, smallest)
     return replace(config, hidden=hidden, params=None)
 
@@ -57,9 +63,10 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
             raise UsageError(f"{option} is for --model tied with the output note-unit")
         return config
     assert config.hidden is not None
+    along_time = config.unit if units.module_name(config.unit) is None else NOTE_UNIT
     return replace(
         config,
-        note_unit=config.note_unit or config.unit,
+        note_unit=config.note_unit or along_time,
         note_hidden=config.note_hidden or max(1, config.hidden // 2),
         note_layers=config.note_layers or config.layers,
     )
@@ -84,6 +91,14 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         models = [model for model, entry in MODELS.items() if name in entry.settings]
         if getattr(config, name) and config.model not in models:
             raise UsageError(f"--{name.replace('_', '-')} is for --model {' or '.join(models)}")
+    if units.module_name(config.unit) is not None:
+        neutral = Config()
+        for name in OF_EQUATIONS:
+            if getattr(config, name) != getattr(neutral, name):
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is for units with equations, not for {config.unit}")
+    if config.note_unit is not None and units.module_name(config.note_unit) is not None:
+        raise UsageError(f"--note-unit takes units with equations, not {config.note_unit}")
     if config.first_change and not output.over_notes:
         raise UsageError("--first-change is for the output note-unit")
     if config.rests and not config.ages:
@@ -118,6 +133,9 @@ def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
 
     Units of the user's own are tried.
     """
+    if (module := units.module_name(config.unit)) is not None:
+        assert config.hidden is not None
+        check_module(module, _encoder(config, frame).input_size, config.hidden)
     for unit in filter(None, (config.unit, config.note_unit)):
         if is_text(unit):
             spec, activations = units.unit_spec(unit), (config.gate_activation, config.activation)

@@ -12,8 +12,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.outputs.protocol import Output, labelled
-from seqmodel.units.backends import choose_device
-from seqmodel.units.module import AnyState, Stack, Unit, UnitState, is_stack
+from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
 
 if TYPE_CHECKING:
     from seqmodel.model.velocity import VelocityOutput
@@ -83,7 +82,7 @@ class SequenceModel(nn.Module):
     """
 
     def __init__(
-        self, encoder: Encoder, unit: Unit | Stack, output: Output, dropout: float = 0.0,
+        self, encoder: Encoder, unit: Layer | Stack, output: Output, dropout: float = 0.0,
         velocity: "VelocityOutput | None" = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -98,10 +97,6 @@ class SequenceModel(nn.Module):
         if self.encoder.end_odds:
             self.output.start_ends_at(self.encoder.end_odds)
 
-    def layers(self) -> list[Unit]:
-        """The layers of the unit, the lowest first."""
-        return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
-
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""
         levels = labelled(figures, {VELOCITY_FIGURE: "velocity, nats per note"})
@@ -109,7 +104,7 @@ class SequenceModel(nn.Module):
 
     def parameter_counts(self) -> ParameterCounts:
         """The parameters of its units alone, and with the output layer."""
-        units = (module for module in self.modules() if isinstance(module, Unit))
+        units = (module for module in self.modules() if isinstance(module, Layer))
         whole = sum(weight.numel() for weight in self.parameters())
         return ParameterCounts(sum(unit.parameter_count() for unit in units), whole)
 
@@ -119,8 +114,7 @@ class SequenceModel(nn.Module):
         Raises:
             UsageError: if the device is not available, or the unit's backend cannot run on it.
         """
-        case = self.unit.case(batch_size * self.encoder.rows)
-        return choose_device(option, case, self.layers()[0].backend)
+        return self.unit.choose_device(option, batch_size * self.encoder.rows)
 
     def window(self, batch_size: int) -> int:
         """How many frames of each piece to read at once, so that memory stays bounded."""
@@ -133,7 +127,7 @@ class SequenceModel(nn.Module):
         The encoder may read what is `given` of each piece, (B, G); without, what is usual in train.
         """
         state = self.unit.zero_state(batch_size * self.encoder.rows)
-        past = self.encoder.start(self.layers()[0].W, batch_size)
+        past = self.encoder.start(next(self.unit.parameters()), batch_size)
         levels = None
         if self.velocity is not None:
             levels = self.velocity.start(past.numbers, batch_size)

@@ -32,7 +32,7 @@ from seqmodel.outputs.notes_tied import (
 )
 from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
 from seqmodel.units.cpu.stepping import steps
-from seqmodel.units.module import Stack, Unit
+from seqmodel.units.module import Layer, Stack, Unit, units_of
 
 
 class NoteUnitOutput(TiedOutput):
@@ -53,7 +53,7 @@ class NoteUnitOutput(TiedOutput):
     def __init__(
         self,
         hidden_size: int,
-        unit: Unit | Stack,
+        unit: Layer | Stack,
         notes: int,
         *,
         dropout: float = 0.0,
@@ -107,7 +107,7 @@ class NoteUnitOutput(TiedOutput):
 
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""
-        return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
+        return units_of(self.unit)
 
     def read(self, h: Tensor, frames: Tensor, inside: Tensor | None = None) -> Tensor:
         """The unit's output for each note: h (N D, H), frames (N, F) -> (D, N, H of the unit).

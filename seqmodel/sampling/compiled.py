@@ -32,8 +32,11 @@ from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.outputs.protocol import DrawSetting
+from seqmodel.sampling.own_module import PythonStep
 from seqmodel.sampling.plain import Drawing, Draws
 from seqmodel.units.cpu.stepping import steps
+from seqmodel.units.module import layers_of, units_of
+from seqmodel.units.own_module import ModuleUnit
 
 FREE, ON, OFF = 0.0, -1.0, 2.0
 """Uniforms that a number is forced by: -1 is below every probability, and 2 below none, so that
@@ -67,20 +70,28 @@ class CompiledModel:
     """What the output reads."""
     calls: Sequence[Call]
     """The calls that compute the inputs, the unit's new state, and h: all before a draw."""
+    python: PythonStep | None
+    """The step of a unit that is a module, whose errors are to be checked for."""
 
     @classmethod
     def of(cls, model: SequenceModel) -> "CompiledModel":
         """Compile all but the draw, of a model on the CPU."""
-        arena, layers, encoder = Arena(), model.layers(), model.encoder
+        arena, layers, encoder = Arena(), layers_of(model.unit), model.encoder
         inputs = encoder.compiled(arena)
-        calls, states = steps(layers, inputs.x, arena, binary=encoder.binary)
+        own = [layer for layer in layers if isinstance(layer, ModuleUnit)]
+        python = PythonStep(own, inputs.x, arena) if own else None
+        if python is not None:
+            calls, states, h = [python.call], python.states, python.h
+        else:
+            units = units_of(model.unit)
+            calls, states = steps(units, inputs.x, arena, binary=encoder.binary)
+            h = states[-len(units[-1].spec.state)]  # a layer's first state
         if inputs.changed is not None:
             calls = [where(inputs.changed, calls)]
-        h = states[-len(layers[-1].spec.state)]  # a layer's first state
         if encoder.skip_size:
             h, joining = with_skip(h, inputs.x, encoder.skip_size, arena)
             calls.append(joining)
-        return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls])
+        return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls], python)
 
     def draw_setting(self, chunk: int, temperature: float, *, fills: bool = False) -> DrawSetting:
         """For a draw from h."""
@@ -113,6 +124,8 @@ def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Dr
             frame.refill(memory, uniforms)
             endless = int(min(max(0, shortest - 1 - done), chunk))
             ended = run(fields, stops, endless, steps_per_frame)
+            if compiled.python is not None:
+                compiled.python.check()
             drawn = frame.drawn(memory, ended or chunk)
             yield drawn.reshape(len(drawn) // steps_per_frame, -1), ended > 0
 
@@ -189,6 +202,8 @@ class CompiledParticles:
         counts, parts = np.diff(starts, append=N) * M, thread_count(len(used))
         shares = np.array_split(fields, parts), np.array_split(counts, parts)
         list(self._team.map(self._advance, *shares))
+        if self._model.python is not None:
+            self._model.python.check()
         back = np.argsort(order)
         logits = logits[: numbers.size].reshape(N, M, F + 1)[back]
         end = logits[:, 0, F] if self._end else np.full(N, -np.inf)

@@ -23,8 +23,7 @@ from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.training.optimizer import rescale_gradient
 from seqmodel.training.processes import Group, tree_sum
 from seqmodel.training.state import TrainingState, copied
-from seqmodel.units.definition import TERMS
-from seqmodel.units.module import Unit
+from seqmodel.units.module import Layer, Unit
 
 
 class WindowLoss(NamedTuple):
@@ -194,8 +193,8 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
     if deviation == 0:
         yield
         return
-    terms = [getattr(layer, term) for layer in _layers(model) for term in TERMS if term in "WUV"]
-    noisy = [weight.detach() for weight in terms if weight is not None]
+    layers = (module for module in model.modules() if isinstance(module, Layer))
+    noisy = [weight.detach() for layer in layers for weight in layer.noisy_weights()]
     sizes = [weight.numel() for weight in noisy]
     with one_thread():
         clean = [weight.clone() for weight in noisy]
@@ -221,7 +220,8 @@ def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
     if p == 0:
         yield
         return
-    parameters = [layer.U for layer in _layers(model) if layer.U is not None]
+    units = (module for module in model.modules() if isinstance(module, Unit))
+    parameters = [unit.U for unit in units if unit.U is not None]
     with one_thread():
         matrices = [U.detach() for U in parameters]
         whole = [U.clone() for U in matrices]
@@ -236,10 +236,6 @@ def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
                 U.detach().copy_(saved)
                 if U.grad is not None:
                     U.grad.mul_(factor)
-
-
-def _layers(model: SequenceModel) -> list[Unit]:
-    return [module for module in model.modules() if isinstance(module, Unit)]
 
 
 def _normals(count: int, device: torch.device) -> Tensor:

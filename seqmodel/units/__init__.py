@@ -6,18 +6,31 @@ finds the size for a parameter budget. Only `make` imports torch. See README.md 
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqmodel.errors import UsageError, did_you_mean
-from seqmodel.unit_setting import SUFFIX, is_text, read_unit, unit_name
+from seqmodel.unit_setting import SUFFIX, is_module, is_text, read_unit, unit_name
 from seqmodel.units.definition import UnitSpec, define
 
 if TYPE_CHECKING:
-    from seqmodel.units.module import Stack, Unit
+    from seqmodel.units.module import Layer, Stack
 
-__all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "size_for", "unit_spec", "zoo"]
+__all__ = [
+    "UNITS",
+    "UnitSpec",
+    "hidden_size_for",
+    "make",
+    "module_name",
+    "size_for",
+    "unit_spec",
+    "zoo",
+]
+
+GROUP = "seqmodel.units"
+"""The entry points by which an installed package names its units."""
 
 _BUILT_IN = (
     "tanh", "lstm", "gru", "gru1", "gru2", "gru3", "mgu", "lstm-nopeephole", "gru-reset-after",
@@ -41,11 +54,25 @@ def zoo() -> Mapping[str, UnitSpec]:
     return {name: _read("zoo", name) for name in names}
 
 
+def module_name(unit: str | Path) -> str | None:
+    """package.module:Class of a unit that is a module, by that name or an installed package's.
+
+    Packages name theirs in the entry points `seqmodel.units`. None if it is a unit with equations.
+    """
+    unit = str(unit)
+    if is_module(unit):
+        return unit
+    if is_text(unit) or unit.endswith(SUFFIX) or unit in UNITS or unit in zoo():
+        return None
+    return next((entry.value for entry in entry_points(group=GROUP, name=unit)), None)
+
+
 def unit_spec(unit: str | Path) -> UnitSpec:
     """The unit of a name, a text or a file NAME.unit.
 
     Raises:
-        UsageError: if there is no unit of the name; it lists the choices.
+        UsageError: if there is no unit of the name; it lists the choices. Or if it is a module,
+            which has no equations.
         UnitError: if the text defines no unit.
         SeqmodelError: if there is no such file.
     """
@@ -58,9 +85,15 @@ def unit_spec(unit: str | Path) -> UnitSpec:
         return UNITS[unit]
     if unit in zoo():
         return zoo()[unit]
+    if module_name(unit) is not None:
+        raise UsageError(
+            f"{unit} is a torch module, without equations, which this needs: no pages, ONNX files, "
+            "or compiled code follow from it"
+        )
     raise UsageError(
         f"there is no unit {unit!r}; choose one of {', '.join(UNITS)}, one more that "
-        f"`seqmodel units` lists, or a file NAME{SUFFIX}{did_you_mean(unit, (*UNITS, *zoo()))}"
+        f"`seqmodel units` lists, a file NAME{SUFFIX}, or package.module:Class"
+        f"{did_you_mean(unit, (*UNITS, *zoo()))}"
     )
 
 
@@ -73,6 +106,12 @@ def hidden_size_for(
     even a hidden size of 1 exceeds twice the budget, so that nominally equal sizes are not far
     apart.
     """
+    if module_name(unit) is not None:
+        return size_for(
+            lambda hidden: make(unit, input_size, hidden, layers=layers).parameter_count(),
+            parameters,
+            f"{unit}: one unit over {input_size} inputs",
+        )
     spec = unit_spec(unit)
 
     def count(hidden: int) -> int:
@@ -111,23 +150,29 @@ def make(
     gate_activation: str = "sigmoid",
     activation: str = "tanh",
     bias: bool = True,
-) -> "Unit | Stack":
+) -> "Layer | Stack":
     """Build a unit, or a stack of `layers` with `dropout` between them, as a torch.nn.Module.
 
-    `name` may also be a unit's text, or the path of a file NAME.unit.
+    `name` may also be a unit's text, the path of a file NAME.unit, or package.module:Class, see
+    `own_module`: backend, activations and bias are then the module's own affair.
 
     `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
     final state. UsageError for an unknown unit, backend or activation, and for sizes below 1;
     SeqmodelError for a file that is not there or defines no unit.
     """
     from seqmodel.units.module import Stack, Unit
+    from seqmodel.units.own_module import ModuleUnit
 
     if layers < 1:
         raise UsageError(f"a stack needs at least 1 layer, not {layers}")
 
-    layer = partial(
-        Unit, unit_spec(name), hidden_size=hidden_size, backend=backend, bias=bias,
-        gate_activation=gate_activation, activation=activation,
-    )  # fmt: skip
+    layer: Callable[..., Layer]
+    if (module := module_name(name)) is not None:
+        layer = partial(ModuleUnit, module, hidden_size=hidden_size)
+    else:
+        layer = partial(
+            Unit, unit_spec(name), hidden_size=hidden_size, backend=backend, bias=bias,
+            gate_activation=gate_activation, activation=activation,
+        )  # fmt: skip
     units = [layer(input_size=input_size if k == 0 else hidden_size) for k in range(layers)]
     return units[0] if layers == 1 else Stack(units, dropout)

@@ -5,7 +5,7 @@ from torch import nn
 
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS
-from seqmodel.units.module import Stack, Unit
+from seqmodel.units.module import Layer, Stack, Unit, units_of
 from seqmodel.units.torch_nn import flat_weights, in_other_order
 
 _KINDS: dict[str, type[nn.LSTM | nn.GRU]] = {"lstm-nopeephole": nn.LSTM, "gru-reset-after": nn.GRU}
@@ -38,13 +38,13 @@ def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
 
 
 @torch.no_grad()
-def to_torch(unit: Unit | Stack) -> nn.LSTM | nn.GRU:
+def to_torch(unit: Layer | Stack) -> nn.LSTM | nn.GRU:
     """The torch.nn.LSTM or GRU that computes the same as this unit; the inverse of `from_torch`.
 
     UsageError unless the unit is `lstm-nopeephole` or `gru-reset-after` with biases and the default
     activations.
     """
-    layers = unit.units() if isinstance(unit, Stack) else [unit]
+    layers = units_of(unit)
     first = layers[0]
     plain = first.bias and (first.gate_activation, first.activation) == ("sigmoid", "tanh")
     if first.spec not in map(UNITS.get, _KINDS) or not plain:

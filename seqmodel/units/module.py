@@ -1,6 +1,7 @@
 """Units as torch modules: weights, state, ragged batches and stacks, for any backend."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeGuard, cast
 
@@ -10,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqmodel.errors import UsageError
 from seqmodel.kernels.dropout import Dropout
-from seqmodel.units.backends import check_backend, run
+from seqmodel.units.backends import check_backend, choose_device, run
 from seqmodel.units.definition import TERMS, UnitSpec, define, state_of
 from seqmodel.units.language import UnitError, Weight
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case, Weights, by_gate
@@ -28,8 +29,39 @@ def is_stack(state: AnyState) -> TypeGuard[StackState]:
     return not isinstance(state[0], Tensor)
 
 
-class Unit(nn.Module):
-    """One layer of a recurrent unit.
+class Layer(nn.Module, ABC):
+    """One layer of a unit, of equations or of the user's own."""
+
+    input_size: int
+    hidden_size: int
+
+    @abstractmethod
+    def parameter_count(self) -> int:
+        """The number of weights."""
+
+    @abstractmethod
+    def noisy_weights(self) -> list[Tensor]:
+        """What weight noise is added to."""
+
+    @abstractmethod
+    def zero_state(self, batch_size: int) -> UnitState:
+        """The initial state: tensors (B, ...) of the weights' dtype and device."""
+
+    @abstractmethod
+    def choose_device(self, option: str, batch_size: int) -> torch.device:
+        """The device that `--device` auto, cpu or cuda selects.
+
+        Raises:
+            UsageError: if the device is not available, or the unit cannot run on it.
+        """
+
+    def gates(self) -> dict[str, dict[str, Tensor | None]]:
+        """The weights of each gate by term, if it has any."""
+        return {}
+
+
+class Unit(Layer):
+    """One layer of a recurrent unit with equations.
 
     The weights of all gates are stacked along the first dimension, one parameter per term: W
     (gates x H, I), U (gates x H, H), V (gates, H), b and bU (gates x H); `gates()` splits them.
@@ -112,11 +144,10 @@ class Unit(nn.Module):
             errors.append(f"these are the weights of another unit: {differs}; {advice}")
 
     def parameter_count(self) -> int:
-        """The number of weights."""
         return self.spec.parameter_count(self.input_size, self.hidden_size, bias=self.bias)
 
     def zero_state(self, batch_size: int) -> UnitState:
-        """The initial state: zeros (B, H) of the weights' dtype and device."""
+        """Zeros (B, H)."""
         W, size = self.W, (batch_size, self.hidden_size)
         return self._state([W.new_zeros(size) for _ in self.spec.state])
 
@@ -149,7 +180,7 @@ class Unit(nn.Module):
                 return self.forward(self._cast(x), state, lengths)
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)
-        lengths = _checked_lengths(lengths, T, B)
+        lengths = checked_lengths(lengths, T, B)
         h, final = run(self.backend, case, self.weights(), x, start, lengths)
         return h, self._state(final)
 
@@ -165,6 +196,14 @@ class Unit(nn.Module):
             self.spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
             self.gate_activation, self.activation, self.bias,
         )  # fmt: skip
+
+    def choose_device(self, option: str, batch_size: int) -> torch.device:
+        return choose_device(option, self.case(batch_size), self.backend)
+
+    def noisy_weights(self) -> list[Tensor]:
+        """Matrices and peepholes."""
+        own = self.weights()
+        return [weight for term in "WUV" if (weight := own[term]) is not None]
 
     def _check(self, case: Case, x: Tensor, state: UnitState) -> None:
         expected = (case.batch_size, self.hidden_size)
@@ -195,14 +234,14 @@ class Unit(nn.Module):
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
 
 
-def _checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:
+def checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:
     """The lengths, int64 on the CPU; None if all rows have length T."""
     if lengths is None:
         return None
     if torch.compiler.is_dynamo_compiling():
         from seqmodel.units.uncompiled import uncompiled
 
-        return uncompiled(_checked_lengths, lengths, T, B)
+        return uncompiled(checked_lengths, lengths, T, B)
     lengths = torch.as_tensor(lengths, device="cpu")
     values = lengths.tolist()  # plain integers: torch operations on so few take longer
     if B and (lengths.is_floating_point() or lengths.dtype is torch.bool):
@@ -233,7 +272,7 @@ class Stack(nn.Module):
     Dropout acts between layers, on the outputs of all but the last (Zaremba et al. 2014).
     """
 
-    def __init__(self, layers: Sequence[Unit], dropout: float = 0.0) -> None:
+    def __init__(self, layers: Sequence[Layer], dropout: float = 0.0) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.dropout = Dropout(dropout)
@@ -251,9 +290,9 @@ class Stack(nn.Module):
         """The number of weights."""
         return sum(layer.parameter_count() for layer in self.units())
 
-    def case(self, batch_size: int) -> Case:
-        """The case of the top layer; those below differ from it at most in their input size."""
-        return self.units()[-1].case(batch_size)
+    def choose_device(self, option: str, batch_size: int) -> torch.device:
+        """That of the top layer; those below differ from it at most in their input size."""
+        return self.units()[-1].choose_device(option, batch_size)
 
     def zero_state(self, batch_size: int) -> StackState:
         """The initial state of every layer."""
@@ -280,9 +319,23 @@ class Stack(nn.Module):
         h, after = self(x.unsqueeze(0), state)
         return h[0], after
 
-    def units(self) -> list[Unit]:
+    def units(self) -> list[Layer]:
         """The layers, bottom first."""
-        return cast(list[Unit], list(self.layers))
+        return cast(list[Layer], list(self.layers))
+
+
+def layers_of(unit: Layer | Stack) -> list[Layer]:
+    """The layers of a unit, bottom first."""
+    return unit.units() if isinstance(unit, Stack) else [unit]
+
+
+def units_of(unit: Layer | Stack) -> list[Unit]:
+    """The layers of a unit, bottom first; UsageError if it is a module without equations."""
+    layers = layers_of(unit)
+    found = [layer for layer in layers if isinstance(layer, Unit)]
+    if len(found) < len(layers):
+        raise UsageError("the unit is a torch module, without the equations that this needs")
+    return found
 
 
 KEY = "_extra_state"

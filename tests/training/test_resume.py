@@ -77,7 +77,14 @@ SAMPLES = {
     "epochs": 2,
 }
 BLOCKS = {"output": "logistic", "layers": 2, "dropout": 0.3, "average": 0.8, "truncate": 7}
-MUSIC = {"all": EVERYTHING, "tied": TIED, "played": PLAYED}
+MODULE = {"unit": "own_modules:LayerNormLSTM", "weight_dropout": 0.0, "layers": 2}
+"""A unit that is a torch module."""
+MUSIC = {
+    "all": EVERYTHING,
+    "tied": TIED,
+    "played": PLAYED,
+    "module": {**TIED, **MODULE},
+}
 SOUND = {
     "samples": SAMPLES,
     "samples, no average": {**SAMPLES, "average": 0.0},
@@ -150,7 +157,9 @@ def whole(tmp_path_factory, training):
     return whole
 
 
-@pytest.mark.parametrize("kind", ["all", "tied", "played", "samples", "logistic", "gaussian"])
+@pytest.mark.parametrize(
+    "kind", ["all", "tied", "played", "module", "samples", "logistic", "gaussian"]
+)
 def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(tmp_path, training, whole, kind):
     """Also between windows of a batch, where state, samples and noise are carried over."""
     carried, folder = [], tmp_path / "run"

@@ -110,7 +110,7 @@ def test_a_unit_of_a_file_is_made_as_the_command_line_makes_it(tmp_path, monkeyp
     missing = re.escape("gone/my.unit; what `seqmodel units` lists goes by its name alone")
     with pytest.raises(SeqmodelError, match=f"^there is no file {missing}$"):
         make(Path("gone/my.unit"), 3, 4)
-    with pytest.raises(UsageError, match=r"a file NAME\.unit; did you mean lstm\?$"):
+    with pytest.raises(UsageError, match=r"package\.module:Class; did you mean lstm\?$"):
         make("lsmt", 3, 4)
 
 

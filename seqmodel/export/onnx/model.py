@@ -18,6 +18,7 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
+from seqmodel.units.module import units_of
 
 
 def export_graph(run: Run) -> bytes:
@@ -58,7 +59,7 @@ def _graph(model: SequenceModel) -> Graph:
     with g.within("encoder"):
         encoded = ENCODERS[type(encoder)](g, encoder, frames, F)
     h = encoded.x
-    for k, layer in enumerate(model.layers()):
+    for k, layer in enumerate(units_of(model.unit)):
         names = [f"unit.{k}.{name}" for name in layer.spec.state]
         shape = [encoder.rows, layer.hidden_size]
         with g.within(f"unit.{k}"):

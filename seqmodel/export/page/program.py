@@ -28,6 +28,7 @@ from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.sampling.compiled import CompiledModel
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.units.module import units_of
 
 TEMPERATURES = [k / 20 for k in range(41)]
 """Those that the page's range can be set to."""
@@ -39,6 +40,7 @@ _FLAG = ir.IntType(32)
 
 def program(model: SequenceModel) -> dict[str, Any] | None:
     """What `model.js` needs to draw; None for an output whose draw cannot be compiled."""
+    units_of(model.unit)  # UsageError: compiled code calls Python for others
     sampler = Sampler(model)
     model = sampler.model
     with torch.no_grad(), emitting_for(PORTABLE):

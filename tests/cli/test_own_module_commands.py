@@ -1,0 +1,63 @@
+"""A unit that is a torch module in the working directory, from training to the report."""
+
+import json
+from pathlib import Path
+
+import own_modules
+import pytest
+from calling import Call, call_ok
+
+OPTIONS = ("--unit", "mine:LayerNormLSTM", "--hidden", 4, "-q")
+
+
+@pytest.fixture(autouse=True)
+def module(here: Path) -> None:
+    (here / "mine.py").write_text(Path(own_modules.__file__).read_text())
+
+
+def test_from_training_to_the_report(call: Call, data: Path):
+    """Guards against a command that asks the unit for its equations."""
+    call_ok("train", data, *OPTIONS, "--model", "tied", "--epochs", 1)
+    run = Path("runs/data-LayerNormLSTM-1")
+    assert "unit: mine:LayerNormLSTM\nnote_unit: gru\n" in _without_sizes(run / "config.yaml")
+    assert call_ok("eval").out.startswith(f"{run} (tied LayerNormLSTM, epoch ")
+    call_ok("sample", "out.mid", "--length", 8, "-q")
+    fill = ("--fill", "out.mid", "--frames", "2:3", "--particles", 4, "-q")
+    call_ok("sample", "filled.mid", *fill)
+    assert json.loads(call_ok("inspect", run, "--json").out)["parameters"] > 0
+    call_ok("report", "--out", "report.html", "-q")
+    assert "LayerNormLSTM 4" in Path("report.html").read_text()
+    for name in ("page.html", "model.onnx"):
+        result = call("export", run, name)
+        assert result.status == 2
+        assert "without the equations that this needs" in result.err
+
+
+def _without_sizes(path: Path) -> str:
+    kept = ("unit:", "note_unit:")
+    return "".join(line + "\n" for line in path.read_text().splitlines() if line.startswith(kept))
+
+
+def test_compare_takes_a_module(data: Path):
+    options = ("--search", "none", "--seeds", 1, "--set", "epochs=1", "--set", "model=frame-wise")
+    both = "gru,mine:Attention"
+    out = call_ok("compare", data, "--units", both, "--params", 900, *options).out
+    assert out.splitlines()[0].split() == ["data", "gru", "Attention"]
+    sizes = next(line for line in out.splitlines() if line.startswith("parameters"))
+    assert all(abs(int(size) - 900) < 300 for size in sizes.split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--unit", "mine:LooksAhead"), "depends on later frames"),
+        (("--unit", "mine:Missing"), "no class Missing"),
+        (("--unit", "mine:Attention", "--activation", "relu"), "--activation is for units with"),
+        (("--note-unit", "mine:Attention"), "--note-unit takes units with equations"),
+    ],
+)
+def test_what_cannot_be_is_said_before_a_folder_is_made(call: Call, data: Path, options, words):
+    result = call("train", data, *options, "-q")
+    assert result.status == 2
+    assert words in result.err
+    assert not Path("runs").exists()

@@ -1,0 +1,144 @@
+"""Units that are modules of the user's: what they are given, and what is refused."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import own_modules
+import pytest
+import torch
+from own_modules import Attention, LayerNormLSTM
+from same_draws import both_samplers
+
+from seqmodel.errors import UsageError
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.units import make
+from seqmodel.units.module import Stack
+from seqmodel.units.own_module import check_module
+
+
+@pytest.mark.parametrize("kind", [LayerNormLSTM, Attention])
+def test_padding_changes_nothing(kind):
+    """Each row of a ragged batch has the module's own h, state and gradient of that row alone."""
+    torch.manual_seed(1)
+    unit = make(f"own_modules:{kind.__name__}", 3, 4).double()
+    lengths, x = [5, 0, 7, 2], torch.randn(8, 4, 3, dtype=torch.float64, requires_grad=True)
+    state = type(unit.zero_state(4))(*(torch.randn_like(part) for part in unit.zero_state(4)))
+
+    h, after = unit(x, state, lengths)
+    (grad,) = torch.autograd.grad(h.square().sum() + after[0].sum(), x)
+
+    for row, length in enumerate(lengths):
+        alone = x[:length, row : row + 1].detach().requires_grad_()
+        start = tuple(part[row : row + 1] for part in state)
+        assert not h[length:, row].any()
+        assert not grad[length:, row].any()
+        if length:
+            given = start[0] if kind is Attention else start
+            expected, end = unit.module(alone, given)
+            end = end if isinstance(end, tuple) else (end,)
+            torch.testing.assert_close(h[:length, row], expected[:, 0])
+            (own,) = torch.autograd.grad(expected.square().sum() + end[0].sum(), alone)
+            torch.testing.assert_close(grad[:length, row], own[:, 0])
+        else:
+            end = start
+        for ours, theirs in zip(after, end, strict=True):
+            torch.testing.assert_close(ours[row], theirs[0])
+
+
+def test_a_stack_of_modules_goes_on_from_its_state():
+    unit = make("own_modules:LayerNormLSTM", 3, 4, layers=2, dropout=0.0)
+    assert isinstance(unit, Stack)
+    x = torch.randn(6, 2, 3)
+    whole, end = unit(x)
+    first, between = unit(x[:4])
+    second, after = unit(x[4:], between)
+    torch.testing.assert_close(torch.cat([first, second]), whole)
+    for ours, theirs in zip(after, end, strict=True):
+        torch.testing.assert_close(tuple(ours), tuple(theirs))
+
+
+@pytest.mark.parametrize("name", ["LayerNormLSTM", "Attention"])
+def test_good_modules_pass(name):
+    check_module(f"own_modules:{name}", 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("LooksAhead", "depends on later frames"),
+        ("MixesRows", "depends on other rows"),
+        ("Forgets", "depends on where a sequence is cut"),
+        ("Grows", "changes its shape"),
+        ("NotFinite", "not finite"),
+        ("Narrow", "h must be (T, B, H)"),
+        ("NoState", "zero_state"),
+        ("Raises", "RuntimeError: mat1 and mat2 do not fit (own_modules.py, line "),
+        ("not_a_class", "no class not_a_class"),
+        ("Missing", "no class Missing"),
+    ],
+)
+def test_what_would_go_wrong_is_said_in_one_line(name, words):
+    with pytest.raises(UsageError) as caught:
+        check_module(f"own_modules:{name}", 3, 4)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_is_not_there():
+    with pytest.raises(UsageError, match="ModuleNotFoundError"):
+        make("no_such_module_here:Unit", 3, 4)
+
+
+def test_a_file_in_the_working_directory_is_found_but_shadows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """`json.py` beside the user's unit must not take the place of the library's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError\n")
+    text = Path(own_modules.__file__).read_text()
+    (tmp_path / "mine_alone.py").write_text("import colorsys\n" + text)
+    before = list(sys.path)
+    unit = make("mine_alone:Attention", 3, 4)
+    assert unit.hidden_size == 4
+    assert sys.path == before
+
+
+def test_an_installed_package_names_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By an entry point, as `pip install` leaves it in a folder NAME.dist-info."""
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    points = "[seqmodel.units]\nnormal = own_modules:LayerNormLSTM\ngru = own_modules:Attention\n"
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert type(make("normal", 3, 4).module).__name__ == "LayerNormLSTM"
+    assert make("gru", 3, 4).spec.name == "gru"  # no package takes the place of a built-in unit
+    with pytest.raises(UsageError, match="there is no unit 'abnormal'"):
+        make("abnormal", 3, 4)
+
+
+@pytest.mark.parametrize("options", [{"layers": 2}, {"model": "tied", "end": True}])
+def test_samples_are_those_of_pytorch(make_config, dataset, options):
+    """Guards against a state that compiled sampling shares between pieces, or does not keep."""
+    config = make_config(unit="own_modules:Attention", **options)
+    torch.manual_seed(2)
+    model = build_model(with_sizes(config, dataset.frame), dataset.frame)
+    model.start_at(dataset["train"])
+    compiled, plain = both_samplers(model, chunk=5)
+    assert compiled.is_compiled
+    for number in range(2):
+        both = [sampler.piece(12, seed=1, number=number) for sampler in (compiled, plain)]
+        ours, theirs = (np.concatenate(list(piece)) for piece in both)
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_error_while_sampling_is_told(make_config, dataset):
+    """Compiled code calls the module, and cannot raise what it raises."""
+    config = make_config(unit="own_modules:Attention")
+    sampler = Sampler(build_model(with_sizes(config, dataset.frame), dataset.frame))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Attention, "forward", own_modules.Raises.forward)
+        with pytest.raises(UsageError, match="RuntimeError: mat1 and mat2 do not fit"):
+            list(sampler.piece(4, seed=1))
