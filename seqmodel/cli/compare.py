@@ -93,6 +93,10 @@ def compare(
         min=1,
         help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
     ),
+    against: str | None = usual(
+        None, metavar="A", help="Compare each with this one.  [default: with the best]"
+    ),
+    all_pairs: bool = usual(False, "--all-pairs", help="Compare each with each."),
     quick: bool = usual(False, "--quick", help="A first answer: no search, one seed, few epochs."),
     jobs: int | None = usual(
         None,
@@ -132,6 +136,8 @@ def compare(
         _print_status(folder, storage, as_json=as_json)
         return
 
+    if against is not None and all_pairs:
+        raise UsageError("--against and --all-pairs exclude each other")
     if artifacts is not None and storage is None:
         raise UsageError("--artifacts goes with --storage: without it all runs are in --out")
     given: dict[str, Any] = {"preset": preset} if preset else {}
@@ -155,6 +161,8 @@ def compare(
             seeds=seeds or (1 if quick else 3),
             space=space,
             quick=quick,
+            against=against,
+            all_pairs=all_pairs,
         )
         folder = out or _default_folder(plan.sources, quick=quick)
         text, _ = (recall(folder, plan) if storage is None else None) or (None, None)

@@ -32,8 +32,8 @@ NAMED = 4
 def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, list[str]]:
     """Write tables, learning curves and a page to the experiment's folder.
 
-    table.md, .tex, .csv and .json are the same whenever and wherever they are made from the same
-    runs, except that .json has the datasets' paths; the page holds times too, and the `command`.
+    All but the page are the same whenever and wherever they are made from the same runs, except
+    that table.json has the datasets' paths; the page holds times too, and the `command`.
     Returns the results as they are printed, and the names of the files.
     """
     comparisons = results(studies)
@@ -42,6 +42,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
         "table.md": table.markdown(comparisons, notes),
         "table.tex": table.latex(comparisons),
         "table.csv": table.as_csv(comparisons),
+        "differences.csv": table.differences_csv(comparisons),
         "table.json": table.as_json(comparisons, studies.plan.to_json()),
     }
     for name, content in files.items():
@@ -89,7 +90,7 @@ def comparison_page(
     )
     return parts.Page(
         title=f"{what} on {listed([c.dataset for c in comparisons])}",
-        lead=(*map(_lead, comparisons), *notes),
+        lead=(*map(_lead, comparisons), *table.joint_verdicts(comparisons), *notes),
         sections=(*(_section(comparison, folder) for comparison in comparisons), origin),
     )
 

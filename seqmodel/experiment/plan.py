@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from seqmodel.config import SEARCHES, UNITS, Config, field_types, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.words import listed
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
@@ -124,6 +125,10 @@ class Plan:
     """Whether the size of the data decides the number of epochs, unless a setting does."""
     finals: int = 0
     """Trials, the best at a first look, that are trained to completion; 0: all are, at once."""
+    against: str | None = None
+    """The variant that the others are compared with; None: the best. Runs do not depend on it."""
+    all_pairs: bool = False
+    """Whether each is compared with each."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""
@@ -181,6 +186,9 @@ class Plan:
         """
         from seqmodel.model.build import outline  # here, as a plan alone must load fast
 
+        names = [variant.name for variant in self.variants]
+        if self.against is not None and self.against not in names:
+            raise UsageError(f"--against {self.against}: the experiment has {listed(names)}")
         for source in self.sources:
             dataset, kinds = source.dataset(), dict[bool, str]()
             for variant, end in itertools.product(self.variants, (0, 1)):

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import combinations, permutations
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,11 +38,11 @@ GRID_STEP = 0.01
 
 
 class Difference(NamedTuple):
-    """How many more nats per frame a model takes than the best one, on the same pieces."""
+    """How many more nats per frame one model takes than another, on the same pieces."""
 
     mean: float
     margin: float
-    """Half the width of the interval of at least 95 %, which holds for all models at once."""
+    """Half the width of the interval of at least 95 %, which holds for all pairs at once."""
     seeds: int
     """Of the model that has fewer; one cannot tell how much seeds vary."""
     pieces: int
@@ -49,6 +51,10 @@ class Difference(NamedTuple):
     def interval(self) -> tuple[float, float]:
         """Its ends."""
         return self.mean - self.margin, self.mean + self.margin
+
+    def reversed(self) -> "Difference":
+        """How many more the other one takes."""
+        return self._replace(mean=-self.mean)
 
     @property
     def conclusive(self) -> bool:
@@ -134,6 +140,10 @@ class Comparison:
     outcomes: Sequence[Outcome]
     space: Mapping[str, Range] = field(default_factory=dict)
     """Setting -> the range searched."""
+    against: str | None = None
+    """The variant that all others are compared with; None: the best."""
+    all_pairs: bool = False
+    """Whether each is compared with each."""
 
     @property
     def judged(self) -> str:
@@ -159,9 +169,24 @@ class Comparison:
 
         Measured on the split that decides.
         """
-        split, ranked = self.judged, self.ranked()
-        gaps = behind_the_first([each.nats[split] for each in ranked], self.lengths[split])
-        return {o.name: gap for o, gap in zip(ranked[1:], gaps, strict=True)}
+        ranked = self.ranked()
+        return {o.name: self._between[0, k] for k, o in enumerate(ranked) if k}
+
+    @cached_property
+    def compared(self) -> dict[tuple[str, str], Difference]:
+        """How many more nats per frame the second of two variants takes, of the pairs asked for."""
+        names = [outcome.name for outcome in self.ranked()]
+        pairs = [*combinations(range(len(names)), 2)]
+        if not self.all_pairs:
+            first = names.index(self.against) if self.against in names else 0
+            pairs = [(first, k) for k in range(len(names)) if k != first]
+        return {(names[i], names[k]): self._between[i, k] for i, k in pairs}
+
+    @cached_property
+    def _between(self) -> dict[tuple[int, int], Difference]:
+        """The differences of all variants with a figure, by their ranks."""
+        nats = [each.nats[self.judged] for each in self.ranked()]
+        return differences(nats, self.lengths[self.judged], [*permutations(range(len(nats)), 2)])
 
     @property
     def conclusive(self) -> bool:
@@ -201,7 +226,8 @@ def results(studies: Studies) -> list[Comparison]:
         outcomes = [_outcome(studies, cell, dataset) for cell in cells]
         lengths = {split: dataset[split].lengths for split in dataset.splits}
         baselines = _baselines(plan, cells, dataset)
-        found.append(Comparison(source.name, lengths, baselines, outcomes, plan.space))
+        asked = plan.space, plan.against, plan.all_pairs
+        found.append(Comparison(source.name, lengths, baselines, outcomes, *asked))
     return found
 
 
@@ -243,18 +269,27 @@ def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str,
     }
 
 
-def behind_the_first(
-    nats: Sequence[NDArray[np.float64]], lengths: NDArray[np.int64]
-) -> list[Difference]:
-    """The difference of each model but the first from the first, the best, and how sure it is.
+def jointly(gaps: Sequence[Difference]) -> Difference:
+    """The mean of one pair's differences on several datasets, which vary independently."""
+    margin = math.hypot(*(gap.margin for gap in gaps)) / len(gaps)
+    seeds, pieces = min(gap.seeds for gap in gaps), min(gap.pieces for gap in gaps)
+    return Difference(fmean(gap.mean for gap in gaps), margin, seeds, pieces)
+
+
+def differences(
+    nats: Sequence[NDArray[np.float64]],
+    lengths: NDArray[np.int64],
+    pairs: Sequence[tuple[int, int]],
+) -> dict[tuple[int, int], Difference]:
+    """How many more nats per frame the second of each pair of models takes, and how sure that is.
 
     Other pieces and other seeds would give other figures, and both count, as in Clark's min F'
     (1973): the margins of either are added in quadrature. Pieces are compared in pairs, and their
     variance is the jackknife's of a ratio, nats over frames (Efron, Tibshirani 1993). Seeds are
     those of either model. Either margin is the larger of two, from the variance pooled over all
     models and from that of the two alone, with Welch's degrees of freedom, since models may vary
-    differently. Quantiles are of the studentized range (Tukey): the best was chosen by these very
-    figures.
+    differently. Quantiles are of the studentized range (Tukey), which allows for all pairs, and so
+    for one that was chosen by these very figures.
 
     `nats` has those of each piece, (seeds, pieces), for each model; `lengths` are in frames.
     """
@@ -262,11 +297,13 @@ def behind_the_first(
     figures = [each.sum(1) / frames for each in nats]
     means = [float(each.mean()) for each in figures]
     seeds = [len(each) for each in figures]
-    if models < 2:
-        return []
+    if not pairs:
+        return {}
     if min(pieces, max(seeds)) < 2:  # nothing varies
-        gaps = zip(means[1:], seeds[1:], strict=True)
-        return [Difference(m - means[0], 0.0, min(s, seeds[0]), pieces) for m, s in gaps]
+        return {
+            (i, k): Difference(means[k] - means[i], 0.0, min(seeds[i], seeds[k]), pieces)
+            for i, k in pairs
+        }
 
     of_seeds = [float(each.var(ddof=1)) if len(each) > 1 else 0.0 for each in figures]
     free_of_all = sum(seeds) - models
@@ -279,18 +316,18 @@ def behind_the_first(
     weights = lengths.astype(float) ** 2
     free_pieces = float(weights.sum() ** 2 / (weights**2).sum()) - 1
 
-    found, few = [], min(models, WIDEST_PAIR)
-    for k in range(1, models):
-        parts = [of_seeds[i] / seeds[i] for i in (0, k)]
-        shares = [part**2 / max(seeds[i] - 1, 1) for i, part in zip((0, k), parts, strict=True)]
+    found, few = dict[tuple[int, int], Difference](), min(models, WIDEST_PAIR)
+    for i, k in pairs:
+        parts = [of_seeds[m] / seeds[m] for m in (i, k)]
+        shares = [part**2 / max(seeds[m] - 1, 1) for m, part in zip((i, k), parts, strict=True)]
         squares = [
             _margin(sum(parts), sum(parts) ** 2 / sum(shares) if any(shares) else 1.0, few),
-            _margin(of_all * (1 / seeds[0] + 1 / seeds[k]), free_of_all, models),
-            _margin(float(((changes[k] - changes[0]) ** 2).sum()), free_pieces, few),
+            _margin(of_all * (1 / seeds[i] + 1 / seeds[k]), free_of_all, models),
+            _margin(float(((changes[k] - changes[i]) ** 2).sum()), free_pieces, few),
             _margin(2 * float((apart**2).sum()) / (models - 1), free_pieces * (models - 1), models),
         ]
         margin = math.hypot(max(squares[:2]), max(squares[2:]))
-        found.append(Difference(means[k] - means[0], margin, min(seeds[0], seeds[k]), pieces))
+        found[i, k] = Difference(means[k] - means[i], margin, min(seeds[i], seeds[k]), pieces)
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodel.experiment.results import FEWEST, Comparison, Outcome
+from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome, jointly
 from seqmodel.media.definitions import SPLITS
 from seqmodel.media.words import listed, plural, spaced, spent
 
@@ -30,9 +30,13 @@ def rows(comparison: Comparison) -> list[list[str]]:
     def row(label: str, cell: Callable[[Outcome], str]) -> list[str]:
         return [label, *map(cell, outcomes)]
 
-    splits = [split for split in SPLITS if split in comparison.lengths]
+    figures = []
+    for split in (split for split in SPLITS if split in comparison.lengths):
+        figures.append(row(split, partial(_figure, comparison, split)))
+        if split == comparison.judged and comparison.against is not None:
+            figures.append(row(f"above {comparison.against}", partial(_from_reference, comparison)))
     return [
-        *[row(split, partial(_figure, comparison, split)) for split in splits],
+        *figures,
         row("hidden", _sizes),
         row("parameters", lambda o: f"{o.parameters.units:,}" if o.parameters else ""),
         row("with the output", lambda o: f"{o.parameters.with_output:,}" if o.parameters else ""),
@@ -48,10 +52,30 @@ def time_row(comparison: Comparison) -> list[str]:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Which differences are real: the best variant against each of the others, one line each."""
+    """Which differences are real, one line for each pair that is compared."""
+    return _verdicts(comparison.compared)
+
+
+def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
+    """The same of the mean over several datasets, for pairs that were named beforehand."""
+    named = [each for each in comparisons if each.against is not None or each.all_pairs]
+    if len(named) < 2:
+        return []
+    gaps: list[dict[tuple[str, str], Difference]] = []
+    for comparison in named:
+        both = comparison.compared.items()
+        gaps.append(dict(both) | {(k, i): gap.reversed() for (i, k), gap in both})
+    pairs = [pair for pair in named[0].compared if all(pair in each for each in gaps)]
+    joint = {pair: jointly([each[pair] for each in gaps]) for pair in pairs}
+    return [f"over {len(named)} datasets: {line}" for line in _verdicts(joint)]
+
+
+def _verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
     lines = []
-    for its, gap in comparison.behind.items():
-        name = comparison.ranked()[0].name
+    for (first, second), found in compared.items():
+        behind = found.mean >= 0
+        name, its = (first, second) if behind else (second, first)
+        gap = found if behind else found.reversed()
         interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")
@@ -83,6 +107,8 @@ def caveats(comparison: Comparison) -> list[str]:
 def _remarks(comparison: Comparison) -> list[str]:
     """The verdicts, the best trivial model of each split, and the caveats."""
     lines = verdicts(comparison)
+    if comparison.judged == "valid":
+        lines.append("valid decides, on which epochs and settings were chosen: there is no test")
     for split in SPLITS:
         trivial = comparison.trivial(split)
         if trivial is not None:
@@ -102,7 +128,8 @@ def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
             for label, *cells in grid
         ]
         blocks.append("\n".join([*map(str.rstrip, table), *_remarks(comparison)]))
-    return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
+    last = [*joint_verdicts(comparisons), *notes]
+    return "\n\n".join([*blocks, *(["\n".join(last)] if last else [])])
 
 
 def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
@@ -113,19 +140,47 @@ def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
         rule = _piped(["---", *["---:"] * len(comparison.outcomes)])
         remarks = [f"- {line}" for line in _remarks(comparison)]
         blocks.append("\n".join([head, rule, *lines, "", *remarks]))
-    return "\n\n".join([*blocks, *notes]) + "\n"
+    return "\n\n".join([*blocks, *joint_verdicts(comparisons), *notes]) + "\n"
 
 
 def latex(comparisons: Sequence[Comparison]) -> str:
-    """A tabular for each dataset."""
+    """A table for each dataset, whose caption explains its figures."""
     blocks = []
     for comparison in comparisons:
         grid = _grid(comparison, r"\textbf{{{}}}", _escaped)
         head, *body = (" & ".join(line) + r" \\" for line in grid)
         columns = "l" + "r" * len(comparison.outcomes)
         lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *body]
-        blocks.append("\n".join([*lines, r"\hline", r"\end{tabular}"]))
+        caption = rf"\caption{{{_escaped(_caption(comparison))}}}"
+        ends = [r"\hline", r"\end{tabular}", caption, r"\end{table}"]
+        blocks.append("\n".join([r"\begin{table}", r"\centering", *lines, *ends]))
     return "\n\n".join(blocks) + "\n"
+
+
+def _caption(comparison: Comparison) -> str:
+    """What the figures of a table are."""
+    seeds = max((len(outcome.scored) for outcome in comparison.outcomes), default=0)
+    varying = " ± the standard deviation over seeds" if seeds > 1 else ", one seed"
+    caption = f"Nats per frame on {comparison.dataset}: mean{varying}."
+    if comparison.against is not None:
+        caption += (
+            f" Below {comparison.judged}: the difference from {comparison.against}, with an "
+            "interval of at least 95 % that allows for all pairs, seeds and pieces."
+        )
+    return caption
+
+
+def differences_csv(comparisons: Sequence[Comparison]) -> str:
+    """A line for each pair compared: how many more nats per frame the variant takes."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["dataset", "split", "variant", "against", "nats_per_frame", "low", "high"])
+    for comparison in comparisons:
+        for (against, name), gap in comparison.compared.items():
+            ends = gap.interval if gap.conclusive else ("", "")
+            judged = comparison.dataset, comparison.judged
+            writer.writerow([*judged, name, against, repr(gap.mean), *ends])
+    return file.getvalue()
 
 
 def as_csv(comparisons: Sequence[Comparison]) -> str:
@@ -211,6 +266,14 @@ def _figure(comparison: Comparison, split: str, outcome: Outcome) -> str:
     if len(figures) == 1:
         return f"{figures[0]:.3f}"
     return f"{figures.mean():.3f} ± {np.std(figures, ddof=1):.3f}"
+
+
+def _from_reference(comparison: Comparison, outcome: Outcome) -> str:
+    """How many more nats per frame than the reference, with the margin if there is one."""
+    gap = comparison.compared.get((str(comparison.against), outcome.name))
+    if gap is None:
+        return ""
+    return f"{gap.mean:+.3f} ± {gap.margin:.3f}" if gap.conclusive else f"{gap.mean:+.3f}"
 
 
 def _sizes(outcome: Outcome) -> str:

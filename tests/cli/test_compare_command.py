@@ -506,3 +506,22 @@ def test_models_of_sound_are_compared_in_nats_per_frame(call: Call, audio_datase
         figure = float(valid[f"model={model}"]["nats_per_frame"])
         assert figure == pytest.approx(told["nats_per_frame"], rel=1e-12)
         assert figure == pytest.approx(10 * told["nats_per_sample"])
+
+
+def test_a_reference_may_be_named_afterwards(
+    call: Call, data: Path, undisturbed: Path, tmp_path: Path
+):
+    """Guards against runs trained again, and an answer kept for another question."""
+    copied = tmp_path / "copied"
+    shutil.copytree(undisturbed, copied)
+    trained = {path: path.stat().st_mtime_ns for path in copied.rglob("metrics.jsonl")}
+    lines = call_ok("compare", data, *PAPER, "--out", copied, "--against", "gru", "-q").out
+    assert sum(line.startswith("above gru") for line in lines.splitlines()) == 1
+    assert trained == {path: path.stat().st_mtime_ns for path in copied.rglob("metrics.jsonl")}
+    (line,) = (copied / "differences.csv").read_text().splitlines()[1:]
+    assert line.startswith("data,test,tanh,gru,")
+    again = call_ok("compare", data, *PAPER, "--out", copied, "-q").out
+    assert "above gru" not in again
+    result = call("compare", data, *PAPER, "--out", copied, "--against", "lstm", "-q")
+    assert result.status == 2
+    assert "--against lstm: the experiment has tanh and gru" in result.err

@@ -4,9 +4,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from verdict_rates import LIKELY, Runs, rate
+from verdict_rates import LIKELY, Runs, behind_the_first, joint_rate, rate
 
-from seqmodel.experiment.results import behind_the_first, quantile
+from seqmodel.experiment.results import quantile
 
 
 def some(seed, pieces=60, gap=0.0, of_seeds=0.0, seeds=3):
@@ -39,7 +39,17 @@ def test_quantiles_are_those_of_student_and_tukey(models, freedom, expected):
 )
 def test_equal_models_are_told_apart_one_time_in_twenty_at_most(runs):
     """Guards against verdicts on the luck of a seed, of a few pieces, or of the best of many."""
-    assert rate(runs, 400) < 0.05 + 2.5 * (0.05 * 0.95 / 400) ** 0.5
+    bound = 0.05 + 2.5 * (0.05 * 0.95 / 400) ** 0.5
+    assert rate(runs, 400) < bound
+    assert rate(runs, 400, all_pairs=True) < bound
+
+
+def test_several_datasets_tell_apart_what_one_cannot():
+    """Guards against margins that are added up, and against false verdicts of their mean."""
+    runs = Runs(3, 3, 30, LIKELY)
+    one, four = (joint_rate(runs, datasets, 150, gap=0.1) for datasets in (1, 4))
+    assert one < 0.5
+    assert four > 0.8
 
 
 def test_a_difference_is_found_and_more_seeds_narrow_the_interval():

@@ -150,3 +150,51 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
     values = json.loads(table.as_json([found], {}))["datasets"][0]["variants"]
     assert [value["still_improving"] for value in values] == [False, False, True]
     assert [value["at_end_of_range"] for value in values] == [[], [], ["learning_rate"]]
+
+
+def against(name: str, *outcomes: Outcome) -> Comparison:
+    return replace(comparison(*outcomes, trivial=9.0), against=name)
+
+
+def test_each_variant_is_compared_with_the_one_that_was_named():
+    """Guards against a table, a file or a verdict that goes by the best one all the same."""
+    made = against("lstm", *CLOSE.outcomes)
+    lines = table.text([made], []).splitlines()
+    row = next(line for line in lines if line.startswith("above lstm"))
+    gru, tanh = (gap for _, gap in made.compared.items())
+    assert row.split()[2:] == [
+        *(f"{gru.mean:+.3f}", "±", f"{gru.margin:.3f}"),
+        *(f"{tanh.mean:+.3f}", "±", f"{tanh.margin:.3f}"),
+    ]
+    assert list(made.compared) == [("lstm", "gru"), ("lstm", "tanh")]
+    assert tanh.mean == pytest.approx(
+        float(made.figures(CLOSE.outcomes[2], "test").mean() - made.mean(CLOSE.outcomes[1]))
+    )
+    assert sum(line.startswith("lstm is better than tanh by ") for line in lines) == 1
+    assert "gru is better than tanh" not in "\n".join(lines)
+    csv = table.differences_csv([made]).splitlines()
+    low, high = tanh.interval
+    assert csv[2] == f"set,test,tanh,lstm,{tanh.mean!r},{low!r},{high!r}"
+    assert "difference from lstm" in table.latex([made])
+    assert table.latex([made]).count("+0.5") == 1
+
+
+def test_every_pair_has_a_verdict():
+    made = replace(CLOSE, all_pairs=True)
+    assert len(made.compared) == 3
+    assert len(table.verdicts(made)) == 3
+    assert sum(" is better than tanh by " in line for line in table.verdicts(made)) == 2
+
+
+def test_datasets_are_judged_together_whichever_leads_on_each():
+    """Guards against a pair that is lost, or of the wrong sign, where its order changes."""
+    first = against("lstm", outcome("gru", 0.0, 0.01, 0.02), outcome("lstm", 0.2, 0.21, 0.22))
+    second = against("lstm", outcome("gru", 0.1, 0.11, 0.09), outcome("lstm", 0.0, 0.01, 0.02))
+    (line,) = table.joint_verdicts([first, second])
+    gaps = [each.compared["lstm", "gru"] for each in (first, second)]
+    mean, margin = sum(g.mean for g in gaps) / 2, np.hypot(*(g.margin for g in gaps)) / 2
+    assert mean < 0
+    expected = f"by {-mean:.3f} nats ({-mean - margin:.3f} to {-mean + margin:.3f})"
+    assert line == f"over 2 datasets: gru is better than lstm {expected}"
+    assert line in table.text([first, second], [])
+    assert not table.joint_verdicts([CLOSE, CLOSE])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqmodel.experiment.results import behind_the_first
+from seqmodel.experiment.results import differences, jointly
 
 OF_PIECES, OF_RUNS = 0.1, 0.05
 """Deviation of a model's nats per frame from piece to piece, and of a run's on a piece."""
@@ -46,13 +46,39 @@ def drawn(runs: Runs, gap: float, random: np.random.Generator):
     return nats[order] * lengths, lengths, int(np.argwhere(order == models - 1)[0, 0])
 
 
-def verdicts(runs: Runs, times: int, gap: float = 0.0, rule=behind_the_first) -> Iterator[bool]:
-    """Whether any model is told from the best, or with a gap, whether the worse one is."""
+def behind_the_first(nats, lengths):
+    """How far each model but the first, the best, is behind it."""
+    return [*differences(nats, lengths, [(0, k) for k in range(1, len(nats))]).values()]
+
+
+def verdicts(runs: Runs, times: int, gap: float = 0.0, *, all_pairs=False) -> Iterator[bool]:
+    """Whether any model is told from the best, or with a gap, whether the worse one is.
+
+    With `all_pairs`, whether any two are told apart.
+    """
     random = np.random.default_rng([7, *runs[:3]])
     for _ in range(times):
         nats, lengths, worse = drawn(runs, gap, random)
-        found = [False, *(difference.real for difference in rule(nats, lengths))]
-        yield found[worse] if gap else any(found)
+        if all_pairs:
+            pairs = [*itertools.combinations(range(runs.models), 2)]
+            yield any(found.real for found in differences(nats, lengths, pairs).values())
+        else:
+            found = [False, *(difference.real for difference in behind_the_first(nats, lengths))]
+            yield found[worse] if gap else any(found)
+
+
+def joint_rate(runs: Runs, datasets: int, times: int, gap: float = 0.0) -> float:
+    """The share of verdicts on the last of the models against the first, over several datasets."""
+    random, found = np.random.default_rng([8, *runs[:3]]), []
+    for _ in range(times):
+        gaps = []
+        for _ in range(datasets):
+            nats, lengths, worse = drawn(runs, gap, random)
+            others = [k for k in range(runs.models) if k != worse]
+            pair = others[0], worse
+            gaps.append(differences(nats, lengths, [pair])[pair])
+        found.append(jointly(gaps).real)
+    return float(np.mean(found))
 
 
 def rate(*given, **named) -> float:
