@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan, Range, Source
 
 RESULTS = Path("results")
-usual, of_settings, of_search, of_run = (
+usual, of_settings, of_search, of_verdicts, of_run = (
     partial(typer.Option, rich_help_panel=panel)
-    for panel in (USUAL, "Settings of all runs", "Search", "Run")
+    for panel in (USUAL, "Settings of all runs", "Search", "Verdicts", "Run")
 )
 EXAMPLES = """\
 seqmodel compare music --units gru,lstm --params 20000 --out results/units
@@ -93,10 +93,10 @@ def compare(
         min=1,
         help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
     ),
-    against: str | None = usual(
+    against: str | None = of_verdicts(
         None, metavar="A", help="Compare each with this one.  [default: with the best]"
     ),
-    all_pairs: bool = usual(False, "--all-pairs", help="Compare each with each."),
+    all_pairs: bool = of_verdicts(False, "--all-pairs", help="Compare each with each."),
     quick: bool = usual(False, "--quick", help="A first answer: no search, one seed, few epochs."),
     jobs: int | None = usual(
         None,

@@ -2,7 +2,8 @@
 
     text     = { [ equation | start | field ] [ "#" comment ] newline }
     equation = name "=" sum
-    start    = vector "starts at" number           of a V, b or bU; otherwise they start at 0
+    start    = vector "starts at" ( number | ( "uniform" | "logspace" ) "(" number "," number ")" )
+                                                   of a V, b or bU; otherwise they start at 0
     field    = ( "unit" | "source" ) ":" words     its name, unless the file's; where it comes from
     sum      = product { ( "+" | "-" ) product }
     product  = factor { ( "(.)" | "*" | "/" ) factor }
@@ -16,8 +17,9 @@ chooses. x is the input (I,). Names that begin with W, U, V or b are weights: in
 recurrent matrices U (H, H), diagonals V (H,), biases b (H,), and biases bU (H,) that go with a U.
 The rest of its name is the index of the gate that a weight belongs to; without an index that is the
 name which the equation defines, so that a bare W in two equations is two weights. Each weight
-stands in one place. All else has H numbers; (.), which may be written *, and / are elementwise.
-The papers' signs for (.), s, phi, ' and - are read, too.
+stands in one place. Vectors may start at one number, at H drawn uniformly between two, or at H
+from one to the other in equal ratios. All else has H numbers; (.), which may be written *, and /
+are elementwise. The papers' signs for (.), s, phi, ' and - are read, too.
 """
 
 import re
@@ -110,9 +112,10 @@ LONGEST = 200
 
 _FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
 _START = re.compile(
-    r"\s*(?P<weight>\w+)\s+starts?\b\s*(?P<at>at\b)?\s*(?P<value>[^\s#]*)\s*(?:#.*)?$"
+    r"\s*(?P<weight>\w+)\s+starts?\b\s*(?P<at>at\b)?\s*(?P<value>[^#]*?)\s*(?:#.*)?$"
 )
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_STARTED = re.compile(rf"{_NUMBER}|(uniform|logspace)\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)")
 _WEIGHT = re.compile(r"(W|U|V|bU|b)([A-Za-z0-9_]*)")
 
 
@@ -121,6 +124,20 @@ class Weight(NamedTuple):
 
     term: str
     gate: str
+
+
+class Start(NamedTuple):
+    """What the H numbers of a vector start at."""
+
+    how: str
+    """uniform: drawn between two numbers; logspace: from one to the other in equal ratios."""
+    first: float
+    last: float
+
+    def told(self) -> float | str:
+        """As a text has it."""
+        one = self.first == self.last
+        return self.first if one else f"{self.how}({self.first:g}, {self.last:g})"
 
 
 class Place(NamedTuple):
@@ -169,7 +186,7 @@ class Text:
     """In the order in which they stand in the text."""
     primed: frozenset[str]
     """Names with '."""
-    starts: Mapping[Weight, float]
+    starts: Mapping[Weight, Start]
     """What vectors start at, where that is said."""
     statements: tuple[str, ...]
     """The lines of equations and starts, without comments."""
@@ -195,7 +212,7 @@ class _Parser:
         self._numbers: set[str] = set()  # names of equations without vectors
         self._weights: dict[Weight, Place] = {}
         self._states: dict[str, tuple[int, int]] = {}  # the place of the first '
-        self._starts: dict[Weight, float] = {}
+        self._starts: dict[Weight, Start] = {}
         self._statements: list[str] = []
         self._line, self._target = 0, ""
         self._rest: deque[Token] = deque()
@@ -246,9 +263,16 @@ class _Parser:
             self._fail(place, f"{name} stands in several equations: say {advice}")
         if found[0] in self._starts:
             self._fail(place, f"{name} starts twice")
-        if not start["at"] or not _NUMBER.fullmatch(start["value"]):
-            self._fail(start.start("value"), f"expected a number, as in {name} starts at 1")
-        self._starts[found[0]] = float(start["value"])
+        value = _STARTED.fullmatch(start["value"]) if start["at"] else None
+        if value is None:
+            several = "uniform(0, 1), or logspace(0.9, 0.999)"
+            advice = f"expected a number, as in {name} starts at 1, or {several}"
+            self._fail(start.start("value"), advice)
+        number, how, *both = value.groups()
+        first, last = map(float, both if how else (number, number))
+        if how == "logspace" and min(first, last) <= 0:
+            self._fail(start.start("value"), "logspace goes between two numbers above 0")
+        self._starts[found[0]] = Start(how or "uniform", first, last)
 
     def _equation(self) -> None:
         name = self._next()

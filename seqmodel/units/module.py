@@ -1,6 +1,7 @@
 """Units as torch modules: weights, state, ragged batches and stacks, for any backend."""
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeGuard, cast
@@ -13,7 +14,7 @@ from seqmodel.errors import UsageError
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.units.backends import check_backend, choose_device, run
 from seqmodel.units.definition import TERMS, UnitSpec, define, state_of
-from seqmodel.units.language import UnitError, Weight
+from seqmodel.units.language import Start, UnitError, Weight
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case, Weights, by_gate
 
 UnitState = tuple[Tensor, ...]
@@ -113,7 +114,7 @@ class Unit(Layer):
                 for term in ("V", "b", "bU"):
                     weight = terms.get(term)
                     if weight is not None:
-                        weight.fill_(self.spec.starts.get(Weight(term, gate), 0.0))
+                        _start(weight, self.spec.starts.get(Weight(term, gate)))
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
         """See `weights.by_gate`; views of the parameters."""
@@ -232,6 +233,17 @@ class Unit(Layer):
     def extra_repr(self) -> str:
         """What `print(unit)` shows inside the parentheses."""
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
+
+
+def _start(vector: Tensor, start: Start | None) -> None:
+    """Fill a vector with what it starts at: zeros unless the unit says so."""
+    if start is None or start.first == start.last:
+        vector.fill_(0.0 if start is None else start.first)
+    elif start.how == "uniform":
+        vector.uniform_(min(start.first, start.last), max(start.first, start.last))
+    else:
+        ends = math.log10(start.first), math.log10(start.last)
+        vector.copy_(torch.logspace(*ends, len(vector)))
 
 
 def checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:

@@ -4,11 +4,13 @@ import copy
 import pickle
 import re
 
+import numpy as np
 import pytest
+import torch
 
-from seqmodel.units import UNITS, unit_spec, zoo
+from seqmodel.units import UNITS, make, unit_spec, zoo
 from seqmodel.units.definition import define
-from seqmodel.units.language import UnitError, Weight
+from seqmodel.units.language import Start, UnitError, Weight
 from seqmodel.units.trial import try_unit
 
 TEXT = """\
@@ -32,7 +34,7 @@ def test_what_a_text_defines():
     assert dict(spec.gates) == {
         "a": ("W", "U", "b"), "c": ("W",), "3": ("U", "bU"), "h": ("W", "V"),
     }  # fmt: skip
-    assert dict(spec.starts) == {Weight("V", "h"): -1.5}
+    assert dict(spec.starts) == {Weight("V", "h"): Start("uniform", -1.5, -1.5)}
     assert spec.statements == (
         "a = 0.5 * s(Wa x + Ua c') / (1 + softplus(b))",
         "c = (1 - a) (.) c' + a (.) phi(Wc x + U3 (a (.) h') + bU3)",
@@ -78,6 +80,16 @@ def test_what_a_text_defines():
         ("h = W x + sin(W1 x)", "sin is no function: there are s, phi, tanh, sigmoid, relu", "+ ^"),
         ("h = W x + x'", "x has as many numbers as a frame: there is no previous x", "+ ^"),
         ("h = W x + b\nb starts at nan", "expected a number, as in b starts at 1", "at ^"),
+        (
+            "h = W x + b\nb starts at logspace(0, 1)",
+            "logspace goes between two numbers above 0",
+            "at ^",
+        ),
+        (
+            "h = W x + b\nb starts at uniform(1)",
+            "expected a number, as in b starts at 1, or unif",
+            "at ^",
+        ),
         ("h = W x + b\nb starts 1", "expected a number, as in b starts at 1", "starts ^"),
         ("h = W x + b\nb starts at 1\nb starts at 2", "b starts twice", "^"),
         ("z = W x + b\nh = z + b\nb starts at 1", "b stands in several equations: say bz", "^"),
@@ -151,7 +163,10 @@ def test_units_that_can_learn_are_not_refused():
 def test_where_lines_may_be_indented_and_commented():
     text = "  unit: mine # called so\n\th = W x + b # h\n  bh starts at -.5 # at first"
     spec = define(text, "file")
-    assert (spec.name, dict(spec.starts)) == ("mine", {Weight("b", "h"): -0.5})
+    assert (spec.name, dict(spec.starts)) == (
+        "mine",
+        {Weight("b", "h"): Start("uniform", -0.5, -0.5)},
+    )
 
 
 def test_there_is_one_unit_of_each_text():
@@ -160,3 +175,19 @@ def test_there_is_one_unit_of_each_text():
     assert spec is unit_spec(TEXT) is copy.deepcopy(spec)
     assert pickle.loads(pickle.dumps(spec)) is spec  # noqa: S301
     assert unit_spec(TEXT.replace("0.5", "0.4")) is not spec
+
+
+def test_vectors_start_at_a_number_or_between_two():
+    """Decays of all lengths: against numpy.geomspace; a draw is new for each seed."""
+    text = """h = Va (.) h' + W x + b
+Va starts at logspace(0.9, 0.999)  # decays
+b starts at uniform( -2, 1e-1 )"""
+    torch.manual_seed(1)
+    unit, again = (make(text, 3, 400) for _ in range(2))
+    np.testing.assert_allclose(unit.V[0].detach(), np.geomspace(0.9, 0.999, 400), rtol=1e-6)
+    drawn = unit.b.detach()
+    assert -2 <= drawn.min() < -1.9
+    assert 0 < drawn.max() <= 0.1
+    assert abs(drawn.mean() + 0.95) < 0.2
+    assert not torch.equal(drawn, again.b)
+    assert define(text, "u").starts[Weight("b", "h")].told() == "uniform(-2, 0.1)"
