@@ -131,7 +131,7 @@ class Run(Content):
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio. ValueError for frames
-        of another shape. With onsets D is 176, and impossible frames cost infinity; velocities may
+        of another shape. With onsets D is 176, and impossible frames cost infinity; marks may
         follow, which are not scored. What is `given` of the piece, see `FrameDefinition.given`, is
         what is usual in train unless stated.
         """

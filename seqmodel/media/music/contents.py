@@ -328,7 +328,7 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     """What a dataset of such frames does not keep of `Contents.to_json`, a phrase each."""
     lost = []
     quietest, loudest = contents.get("velocities", (0, 0))
-    if quietest < loudest and frame.velocity is None:
+    if quietest < loudest and "velocity" not in frame.marks:
         lost.append(f"velocities ({quietest} to {loudest})")
     slowest, fastest = contents.get("tempo_range_bpm", (0, 0))
     if frame.grid.steps_per_beat and slowest < fastest:

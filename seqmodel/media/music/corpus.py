@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
-from seqmodel.media.levels import LARGEST, Levels
+from seqmodel.media.marks import LARGEST, Levels
 from seqmodel.media.music.contents import (
     HALF,
     ON_GRID,
@@ -58,7 +58,7 @@ class MidiPiece(NamedTuple):
     """What was read from a MIDI file."""
 
     frames: NDArray[np.uint8]
-    """(T, 88), (T, 176) with onsets, (T, 264) with velocities too, or (T, 47) of a kit."""
+    """(T, 88), (T, 176) with onsets, more with marks, or (T, 47) of a kit."""
     content: str
     """`Work.content`."""
     transposed: int
@@ -78,11 +78,12 @@ class MusicCorpus:
     ) -> None:
         if isinstance(settings, PianoRollFrames):
             settings = SourcesFrames(settings, grid=False, onsets=False, pedal=False)
-        elif settings.frame.velocity is not None:
+        elif settings.frame.marks:
+            mark = next(iter(settings.frame.marks))
             for path in paths:
                 if path.suffix.lower() in ROLL_SUFFIXES:
                     raise SeqmodelError(
-                        f"--velocity is for MIDI files; {path} does not say how loud its notes are"
+                        f"--{mark} is for MIDI files; {path} says no more than which notes sound"
                     )
         self._given, self._midi = not settings.grid, settings.frame
         if any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
@@ -104,12 +105,12 @@ class MusicCorpus:
         """Of its pieces, in order."""
         self._longest_chord = 0
         """In train."""
-        self._velocities = np.zeros(LARGEST + 1, np.int64)
-        """How many notes of train are struck with each."""
+        self._marks = {name: np.zeros(LARGEST + 1, np.int64) for name in self._midi.marks}
+        """How many notes of train are struck with each number, by mark."""
 
     @property
     def frame(self) -> PianoRollFrames:
-        """With train's commonest metre, median tempo, longest chord and levels of velocity.
+        """With train's commonest metre, median tempo, longest chord and levels of marks.
 
         The pedal is that of all works: whether it lengthens any note.
         """
@@ -120,7 +121,10 @@ class MusicCorpus:
             metre=metres[0][0] if metres else frame.metre,
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
-            velocity=Levels.of(self._velocities) if self._velocities.any() else frame.velocity,
+            marks={
+                name: Levels.of(counts) if counts.any() else frame.marks[name]
+                for name, counts in self._marks.items()
+            },
             pedal=self._tally.lengthened > 0,
         )
 
@@ -198,10 +202,11 @@ class MusicCorpus:
 
         def in_train(rows: NDArray[np.uint8]) -> None:
             nonlocal heard
-            decoded, loud = self._frame.decode(rows), self._frame.velocities(rows)
+            decoded = self._frame.decode(rows)
             chords = chord_lengths(decoded)
-            if loud is not None:
-                self._velocities += np.bincount(loud[struck(decoded)], minlength=LARGEST + 1)
+            for name, numbers in self._frame.marks_of(rows).items():
+                of_strikes = numbers[struck(decoded)]
+                self._marks[name] += np.bincount(of_strikes, minlength=LARGEST + 1)
             self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
             if "tempo" in facts and not heard:
                 insort(self._train_tempos, facts["tempo"])
@@ -262,8 +267,8 @@ def load_midi(
         kit=kit, pedal=frame.pedal,
     )  # fmt: skip
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
-    if frame.velocity is not None:
-        frames = np.concatenate([frames, placed.velocities(frames)], axis=1)
+    if frame.marks:
+        frames = placed.with_marks(frames, frame.marks)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return MidiPiece(frames, content_of(content), transposed, placed)

@@ -1,5 +1,6 @@
 """The notes of a score on a grid of frames, and what became of them there."""
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -7,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.frames import folded, held_on, struck
+from seqmodel.media.marks import MARKS
+from seqmodel.media.music.frames import folded, held_on, marks_in, struck
 from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
@@ -109,16 +111,23 @@ class PlacedNotes:
         roll[begin[filling], D + row[filling]] = 1
         return roll
 
-    def velocities(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Of each note that sounds in `frames` with onsets, how hard it was struck: (T, 88).
+    def with_marks(self, frames: NDArray[np.uint8], marks: Container[str]) -> NDArray[np.uint8]:
+        """`frames` (T, 176) with these marks of each note that sounds, others being 0.
 
         Of notes that share an onset the loudest counts.
         """
-        filling = self.begin < self.end
-        loudest = np.zeros((self.length, NOTES), np.uint8)
-        at = self.begin[filling], self.row[filling]
-        np.maximum.at(loudest, at, self.score.velocity[self.chosen][filling])
-        return held_on(loudest, frames)
+        marked = np.zeros((self.length, (2 + len(MARKS)) * NOTES), np.uint8)
+        marked[:, : 2 * NOTES] = frames
+        numbers = {"velocity": self.score.velocity[self.chosen]}
+        # Of several at one place the last is assigned.
+        order = np.argsort(self.score.velocity[self.chosen], kind="stable")
+        order = order[(self.begin < self.end)[order]]
+        for name, of_notes in marks_in(marked).items():
+            if name in marks:
+                at_onset = np.zeros((self.length, NOTES), np.uint8)
+                at_onset[self.begin[order], self.row[order]] = numbers[name][order]
+                of_notes[:] = held_on(at_onset, frames)
+        return marked
 
     def tally(self, frames: NDArray[np.uint8]) -> Tally:
         score, chosen = self.score, self.chosen

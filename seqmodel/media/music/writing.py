@@ -46,11 +46,11 @@ from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
     given_notes,
     is_kit,
+    marks_in,
     notes_of,
     outer_notes,
     rows_of,
     sounding,
-    velocities_in,
 )
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
@@ -111,9 +111,9 @@ def velocities(
         accent, phrase = _accents(begin, metre or signatures([], len(frames)), grid)
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
     louder: NDArray[np.int64] = QUIETEST + accent + voice + arch.astype(np.int64)
-    if (own := velocities_in(frames)).size:
-        own = own[begin, key]
-        louder = np.where(own > 0, own, louder)
+    if "velocity" in (own := marks_in(frames)):
+        known = own["velocity"][begin, key]
+        louder = np.where(known > 0, known, louder)
     return louder
 
 

@@ -1,17 +1,19 @@
-"""How hard notes are struck: a level for each, given the frame and all levels before.
+"""Marks of struck notes, such as how hard: a level of each, given the frame and all levels before.
 
-After the strikes of a frame are drawn, their levels follow from the lowest note to the highest:
+After the strikes of a frame are drawn, the levels of a mark follow from the lowest note to the
+highest:
 
-    s = tanh(V [h_n; p_n; r] + b)        p(level | ...) = softmax(U [s; r] + c)
+    s = tanh(V [h_n; p_n; e; r] + b)        p(level | ...) = softmax(U [s; r] + c)
 
-h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, and r what it reads
-of the levels so far, see `write_strike`: a function of the past and of the notes below in the same
-frame, so that likelihoods are exact. Notes do not depend on levels: what frames cost is what they
-cost without.
+h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, e the levels of the
+note's earlier marks, one of L each, and r what it reads of the levels so far, see `write_strike`: a
+function of the past and of the notes below in the same frame, so that likelihoods are exact. Notes
+do not depend on levels: what frames cost is what they cost without.
 """
 
+from collections.abc import Mapping
 from math import exp
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,7 +26,7 @@ from seqmodel.kernels.code.language import clear
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
-from seqmodel.media.levels import Levels
+from seqmodel.media.marks import Levels
 from seqmodel.model.notes import PITCH, absolute_pitch
 from seqmodel.outputs.notes import OCTAVE
 
@@ -33,17 +35,63 @@ UNKNOWN, TO_DRAW = -1, -2
 """In place of a level, 1 to L, or of 0 where no note is struck."""
 
 
-class Scored(NamedTuple):
-    """The levels of a window's strikes."""
-
-    nats: Tensor
-    """(N,), of each whose level is known, piece by piece, then in order."""
-    memory: Tensor
-    """(B, M), what is remembered after it."""
+Levelled = Mapping[str, Tensor]
+"""The levels (T, B, D) of marks, by name."""
 
 
-class VelocityOutput(nn.Module):
-    """p(levels of a frame's strikes | strikes, h, levels before).
+class Marks(nn.ModuleDict):
+    """The `MarkOutput` of each mark, in order; what they remember (B, M) lies side by side."""
+
+    def __init__(self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int) -> None:
+        """`rows` of h there are for each piece: one, or one for each note."""
+        earlier, outputs = dict[str, int](), dict[str, nn.Module]()
+        for name, levels in marks.items():
+            outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier)
+            earlier[name] = len(levels)
+        super().__init__(outputs)
+
+    def start(self, like: Tensor, batch_size: int) -> Tensor:
+        """What is remembered before the first frame: (B, M)."""
+        return like.new_zeros(batch_size, sum(self._sizes()))
+
+    def levels_of(self, frames: Tensor, marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`MarkOutput.levels_of` each mark, of which `marks` has the numbers (T, B, D) known."""
+        known = [(name, mark) for name, mark in self.outputs().items() if name in marks]
+        return {name: mark.levels_of(frames, marks[name]) for name, mark in known}
+
+    def score(
+        self, h: Tensor, levels: Levelled, memory: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """`MarkOutput.score` of each mark whose `levels` there are, and what is remembered."""
+        nats, after = dict[str, Tensor](), self.split(memory)
+        for name, own in levels.items():
+            nats[name], after[name] = self.outputs()[name].score(h, own, levels, after[name])
+        return nats, self.joined(after)
+
+    def remember(self, levels: Levelled, memory: Tensor) -> Tensor:
+        """What is remembered (B, M) after `levels_of` frames."""
+        after = self.split(memory)
+        for name, own in levels.items():
+            after[name] = self.outputs()[name].remember(own, after[name])
+        return self.joined(after)
+
+    def outputs(self) -> "dict[str, MarkOutput]":
+        return cast(dict[str, MarkOutput], dict(self.items()))
+
+    def split(self, memory: Tensor) -> dict[str, Tensor]:
+        """What is remembered (B, M), by mark."""
+        return dict(zip(self, torch.split(memory, self._sizes(), 1), strict=True))
+
+    def joined(self, memories: Mapping[str, Tensor]) -> Tensor:
+        """The inverse of `split`."""
+        return torch.cat([*memories.values()], 1)
+
+    def _sizes(self) -> list[int]:
+        return [mark.memory_size for mark in self.outputs().values()]
+
+
+class MarkOutput(nn.Module):
+    """p(levels of a mark of a frame's strikes | strikes, h, earlier marks, levels before).
 
     Attributes:
         levels: what they stand for.
@@ -51,59 +99,66 @@ class VelocityOutput(nn.Module):
         memory_size: M, how many numbers remember a piece's levels; all are 0 before its first.
     """
 
-    def __init__(self, h_size: int, levels: Levels, notes: int, rows: int) -> None:
-        """`rows` of h there are for each piece: one, or one for each note."""
+    def __init__(
+        self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int]
+    ) -> None:
+        """`rows` is as in `Marks`, `earlier` how many levels each of the marks before has."""
         super().__init__()
         self.levels, self.notes, self._rows = levels, notes, rows
+        self._earlier = dict(earlier)
         self.memory_size = OF_NOTES * notes + OF_PIECE
         features = features_size(len(levels))
-        self.hidden = nn.Linear(h_size + PITCH + features, HIDDEN)
+        self.hidden = nn.Linear(h_size + PITCH + sum(earlier.values()) + features, HIDDEN)
         self.out = nn.Linear(HIDDEN + features, len(levels))
         for parameter in self.out.parameters():
             nn.init.zeros_(parameter)
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
 
-    def start(self, like: Tensor, batch_size: int) -> Tensor:
-        """What is remembered before the first frame: (B, M)."""
-        return like.new_zeros(batch_size, self.memory_size)
-
-    def levels_of(self, frames: Tensor, velocities: Tensor) -> Tensor:
+    def levels_of(self, frames: Tensor, numbers: Tensor) -> Tensor:
         """(T, B, D) int64 on the CPU: the level, from 1 on, of each note that is struck, else 0.
 
-        Frames are (T, B, 2 D), velocities (T, B, D), 0 where they are not known.
+        Frames are (T, B, 2 D), numbers (T, B, D), 0 where they are not known.
         """
         struck = frames[..., self.notes :].cpu() > 0
-        velocities = velocities.cpu()
-        level = 1 + torch.bucketize(velocities.to(torch.int64), self.edges)
-        return torch.where(velocities > 0, level, UNKNOWN) * struck
+        numbers = numbers.cpu()
+        level = 1 + torch.bucketize(numbers.to(torch.int64), self.edges)
+        return torch.where(numbers > 0, level, UNKNOWN) * struck
 
-    def score(self, h: Tensor, levels: Tensor, memory: Tensor) -> Scored:
-        """-log p of each known level of `levels_of`, exact; h is as in `Output`.
+    def score(
+        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """-log p of each known level of `levels_of`, exact, and what is remembered (B, M) after.
 
-        Differentiable, but for h: what the unit learns remains that of frames alone. `memory` (B,
-        M) is what was remembered before the window.
+        The nats are (N,), piece by piece, then in order; h is as in `Output`. Differentiable, but
+        for h: what the unit learns remains that of frames alone. `memory` (B, M) is what was
+        remembered before the window.
         """
         piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
         features, after = self._features(
             levels, memory, torch.bincount(piece, minlength=levels.shape[1])
         )
-        chosen = levels[t, piece, note] - 1
-        read = [self._row(h.detach(), t, piece, note), self._pitch(note).to(h), features.to(h)]
-        seen = torch.tanh(self.hidden(torch.cat(read, 1)))
-        logits = self.out(torch.cat([seen, read[2]], 1))
-        return Scored(F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after)
+        chosen, features = levels[t, piece, note] - 1, features.to(h)
+        given = self._given(h.detach(), earlier, t, piece, note)
+        seen = torch.tanh(self.hidden(torch.cat([given, features], 1)))
+        logits = self.out(torch.cat([seen, features], 1))
+        return F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after
 
     def remember(self, levels: Tensor, memory: Tensor) -> Tensor:
         """What is remembered (B, M) after `levels_of` frames."""
         return self._features(levels, memory, (levels > 0).sum((0, 2)))[1]
 
-    def _row(self, h: Tensor, t: Tensor, piece: Tensor, note: Tensor) -> Tensor:
-        """The rows of h (T, B R, H) of notes (N,): (N, H)."""
+    def _given(
+        self, h: Tensor, earlier: Levelled, t: Tensor, piece: Tensor, note: Tensor
+    ) -> Tensor:
+        """What notes (N,) read besides features: rows of h (T, B R, H), pitches, earlier marks."""
         row = (t * h.shape[1] + piece * self._rows + note * (self._rows > 1)).to(h.device)
-        return h.reshape(-1, h.shape[2]).index_select(0, row)
-
-    def _pitch(self, note: Tensor) -> Tensor:
-        return absolute_pitch(self.notes)[note]
+        read = [h.reshape(-1, h.shape[2]).index_select(0, row), absolute_pitch(self.notes)[note]]
+        for name, count in self._earlier.items():
+            known = torch.zeros(len(note), 1 + count)
+            if name in earlier:
+                known.scatter_(1, earlier[name][t, piece, note].clamp(min=0).unsqueeze(1), 1.0)
+            read.append(known[:, 1:])
+        return torch.cat([part.to(h) for part in read], 1)
 
     def _features(self, levels: Tensor, memory: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """The features (N, K) of each strike of known level, and what is remembered after."""
@@ -126,8 +181,8 @@ class VelocityOutput(nn.Module):
         }  # fmt: skip
 
     def draw(
-        self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
-        temperature: float,
+        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
+        uniforms: NDArray[np.float64], temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Draw the levels of one piece that are TO_DRAW among `levels` (T, 1, D), in float64.
 
@@ -135,19 +190,19 @@ class VelocityOutput(nn.Module):
         remembered after them.
         """
         drawn, after = levels.clone().contiguous(), for_kernels(memory).clone()
-        job = _drawing().job(self.draw_fields(h, drawn, after, uniforms, temperature))
+        job = _drawing().job(self.draw_fields(h, drawn, earlier, after, uniforms, temperature))
         parallel_for([job], 1)
         return drawn, after
 
     @torch.no_grad()
     def draw_fields(
-        self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
-        temperature: float,
+        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
+        uniforms: NDArray[np.float64], temperature: float,
     ) -> dict[str, Any]:  # fmt: skip
         """What `draw_levels` takes, in float64; it changes `levels` and `memory`."""
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
         weight, K = self.hidden.weight.detach().double(), features_size(len(self.levels))
-        read = torch.cat([self._row(h, t, piece, note).cpu(), self._pitch(note)], 1).double()
+        read = self._given(h, earlier, t, piece, note).cpu().double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
         return self._fields(levels, memory) | {
             "N": len(note), "K": K, "J": HIDDEN, "greedy": int(temperature == 0),
@@ -160,7 +215,7 @@ class VelocityOutput(nn.Module):
 
 
 def standard(levels: Levels) -> list[float]:
-    """(L + 1,): 0, then the mean velocity of each level, standardised over the levels."""
+    """(L + 1,): 0, then the mean of each level, standardised over the levels."""
     means = np.array(levels.means)
     return [0.0, *((means - means.mean()) / (means.std() or 1.0)).tolist()]
 

@@ -1,4 +1,4 @@
-"""Levels: a number that is kept of each note, such as its velocity, in a few steps."""
+"""Marks of struck notes, such as their velocity: numbers from 1 to 127, which have a few levels."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from seqmodel.plain import Fields
 
+MARKS = ("velocity",)
+"""Their names, in the order in which a model draws them, each given those before it of the note."""
 MOST_LEVELS = 16
 NAMES = "edges", "means"
 LARGEST = 127
-"""The numbers are whole, from 1 on; 0 is one that is not known."""
+"""0 is a number that is not known."""
 UNKNOWN_MEAN = 80.0
 """What the only level stands for if train has no such number."""
 
