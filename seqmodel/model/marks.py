@@ -106,8 +106,9 @@ class MarkOutput(nn.Module):
         super().__init__()
         self.levels, self.notes, self._rows = levels, notes, rows
         self._earlier = dict(earlier)
-        self.memory_size = OF_NOTES * notes + OF_PIECE
-        features = features_size(len(levels))
+        self._names = len(levels.names)
+        self.memory_size = OF_NOTES * notes + OF_PIECE + (OF_NAME + notes) * self._names
+        features = features_size(len(levels), self._names)
         self.hidden = nn.Linear(h_size + PITCH + sum(earlier.values()) + features, HIDDEN)
         self.out = nn.Linear(HIDDEN + features, len(levels))
         for parameter in self.out.parameters():
@@ -164,7 +165,7 @@ class MarkOutput(nn.Module):
         """The features (N, K) of each strike of known level, and what is remembered after."""
         after = for_kernels(memory).clone()
         fields = self._fields(levels, after) | {
-            "N": int(counts.sum()), "K": features_size(len(self.levels)), "features": NEW,
+            "N": int(counts.sum()), "K": self.out.in_features - HIDDEN, "features": NEW,
             "starts": torch.cumsum(counts, 0) - counts,
         }  # fmt: skip
         job = _reading(after.element_size()).job(fields)
@@ -175,6 +176,7 @@ class MarkOutput(nn.Module):
         T, B, D = levels.shape
         return {
             "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
+            "G": self._names,
             "levels": levels.contiguous(), "memory": memory, "above": NEW,
             "loud": torch.tensor(standard(self.levels), dtype=memory.dtype),
             "rates": torch.tensor(rates(D), dtype=memory.dtype),
@@ -201,7 +203,7 @@ class MarkOutput(nn.Module):
     ) -> dict[str, Any]:  # fmt: skip
         """What `draw_levels` takes, in float64; it changes `levels` and `memory`."""
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
-        weight, K = self.hidden.weight.detach().double(), features_size(len(self.levels))
+        weight, K = self.hidden.weight.detach().double(), self.out.in_features - HIDDEN
         read = self._given(h, earlier, t, piece, note).cpu().double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
         return self._fields(levels, memory) | {
@@ -240,7 +242,7 @@ _COMMON = (
 @compiled_once
 def _reading(itemsize: int) -> Kernel:
     arrays = *_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)
-    signature = Signature("read_levels", ("T", "B", "D", "L", "M", "N", "K"), arrays)
+    signature = Signature("read_levels", ("T", "B", "D", "L", "M", "N", "K", "G"), arrays)
     return compile_text(signature, itemsize, read_levels, over="B")
 
 
@@ -252,7 +254,7 @@ def _drawing() -> Kernel:
         Array("sharpness", ("1",)), Array("features", ("K",)), Array("seen", ("J",)),
         Array("odds", ("L",)),
     )  # fmt: skip
-    sizes = "T", "B", "D", "L", "M", "N", "K", "J", "greedy"
+    sizes = "T", "B", "D", "L", "M", "N", "K", "G", "J", "greedy"
     return compile_text(Signature("draw_levels", sizes, arrays), 8, draw_levels, over="B")
 
 
@@ -260,7 +262,8 @@ def _drawing() -> Kernel:
 #
 # A piece's memory holds for each note the level of its last strike, when that was, and
 # the means around it, nearby and widely: of the levels of recent strikes as `loud` has them, each
-# counting the less the farther away it is. Then what follows here.
+# counting the less the farther away it is. Then what follows here, and of each name that levels
+# have, if any, `OF_NAME` numbers and the share that it has of the strikes around each note.
 
 OF_NOTES = 4
 FRAMES = 0
@@ -279,17 +282,23 @@ SUM, COUNT, LOWER, LOWEST = 9, 10, 11, 12
 """Of the levels so far in this frame: sum, number, the nearest note below, the lowest note's."""
 OF_PIECE = 13
 
+LAST_NOTE, LAST_FRAME = 0, 1
+"""Of a name: where and when it was last struck."""
+OF_NAME = 2
+
 FAST_RATE, SLOW_RATE = 0.3, 0.03
 CHORD = 4
 """Numbers of notes are given as a share of this."""
 SCALARS = 20
+OF_NAMES = 5
+"""Numbers that a strike reads of each name."""
 BOUND = 20.0
 """Beyond it tanh is 1 or -1 to the last bit."""
 
 
-def features_size(levels: int) -> int:
+def features_size(levels: int, names: int) -> int:
     """K, how many numbers each strike reads."""
-    return SCALARS + 2 * levels
+    return SCALARS + 2 * levels + OF_NAMES * names
 
 
 def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> Any:
@@ -313,13 +322,14 @@ def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> Any:
 
 
 def write_strike(
-    to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any
+    to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any, G: Any
 ) -> None:
     """What note `n` reads (K,) before its level: of `others` struck above it, and of levels.
 
     Means of recent ones; of those around it; its own last; the last of all; those of the last frame
     with strikes; those of the notes below in this one. Then one of L each for the last of all and
-    its own last.
+    its own last. Then of each of G names: how far below this note it was last struck, and how
+    near; how long ago, and whether in this frame; and its share of the strikes around.
     """
     piece = memory[OF_NOTES * D :]
     own = int(memory[n])
@@ -328,7 +338,7 @@ def write_strike(
     since = piece[FRAMES] - piece[STRUCK]
     count = piece[COUNT]
     begun = count > 0
-    clear(to, SCALARS + 2 * L)
+    clear(to, SCALARS + 2 * L + OF_NAMES * G)
     to[0] = piece[FAST]
     to[1] = piece[SLOW]
     to[2] = memory[2 * D + n]
@@ -353,9 +363,19 @@ def write_strike(
         to[SCALARS + latest - 1] = 1.0
     if own > 0:
         to[SCALARS + L + own - 1] = 1.0
+    for g in range(G):
+        of_name = piece[OF_PIECE + (OF_NAME + D) * g :]
+        mine = to[SCALARS + 2 * L + OF_NAMES * g :]
+        if of_name[LAST_FRAME] > 0:
+            below = n - of_name[LAST_NOTE]
+            mine[0] = below / OCTAVE
+            mine[1] = 1.0 / (1.0 + max(below, -below))
+            mine[2] = 1.0 / (1.0 + piece[FRAMES] - of_name[LAST_FRAME])
+            mine[3] = float(of_name[LAST_FRAME] == piece[FRAMES])
+        mine[4] = of_name[OF_NAME + n]
 
 
-def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any) -> None:
+def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G: Any) -> None:
     """Remember the level of note `n`, from 1 on."""
     piece = memory[OF_NOTES * D :]
     value = loud[level]
@@ -375,6 +395,15 @@ def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any) ->
     piece[SUM] += value
     piece[COUNT] += 1
     piece[LOWER] = float(n)
+    for g in range(G):
+        of_name = piece[OF_PIECE + (OF_NAME + D) * g :]
+        struck = float(g + 1 == level)
+        if g + 1 == level:
+            of_name[LAST_NOTE] = float(n)
+            of_name[LAST_FRAME] = piece[FRAMES]
+        for m in range(D):
+            away = max(m - n, n - m)
+            of_name[OF_NAME + m] += rates[away] * (struck - of_name[OF_NAME + m])
 
 
 def end_frame(memory: Any, loud: Any, D: Any) -> None:
@@ -389,7 +418,7 @@ def end_frame(memory: Any, loud: Any, D: Any) -> None:
 
 def read_levels(
     levels: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any, starts: Any,
-    first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any,
+    first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any, G: Any,
 ) -> None:  # fmt: skip
     """What each strike reads (N, K) of the pieces `first` to `last`; theirs begin at `starts`."""
     for piece in range(first, last):
@@ -402,8 +431,8 @@ def read_levels(
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] > 0:
-                    write_strike(features[strike * K :], own, over, loud, n, left, D, L)
-                    add_level(own, loud, rates, frame[n], n, D)
+                    write_strike(features[strike * K :], own, over, loud, n, left, D, L, G)
+                    add_level(own, loud, rates, frame[n], n, D, G)
                     strike += 1
             end_frame(own, loud, D)
 
@@ -411,7 +440,7 @@ def read_levels(
 def draw_levels(
     levels: Any, memory: Any, above: Any, loud: Any, rates: Any, before: Any, weight: Any, out: Any,
     bias: Any, uniforms: Any, sharpness: Any, features: Any, seen: Any, odds: Any, first: Any,
-    last: Any, T: Any, D: Any, L: Any, K: Any, J: Any, greedy: Any,
+    last: Any, T: Any, D: Any, L: Any, K: Any, G: Any, J: Any, greedy: Any,
 ) -> None:  # fmt: skip
     """Draw the levels of a piece that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
     strike = 0
@@ -422,7 +451,7 @@ def draw_levels(
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] == TO_DRAW:
-                    write_strike(features, memory, above, loud, n, left, D, L)
+                    write_strike(features, memory, above, loud, n, left, D, L, G)
                     for j in range(J):
                         total = before[strike * J + j]
                         for k in range(K):
@@ -438,7 +467,7 @@ def draw_levels(
                     frame[n] = 1 + chosen(odds, uniforms[strike], L, greedy)
                     strike += 1
                 if frame[n] > 0:
-                    add_level(memory, loud, rates, frame[n], n, D)
+                    add_level(memory, loud, rates, frame[n], n, D, G)
             end_frame(memory, loud, D)
 
 

@@ -4,11 +4,13 @@ import hashlib
 import math
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from operator import add
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,10 +50,11 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
 from seqmodel.media.music.midi import begins_like_midi, read_score
+from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.score import Score
-from seqmodel.media.words import plural
+from seqmodel.media.words import listed, plural
 
 
 class MidiPiece(NamedTuple):
@@ -76,16 +79,21 @@ class MusicCorpus:
     def __init__(
         self, settings: PianoRollFrames | SourcesFrames, paths: Sequence[Path] = (), *_: object
     ) -> None:
+        self._of_run = isinstance(settings, PianoRollFrames)
         if isinstance(settings, PianoRollFrames):
             settings = SourcesFrames(settings, grid=False, onsets=False, pedal=False)
         elif settings.frame.marks:
-            mark = next(iter(settings.frame.marks))
             for path in paths:
                 if path.suffix.lower() in ROLL_SUFFIXES:
                     raise SeqmodelError(
-                        f"--{mark} is for MIDI files; {path} says no more than which notes sound"
+                        f"{path} says no more than which notes sound: leave it out, or do not ask "
+                        f"for {listed([*settings.frame.marks])}"
                     )
         self._given, self._midi = not settings.grid, settings.frame
+        if settings.tracks:
+            names = commonest_tracks(_scores(paths), drums=self._midi.drums)
+            part = {"part": Levels.of_names(names)}
+            self._midi = replace(self._midi, marks={**self._midi.marks, **part})
         if any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
             onsets = self._midi.onsets and not settings.onsets
             pedal = self._midi.pedal and not settings.pedal
@@ -107,6 +115,10 @@ class MusicCorpus:
         """In train."""
         self._marks = {name: np.zeros(LARGEST + 1, np.int64) for name in self._midi.marks}
         """How many notes of train are struck with each number, by mark."""
+        self._programs = Counter[tuple[int, int]]()
+        """Notes of train, by part and program."""
+        self._others = self._of_run
+        """Whether any note, or any that a run may read, is of no part that is named."""
 
     @property
     def frame(self) -> PianoRollFrames:
@@ -114,19 +126,32 @@ class MusicCorpus:
 
         The pedal is that of all works: whether it lengthens any note.
         """
+        frame, marks = self._frame, dict[str, Levels]()
+        for name, counts in self._marks.items():
+            levels = frame.marks[name]
+            if levels.names:
+                kept = levels.names if self._others else levels.names[:-1]
+                marks[name] = Levels.of_names(kept or levels.names)
+            else:
+                marks[name] = Levels.of(counts) if counts.any() else levels
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
-        frame = self._frame
         return replace(
             frame,
             metre=metres[0][0] if metres else frame.metre,
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
-            marks={
-                name: Levels.of(counts) if counts.any() else frame.marks[name]
-                for name, counts in self._marks.items()
-            },
+            marks=marks,
+            programs=frame.programs if self._of_run else self._commonest(marks),
             pedal=self._tally.lengthened > 0,
         )
+
+    def _commonest(self, marks: Mapping[str, Levels]) -> tuple[int, ...]:
+        """The program that most notes of each part have in train."""
+        parts = len(marks["part"].names) if "part" in marks else 0
+        found = dict[int, int]()
+        for (part, program), _ in self._programs.most_common():
+            found.setdefault(part, program)
+        return tuple(found.get(part, 0) for part in range(1, parts + 1))
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -137,6 +162,9 @@ class MusicCorpus:
             facts["notes"] = self._tally.to_json()
             facts["timing"], facts["contents"] = self._timing.to_json(), contents
             facts["not_kept"] = left_out(contents, self.frame)
+        if parts := self.frame.parts:
+            notes = self._marks["part"][1:].tolist()
+            facts["parts"] = {part.name: n for part, n in zip(parts, notes, strict=False)}
         remarks = [*self._overruled]
         if self._assumed:
             many = len(self._assumed) > 1
@@ -154,11 +182,19 @@ class MusicCorpus:
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
-            self._tally = Tally(*map(add, self._tally, piece.placed.tally(piece.frames)))
             frames, content, transposed, placed = piece
+            parts, programs = None, Counter[tuple[int, int]]()
+            if "part" in self._midi.marks:
+                names = self._midi.marks["part"].names
+                of_score, programs = parts_of_notes(placed.score, names)
+                parts = of_score[placed.chosen]
+                self._others |= bool((parts == len(names)).any())
+            self._tally = Tally(*map(add, self._tally, placed.tally(frames, parts)))
             self._timing.add(placed.score)
             self._contents.add(placed.score)
-            yield self._work(str(path), frames, content, placed.score, transposed=transposed)
+            yield self._work(
+                str(path), frames, content, placed.score, transposed=transposed, programs=programs
+            )
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
@@ -182,6 +218,7 @@ class MusicCorpus:
     def _work(
         self, source: str, frames: NDArray[np.uint8], content: str, score: Score | None = None, *,
         transposed: int = 0, split: str | None = None, voices: NDArray[np.int8] | None = None,
+        programs: Mapping[tuple[int, int], int] = MappingProxyType({}),
     ) -> Work:  # fmt: skip
         grid, packed, heard = self._frame.grid, self._frame.encode(frames), 0
         repairs = [*score.remarks] if score else []
@@ -208,8 +245,10 @@ class MusicCorpus:
                 of_strikes = numbers[struck(decoded)]
                 self._marks[name] += np.bincount(of_strikes, minlength=LARGEST + 1)
             self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
-            if "tempo" in facts and not heard:
-                insort(self._train_tempos, facts["tempo"])
+            if not heard:
+                self._programs.update(programs)
+                if "tempo" in facts:
+                    insort(self._train_tempos, facts["tempo"])
             begin, heard = heard, heard + len(rows)
             ends = [*(each.frame for each in metre[1:]), heard]
             for each, end in zip(metre, ends, strict=False):
@@ -268,10 +307,25 @@ def load_midi(
     )  # fmt: skip
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     if frame.marks:
-        frames = placed.with_marks(frames, frame.marks)
+        frames = placed.with_marks(frames, _marks(placed, frame))
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return MidiPiece(frames, content_of(content), transposed, placed)
+
+
+def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.uint8]]:
+    """The marks that `frame` keeps of each of the notes (N,)."""
+    of_score = {"velocity": placed.score.velocity}
+    if "part" in frame.marks:
+        of_score["part"], _ = parts_of_notes(placed.score, frame.marks["part"].names)
+    return {name: of_score[name][placed.chosen] for name in frame.marks}
+
+
+def _scores(paths: Iterable[Path]) -> Iterator[Score]:
+    """Those of files that can be read."""
+    for path in paths:
+        with suppress(SeqmodelError):
+            yield read_score(read_whole(path))
 
 
 def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, Metre]]:

@@ -234,7 +234,17 @@ class Statistics(_Pieces):
         return {"voices": self.voices}
 
     def distributions(self) -> dict[str, Counter[Any]]:
-        return {name: getattr(self, name) for name in DISTRIBUTIONS}
+        """With the notes of each part, if train has any."""
+        found = {name: getattr(self, name) for name in DISTRIBUTIONS}
+        for mark, levels in self._named():
+            here = self._levels(mark) if mark in self.strikes else []
+            found[mark] = Counter(levels.names[level] for level in here)
+        return found
+
+    def _named(self) -> list[tuple[str, Levels]]:
+        """The marks of train whose levels have names."""
+        marks = self._frame.marks if self._frame else {}
+        return [(name, levels) for name, levels in marks.items() if levels.names]
 
     def figures(self) -> dict[str, Any]:
         steps, frames = self.melodic_steps, self.notes_per_frame
@@ -255,7 +265,7 @@ class Statistics(_Pieces):
 
     def against(self, train: Self) -> dict[str, Any]:
         found = super().against(train)
-        for name in self.strikes.keys() & train.strikes.keys():
+        for name in self.strikes.keys() & train.strikes.keys() - found["distances"].keys():
             ours, theirs = (Counter(of._levels(name)) for of in (self, train))
             found["distances"][name] = total_variation(ours, theirs)
         return {
@@ -277,15 +287,15 @@ class Statistics(_Pieces):
         return levels
 
     def _marks(self) -> dict[str, float]:
-        """Figures of the marks that are known.
+        """Figures of the marks that are known and have no names.
 
         On a grid of beats there are the accents too: by how much the mean velocity on each beat of
         the commonest bar of train differs from that of all notes, bars being counted from the first
         frame.
         """
         figures = dict[str, float]()
-        for name, strikes in self.strikes.items():
-            numbers = self._numbers(name)
+        for name in self.strikes.keys() - dict(self._named()).keys():
+            numbers, strikes = self._numbers(name), self.strikes[name]
             figures[name] = float(numbers.mean())
             figures[f"{name}_spread"] = float(numbers.std())
             figures[f"{name}_spread_of_piece"] = float(np.mean([of.std() for _, of in strikes]))
@@ -415,7 +425,25 @@ class MusicComparison(Comparison):
         beats = [name[7:] for name in values["train"] if name.startswith("accent_")]
         accents = ((f"  on beat {beat}, more", f"accent_{beat}", "10.4f") for beat in beats)
         figures = (*figures, *accents)
+        if "part" in values["train"]["distributions"]:
+            values, rows = _shares(values, "part")
+            figures = (*figures, ("share of the notes", "", ""), *rows)
+            apart.append("part")
         return comparison_lines(values, split, figures, _distances(apart))
+
+
+def _shares(values: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[Row]]:
+    """The values with a distribution's shares as figures, and their rows, the commonest first."""
+    sets = {each: values[each] for each in ("drawn", "split", "train") if each in values}
+    found = {each: of["distributions"][name] for each, of in sets.items()}
+    known = dict.fromkeys(value for shares in found.values() for value in shares)
+    commonest = sorted(known, key=lambda value: -found["train"].get(value, 0.0))
+    columns = {
+        each: of | {f"{name} {value}": share for value, share in found[each].items()}
+        for each, of in sets.items()
+    }
+    rows = [(f"  {value}", f"{name} {value}", "10.4f") for value in commonest]
+    return {**values, **columns}, rows
 
 
 def _distances(names: Iterable[str]) -> list[Row]:
@@ -423,14 +451,7 @@ def _distances(names: Iterable[str]) -> list[Row]:
 
 
 def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
-    columns = {
-        name: {**values[name], **values[name]["distributions"]["sounds"]}
-        for name in ("drawn", "split", "train")
-        if name in values
-    }
-    sounds = [column["distributions"]["sounds"] for column in columns.values()]
-    known = dict.fromkeys(sound for some in sounds for sound in some)
-    commonest = sorted(known, key=lambda sound: -sounds[-1].get(sound, 0.0))
+    columns, rows = _shares(values, "sounds")
     figures = (
         *LENGTHS,
         ("hits per frame", "hits_per_frame", "10.4f"),
@@ -438,7 +459,7 @@ def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
         ("silent pieces", "silent_share", "10.4f"),
         *COPIES,
         ("share of the hits", "", ""),
-        *((f"  {sound}", sound, "10.4f") for sound in commonest),
+        *rows,
     )
     return comparison_lines(columns, split, figures, _distances(("hits_per_frame", "sounds")))
 

@@ -42,6 +42,7 @@ from seqmodel.media.music.metre import (
     parse_metre,
     shifted,
 )
+from seqmodel.media.music.parts import OTHER, PROGRAMS, Part, named_parts
 from seqmodel.media.words import listed
 from seqmodel.plain import Fields
 
@@ -252,6 +253,8 @@ class SourcesFrames:
     """Whether they have onsets only if no source is a roll."""
     pedal: bool
     """Whether it lengthens notes only if no source is a roll."""
+    tracks: bool = False
+    """Whether the parts are the sources' commonest tracks."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +288,8 @@ class PianoRollFrames(FrameDefinition):
     longest_chord: int | None = None
     """The frames of the longest chord in train, see `chord_lengths`; None if it is not known."""
     marks: Mapping[str, Levels] = field(default_factory=dict)
+    programs: tuple[int, ...] = ()
+    """The commonest program of each part in train, from 0 on; none without parts."""
 
     @property
     def kind(self) -> str:
@@ -300,6 +305,12 @@ class PianoRollFrames(FrameDefinition):
     def variants(self) -> range:
         """Semitones to transpose by: each of the twelve keys once; a kit is in none."""
         return range(0) if self.kit else range(-5, 7)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """None if notes are kept without."""
+        named = zip(self.marks["part"].names, self.programs, strict=True) if self.programs else ()
+        return tuple(Part(*each) for each in named)
 
     @property
     def rows(self) -> Rows:
@@ -404,6 +415,7 @@ class PianoRollFrames(FrameDefinition):
             "tempo": self.tempo,
             "longest_chord": self.longest_chord,
             **{name: levels.to_json() for name, levels in self.marks.items()},
+            "programs": [*self.programs],
         }
         return always | {name: value for name, value in added.items() if value}
 
@@ -415,9 +427,6 @@ class PianoRollFrames(FrameDefinition):
             raise ValueError(f"frame.restrike must be one of {', '.join(get_args(Restrike))}")
         if "kit" in fields and "onsets" in fields:
             raise ValueError("frame.kit and frame.onsets exclude each other")
-        marks = [name for name in MARKS if name in fields]
-        if marks and "onsets" not in fields:
-            raise ValueError(f"frame.{marks[0]} needs frame.onsets")
         flags: dict[str, Any] = {name: fields.flag(name) for name in ("drums", "transpose_to_c")}
         flags |= {name: name in fields and fields.flag(name) for name in ADDED_FLAGS}
         return cls(
@@ -425,14 +434,28 @@ class PianoRollFrames(FrameDefinition):
             restrike,
             **flags,
             **_usual(fields),
-            marks={name: Levels.from_json(fields, name) for name in marks},
+            **_marks(fields),
         )
 
     def __str__(self) -> str:
         if self.kit:
             return f"{KIT.size} drum sounds, {self.grid}"
-        marked = f", with {listed([*self.marks])}" if self.marks else ""
+        kept = [f"{len(each.names)} {n}s" if each.names else n for n, each in self.marks.items()]
+        marked = f", with {listed(kept)}" if kept else ""
         return f"{NOTES} notes{' struck or held' * self.onsets}{marked}, {self.grid}"
+
+
+def _marks(fields: Fields) -> dict[str, Any]:
+    """The marks that a frame definition states; ValueError if it cannot have them."""
+    marks = {name: Levels.from_json(fields, name) for name in MARKS if name in fields}
+    for name in marks:
+        if "onsets" not in fields:
+            raise ValueError(f"frame.{name} needs frame.onsets")
+    programs = fields.values.get("programs", [])
+    known = isinstance(programs, list) and all(p in range(PROGRAMS) for p in programs)
+    if not known or len(programs) != (len(marks["part"].names) if "part" in marks else 0):
+        raise ValueError(f"frame.programs must be one for each part, from 0 to {PROGRAMS - 1}")
+    return {"marks": marks, "programs": tuple(programs)}
 
 
 def _usual(fields: Fields) -> dict[str, Any]:
@@ -453,10 +476,13 @@ def _usual(fields: Fields) -> dict[str, Any]:
     return usual
 
 
+OF_MARKS = "parts", "tracks", "velocity"
+"""The options of `prepare` that keep marks."""
+
 OF_NOTES = {
     "transpose_to_c": "drums have no tonic",
     "onsets": "every hit is an onset",
-    **dict.fromkeys(MARKS, "it is kept of notes alone"),
+    **dict.fromkeys(OF_MARKS, "it is kept of notes alone"),
     "restrike": "hits have no length",
     "short_notes": "hits have no length",
     "pedal": "hits have no length",
@@ -472,9 +498,14 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         for name, why in OF_NOTES.items():
             if options.get(name):
                 raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
-    marks = [name for name in MARKS if options.get(name)]
-    if marks and onsets is False:
-        raise UsageError(f"--{marks[0]} needs onsets: leave out --no-onsets")
+    kept = [name for name in OF_MARKS if options.get(name)]
+    if kept and onsets is False:
+        raise UsageError(f"--{kept[0]} needs onsets: leave out --no-onsets")
+    if {"parts", "tracks"} <= {*kept}:
+        raise UsageError("--parts and --tracks exclude each other")
+    names = named_parts(options["parts"]) if "parts" in kept else (OTHER,)
+    marks = {"part": Levels.of_names(names)} if {"parts", "tracks"} & {*kept} else {}
+    marks |= {name: Levels() for name in MARKS if name in kept}
     restrike: Restrike = options.get("restrike") or "close"
     # Notes are discarded to get the published rolls, which drop short ones as well.
     short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
@@ -489,6 +520,9 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         short_notes == "keep",
         kit,
         pedal == "extend" or (pedal is None and strikes and restrike == "close"),
-        marks={name: Levels() for name in marks},
+        marks=marks,
     )
-    return SourcesFrames(frame, grid=grid is None, onsets=onsets is None, pedal=pedal is None)
+    return SourcesFrames(
+        frame, grid=grid is None, onsets=onsets is None, pedal=pedal is None,
+        tracks="tracks" in kept,
+    )  # fmt: skip

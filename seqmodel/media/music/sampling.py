@@ -262,7 +262,7 @@ class MusicSampling(Sampling):
         if self._request.kind == "mid":
             return midi_bytes(
                 frames, grid, tempo_bpm=self._tempo, metre=self._metre, flat=self._flat,
-                given=given,
+                given=given, parts=self._frame.parts,
             )  # fmt: skip
         if self._request.kind == "png":
             return piano_roll_png(

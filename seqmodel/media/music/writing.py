@@ -65,6 +65,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.kit import hit
 from seqmodel.media.music.metre import Metre, Signature, Units, signatures, written
+from seqmodel.media.music.parts import Part
 from seqmodel.media.music.score import Score
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
@@ -153,6 +154,7 @@ def midi_bytes(
     metre: Sequence[Signature] = (),
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
+    parts: Sequence[Part] = (),
 ) -> bytes:
     """Return a MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
@@ -168,6 +170,7 @@ def midi_bytes(
         flat: whether all notes are equally loud.
         given: (T, 88), what was not drawn by a model: notes that begin in it have a track of their
             own and, but for drums, a channel.
+        parts: what the parts stand for that frames hold, each of which has so, too, and a program.
 
     UsageError if a step is shorter than the shortest tick, or the piece is too long.
     """
@@ -188,21 +191,42 @@ def midi_bytes(
             head.append((tick(frame), smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
     notes = notes_of(frames)
     loud = velocities(notes, frames, grid, metre=metre, flat=flat)
-    drawn = np.zeros(len(notes), bool) if given is None else ~given_notes(notes, given)
-    for part, name in enumerate([""] if given is None else [GIVEN, DRAWN]):
-        channel, events = DRUM_CHANNEL if is_kit(frames) else part, list[smf.Timed]()
-        rows = np.column_stack([notes, loud])[drawn == part].tolist()
+    for number, (part, its) in enumerate(tracks_of(notes, frames, given, parts)):
+        pitched = number + (number >= DRUM_CHANNEL)
+        channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.Timed]()
+        rows = np.column_stack([notes, loud])[its].tolist()
         for begin, end, key, velocity in rows:
             events.append((tick(begin), smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
             events.append((tick(end), smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
         events.sort()
-        if part == 0 and not frames[-1].any():
+        if number == 0 and not frames[-1].any():
             events.append((tick(len(frames)), smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
-        before = [(0, smf.FIRST, smf.meta(smf.TRACK_NAME, name.encode()))] if name else head[:1]
-        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, PIANO]))
-        tracks.append([*before, program, *([] if name else head[1:]), *events])
-    tracks = tracks if given is None else [head, *tracks]
+        name = (0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode()))
+        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, part.program]))
+        before, after = ([name], []) if part.name else (head[:1], head[1:])
+        tracks.append([*before, program, *after, *events])
+    tracks = [head, *tracks] if given is not None or parts else tracks
     return smf.midi_file(int(len(tracks) > 1), division, [*map(smf.track_chunk, tracks)])
+
+
+def tracks_of(
+    notes: NDArray[np.int64], frames: NDArray[np.uint8], given: NDArray[np.bool_] | None,
+    parts: Sequence[Part],
+) -> list[tuple[Part, NDArray[np.bool_]]]:  # fmt: skip
+    """The tracks of `notes_of` frames, with their notes (N,): of those given (T, 88), if any is,
+    and of the others, one or, if there are `parts`, one of each.
+    """
+    drawn, name, tracks = np.ones(len(notes), bool), "", list[tuple[Part, NDArray[np.bool_]]]()
+    if given is not None:
+        drawn, name = ~given_notes(notes, given), DRAWN
+        tracks.append((Part(GIVEN, PIANO), ~drawn))
+    if not parts:
+        return [*tracks, (Part(name, PIANO), drawn)]
+    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    own = np.where(own > 0, own, len(parts))
+    for number, part in enumerate(parts, 1):
+        tracks.append((part._replace(name=f"{name} {part.name}".strip()), drawn & (own == number)))
+    return tracks
 
 
 def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
