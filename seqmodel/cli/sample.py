@@ -119,7 +119,7 @@ def sample(
     mark_temperature: float | None = pieces_option(
         None,
         min=0.0,
-        help="That of how notes are struck, for data prepared with --velocity.  "
+        help="That of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
     prime: Path | None = primer_option(

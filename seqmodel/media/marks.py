@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seqmodel.plain import Fields
 
-MARKS = ("part", "velocity")
+MARKS = ("part", "velocity", "timing")
 """Their names, in the order in which a model draws them, each given those before it of the note."""
 MOST_LEVELS = 16
 NUMBERS = "edges", "means"

@@ -29,6 +29,8 @@ from seqmodel.media.music.contents import (
     semitones_to_c,
 )
 from seqmodel.media.music.frames import (
+    OF_A_FRAME,
+    ON_TIME,
     PianoRollFrames,
     SourcesFrames,
     chord_lengths,
@@ -315,10 +317,20 @@ def load_midi(
 
 def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.uint8]]:
     """The marks that `frame` keeps of each of the notes (N,)."""
-    of_score = {"velocity": placed.score.velocity}
+    score, chosen = placed.score, placed.chosen
+    found = {"velocity": score.velocity[chosen]}
     if "part" in frame.marks:
-        of_score["part"], _ = parts_of_notes(placed.score, frame.marks["part"].names)
-    return {name: of_score[name][placed.chosen] for name in frame.marks}
+        of_score, _ = parts_of_notes(score, frame.marks["part"].names)
+        found["part"] = of_score[chosen]
+    if "timing" in frame.marks:
+        on, steps = score.on_tick[chosen], frame.grid.steps_per_beat
+        if steps:
+            exact = on * steps / score.ticks_per_unit
+        else:
+            exact = score.seconds_at(on) / frame.grid.seconds_per_frame(1.0)
+        late = np.rint(ON_TIME + OF_A_FRAME * (exact - placed.begin))
+        found["timing"] = late.clip(1, LARGEST).astype(np.uint8)
+    return {name: found[name] for name in frame.marks}
 
 
 def _scores(paths: Iterable[Path]) -> Iterator[Score]:

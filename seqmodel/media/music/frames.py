@@ -5,7 +5,8 @@ Frames that distinguish struck from held notes are (T, 176): which sound, then w
 that begins also sounds, and one that sounds after silence begins. Before the first frame there is
 silence. Frames without onsets, (T, 88), are the first half alone. Frames with marks have 88 more
 numbers for each of `marks.MARKS`: of each note that sounds how it was struck, 1 to 127, or 0 where
-that is not known or not kept. Velocities are those of MIDI.
+that is not known or not kept: its part, from 1 on; its velocity in MIDI; and when, 64 where its
+frame begins, and 126 more would be a frame later.
 
 Hits of a kit have no length: a 1 in its frames, (T, 47), is a hit, also where the frame before has
 one. What is said below of frames (T, 88) holds for them too.
@@ -76,6 +77,10 @@ def marks_in(frames: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
     """The marks (T, 88) that frames hold, by name, as views; none if they are without."""
     numbers = np.split(frames[:, 2 * NOTES :], len(MARKS), 1)
     return dict(zip(MARKS, numbers, strict=True)) if frames.shape[1] > 2 * NOTES else {}
+
+
+ON_TIME, OF_A_FRAME = 64, 126
+"""The timing of a note that begins as its frame does, and how much a frame is in it."""
 
 
 def sounding(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -476,7 +481,7 @@ def _usual(fields: Fields) -> dict[str, Any]:
     return usual
 
 
-OF_MARKS = "parts", "tracks", "velocity"
+OF_MARKS = "parts", "tracks", "velocity", "timing"
 """The options of `prepare` that keep marks."""
 
 OF_NOTES = {

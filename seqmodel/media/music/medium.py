@@ -102,6 +102,7 @@ class Music(Medium):
             bool,
             "MIDI: keep how hard each note is struck, which a run then learns as well.",
         ),
+        Option("timing", bool, "MIDI: the same of how far off the grid."),
     )
     inspect_options = (
         Option(

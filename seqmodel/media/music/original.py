@@ -49,7 +49,7 @@ from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.parts import Part
 from seqmodel.media.music.placing import in_frames, place
-from seqmodel.media.music.writing import PIANO, tracks_of, velocities
+from seqmodel.media.music.writing import PIANO, lateness, onset, tracks_of, velocities
 from seqmodel.media.words import listed
 
 CHANNELS = 16
@@ -178,6 +178,12 @@ class Original:
         first = int(ticks[free.any(axis=1).argmax()])
         notes, lowest = notes_of(frames), rows_of(frames).lowest
         loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
+        steps = np.diff(ticks)
+        steps[1:] = np.minimum(steps[1:], steps[:-1])  # a tempo may change between
+        begins = {
+            (begin, key): onset(int(ticks[begin]), int(steps[begin]), late)
+            for (begin, _, key), late in zip(notes.tolist(), lateness(notes, frames), strict=True)
+        }
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
         parts, taken = self._frame.parts if self._into is None else (), list[int]()
@@ -190,11 +196,12 @@ class Original:
             rows = np.column_stack([notes, loud])[its].tolist()
             for begin, until, key, velocity in rows:
                 off = self._end(until, key - lowest, given, ticks)
+                off = min(off, begins.get((until, key), off))
                 moved = key - self._transposed + semitones
                 pitch = key if self._frame.kit else int(folded(np.array([moved]))[0])
                 # Two that are moved onto one key by octaves must not overlap either.
                 before = ended[channel, pitch]
-                on, off = _between(others[pitch], max(int(ticks[begin]), before), off)
+                on, off = _between(others[pitch], max(begins[begin, key], before), off)
                 if on < off:
                     ended[channel, pitch] = off
                     new += [

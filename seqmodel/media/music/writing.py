@@ -44,6 +44,8 @@ from seqmodel.media.input import named
 from seqmodel.media.music import events as smf
 from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
+    OF_A_FRAME,
+    ON_TIME,
     given_notes,
     is_kit,
     marks_in,
@@ -133,6 +135,26 @@ def _accents(
     return accents, elapsed / (PHRASE_BARS * bar)
 
 
+# ---- timing --------------------------------------------------------------------------------------
+
+
+def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """By how many frames each of `notes_of(frames)` begins late (N,), below 0 early."""
+    if "timing" not in (own := marks_in(frames)):
+        return np.zeros(len(notes))
+    known = own["timing"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    return np.where(known > 0, (known - float(ON_TIME)) / OF_A_FRAME, 0.0)
+
+
+def onset(tick: int, step: int, late: float) -> int:
+    """Where a note begins whose frame does at a tick and lasts for `step`: it stays in that frame.
+
+    `late` is as in `lateness`.
+    """
+    reach = max(0, (step - 3) // 2)  # frames begin at the nearest tick
+    return max(0, tick + min(max(round(late * step), -reach), reach))
+
+
 # ---- midi writer ---------------------------------------------------------------------------------
 
 FINE_DIVISION = 480
@@ -158,7 +180,8 @@ def midi_bytes(
 ) -> bytes:
     """Return a MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
-    A note is as loud as `velocities` says; hits of a kit last for their frame, on channel 10.
+    A note is as loud as `velocities` says, and as late as `lateness`. Hits of a kit last for their
+    frame, on channel 10.
     Reading the bytes on the same grid restores the frames exactly: frame t begins at the tick
     nearest to its exact time, always less than half a step away, and a marker says where a piece
     ends that ends in silence. The same frames give the same bytes.
@@ -191,13 +214,21 @@ def midi_bytes(
             head.append((tick(frame), smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
     notes = notes_of(frames)
     loud = velocities(notes, frames, grid, metre=metre, flat=flat)
+    begins = {
+        (frame, key): onset(tick(frame), tick(frame + 1) - tick(frame), late)
+        for (frame, _, key), late in zip(
+            notes.tolist(), lateness(notes, frames).tolist(), strict=True
+        )
+    }
     for number, (part, its) in enumerate(tracks_of(notes, frames, given, parts)):
         pitched = number + (number >= DRUM_CHANNEL)
         channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.Timed]()
-        rows = np.column_stack([notes, loud])[its].tolist()
-        for begin, end, key, velocity in rows:
-            events.append((tick(begin), smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
-            events.append((tick(end), smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
+        for n in np.flatnonzero(its).tolist():
+            begin, end, key = notes[n].tolist()
+            off, velocity = min(tick(end), begins.get((end, key), MAX_TICK)), int(loud[n])
+            on = begins[begin, key]
+            events.append((on, smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
+            events.append((off, smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
         events.sort()
         if number == 0 and not frames[-1].any():
             events.append((tick(len(frames)), smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
@@ -283,7 +314,8 @@ def sample_count(seconds: float) -> int:
 
 def render(
     notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64],
-    hollow: NDArray[np.bool_] | None = None, *, kit: bool = False,
+    hollow: NDArray[np.bool_] | None = None, *, late: NDArray[np.float64] | float = 0.0,
+    kit: bool = False,
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
@@ -292,11 +324,13 @@ def render(
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
         hollow: (N,), which have a hollow tone; none without it.
+        late: (N,), by how many frames each begins late.
         kit: whether they are hits of a drum kit, which have none.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
-    begin, end, pitch = borders[notes[:, 0]], borders[notes[:, 1]], notes[:, 2]
+    begin = np.rint(borders[notes[:, 0]] + late * np.diff(borders)[notes[:, 0]]).astype(np.int64)
+    begin, end, pitch = begin.clip(min=0), borders[notes[:, 1]], notes[:, 2]
     # The number of samples after which a note, however long it is held, rounds to zero.
     if kit:
         end = np.full_like(end, borders[-1])
@@ -404,7 +438,8 @@ def write_music(
     notes = notes_of(frames)
     loudness = velocities(notes, frames, grid, metre=metre, flat=flat).clip(max=LOUDEST) / LOUDEST
     hollow = None if given is None else given_notes(notes, given)
-    sound = render(notes, times, loudness, hollow, kit=is_kit(frames))
+    late = lateness(notes, frames)
+    sound = render(notes, times, loudness, hollow, late=late, kit=is_kit(frames))
     write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 
