@@ -75,14 +75,14 @@ def _tune(random, length):
 def write_dataset():
     """A function that writes {split: rolls} as a prepared dataset and opens it.
 
-    Pieces are rolls (T, 88), or with onsets (T, 176), or with `velocity`, its levels, (T, 264).
+    Pieces are rolls (T, 88), or with onsets (T, 176), or with `marks`, their levels, more.
     """
     from seqmodel.data.dataset import DatasetWriter, open_dataset
     from seqmodel.media.music.frames import PianoRollFrames
     from seqmodel.media.music.grid import Grid
 
-    def write(folder, rolls, *, onsets=False, velocity=None):
-        frame = PianoRollFrames(Grid.of_beats(4), onsets=onsets, velocity=velocity)
+    def write(folder, rolls, *, onsets=False, marks=None):
+        frame = PianoRollFrames(Grid.of_beats(4), onsets=onsets, marks=marks or {})
         folder.mkdir(parents=True, exist_ok=True)
         with DatasetWriter(folder, frame) as writer:
             for split, pieces in rolls.items():

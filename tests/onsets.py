@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from seqmodel.media.marks import MARKS
+
 OFF, STRUCK, HELD = 0, 1, 2
 
 
@@ -19,3 +21,9 @@ def random_states(seed, *shape, density=0.5):
 def as_frames(states):
     """States (..., N) as frames (..., 2N): what sounds, then what is struck."""
     return np.concatenate([states != OFF, states == STRUCK], -1).astype(np.uint8)
+
+
+def marked(frames: np.ndarray, **marks: np.ndarray) -> np.ndarray:
+    """Frames (T, 176) with these marks (T, 88) as they are drawn and written; others are 0."""
+    known = [marks.get(name, np.zeros((len(frames), 88))) for name in MARKS]
+    return np.concatenate([frames, *known], axis=1).astype(np.uint8)

@@ -49,10 +49,10 @@ Device = Annotated[
 ]
 
 
-def check_temperature(temperature: float, velocity_temperature: float | None = None) -> None:
+def check_temperature(temperature: float, mark_temperature: float | None = None) -> None:
     """UsageError unless they are numbers; the options have checked that none is negative."""
-    of_velocity = "--velocity-temperature", velocity_temperature or 0.0
-    for option, value in (("--temperature", temperature), of_velocity):
+    of_marks = "--mark-temperature", mark_temperature or 0.0
+    for option, value in (("--temperature", temperature), of_marks):
         if not math.isfinite(value):
             raise UsageError(f"{option} must be finite, not {value}")
 

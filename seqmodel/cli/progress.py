@@ -171,13 +171,15 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
             begin()
-            loud = line.get("valid_velocity_nats_per_note")
-            velocity = "" if loud is None else f"velocity {loud:.4f}  "
+            from seqmodel.model.sequence import MARK_FIGURES  # loads torch
+
+            figures = ((name, line.get(f"valid_{key}")) for name, key in MARK_FIGURES.items())
+            marks = "".join(f"{name} {nats:.4f}  " for name, nats in figures if nats is not None)
             shown.say(
                 f"epoch {line['epoch']:>{len(str(config.epochs))}}/{config.epochs}"
                 f"  train {line['train_nats_per_frame']:8.4f}"
                 f"  valid {line['valid_nats_per_frame']:8.4f}{'*' if is_best else ' '}"
-                f"  {velocity}{line['frames_per_second']:>7,} frames/s"
+                f"  {marks}{line['frames_per_second']:>7,} frames/s"
             )
 
         def draw(number: int, count: int, rate: float, final: bool) -> None:

@@ -116,10 +116,10 @@ def sample(
         help="Below 1 tamer (chords plainer, sound smoother), above 1 wilder; 0: always the "
         "likeliest.",
     ),
-    velocity_temperature: float | None = pieces_option(
+    mark_temperature: float | None = pieces_option(
         None,
         min=0.0,
-        help="That of how hard notes are struck, for data prepared with --velocity.  "
+        help="That of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
     prime: Path | None = primer_option(
@@ -173,7 +173,7 @@ def sample(
     for option in OF_PRIME if prime is None else ():
         if option in given:
             raise UsageError(f"{option} needs --prime FILE")
-    check_temperature(temperature, velocity_temperature)
+    check_temperature(temperature, mark_temperature)
 
     from seqmodel.evaluation.average import named
 
@@ -216,12 +216,12 @@ def sample(
     sampling = medium.sampling(loaded.frame, request)
     for remark in (
         *sampling.remarks,
-        *_idle(every, options.get("metre"), velocity_temperature),
+        *_idle(every, options.get("metre"), mark_temperature),
         # Unless it is told, the file would be scored for nothing.
         *(() if quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
     ):
         message(remark, quiet=quiet)
-    stated = {"temperature": temperature, "velocity_temperature": velocity_temperature}
+    stated = {"temperature": temperature, "mark_temperature": mark_temperature}
     if sampling.filling is None:
         write = _drawing(every, sampling, seed, stated, math.inf if no_end else min_length, best_of)
         what, counted = "sampling", "drafts" if best_of > 1 else "sampling"
@@ -245,17 +245,15 @@ def sample(
         print_json({**(of or {"run": str(loaded.folder)}), "seed": seed, "pieces": pieces})
 
 
-def _idle(
-    runs: Sequence["Run"], metre: object, velocity_temperature: float | None
-) -> Iterator[str]:
+def _idle(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
     """Remarks on options that the runs' models know nothing of."""
     for run in runs if metre else ():
         if not run.config.bars:
             without = f"{run.folder} was trained without --bars"
             yield f"{without}: the notes that are drawn do not follow --metre"
-    if velocity_temperature is not None and runs[0].frame.velocity is None:
-        without = f"{runs[0].folder} was trained without velocities"
-        yield f"{without}: --velocity-temperature does nothing"
+    if mark_temperature is not None and not runs[0].frame.marks:
+        without = f"{runs[0].folder} was trained on notes alone"
+        yield f"{without}: --mark-temperature does nothing"
 
 
 def _drawing(

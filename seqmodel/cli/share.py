@@ -20,7 +20,7 @@ from seqmodel.cli.options import (
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.registry import medium_of
-from seqmodel.media.words import plural
+from seqmodel.media.words import listed, plural
 
 
 @with_media_options(attrgetter("page_options"))
@@ -94,7 +94,8 @@ def export(
     loaded = load_run(run)
     written = chosen.load()(loaded)
     write_file(out, written)
-    if loaded.frame.velocity is not None and out.suffix.lower() != ".zip":
-        remark = f"{out} draws notes alone: the velocities that {run} has learned stay behind"
+    if loaded.frame.marks and out.suffix.lower() != ".zip":
+        learned = f"what {run} has learned of {listed([*loaded.frame.marks])}"
+        remark = f"{out} draws notes alone: {learned} stays behind"
         message(remark, quiet=quiet)
     message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB", quiet=quiet)

@@ -1,8 +1,8 @@
 """Batches of pieces of similar length, in an order set by seed and epoch alone."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ class Batch:
     """(B,) frames each piece has from the start of `frames` on; <= 0 once the piece has ended."""
     given: NDArray[np.int64] | None = None
     """(B, G) what a model is given of pieces besides frames, where they begin here."""
-    velocities: NDArray[np.uint8] | None = None
-    """(T, B, D), see `FrameDefinition.velocities`; 0 in padding."""
+    marks: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    """(T, B, D) of each, see `FrameDefinition.marks_of`; 0 in padding."""
 
 
 def shuffled(
@@ -112,11 +112,12 @@ def load(
         stored[: len(piece), k] = piece
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
     frames = decoded.reshape(T, len(indices), frame.frame_size)
-    loud = frame.velocities(stored.reshape(-1, *frame.row_shape))
-    velocities = None if loud is None else loud.reshape(T, len(indices), -1)
+    marks = {
+        name: numbers.reshape(T, len(indices), -1)
+        for name, numbers in frame.marks_of(stored.reshape(-1, *frame.row_shape)).items()
+    }
     if variants is not None:
         for k, variant in enumerate(variants.tolist()):
-            frames[:, k] = frame.vary(frames[:, k], variant)
-            if velocities is not None:
-                velocities[:, k] = frame.vary(velocities[:, k], variant)
-    return Batch(frames, lengths, None if begin else split.given(indices), velocities)
+            for varied in (frames, *marks.values()):
+                varied[:, k] = frame.vary(varied[:, k], variant)
+    return Batch(frames, lengths, None if begin else split.given(indices), marks)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.model.sequence import VELOCITY_FIGURE, SequenceModel
+from seqmodel.model.sequence import MARK_FIGURES, SequenceModel
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.protocol import Window
 
@@ -132,8 +132,9 @@ def likelihood(
     figures = model.output.figures(
         sums, nats=float(nats.sum()), frames=split.frames, pieces=len(split)
     )
-    if sums["levels"]:
-        figures[VELOCITY_FIGURE] = sums["level_nats"] / sums["levels"]
+    for name, figure in MARK_FIGURES.items():
+        if count := sums[f"{name} count"]:
+            figures[figure] = sums[f"{name} nats"] / count
     return Likelihood.of(split.lengths, nats, first, figures, frame_nats, end_nats)
 
 
@@ -171,12 +172,10 @@ def _score(
         if begin == 0:
             first = scores[0].cpu().numpy()
         _add(sums, model.output.figure_sums(window))
-        loud = batch.velocities
-        of_levels, carry = model.score_levels(
-            reading, None if loud is None else torch.from_numpy(loud)
-        )
-        if of_levels is not None:
-            _add(sums, {"level_nats": float(of_levels.double().sum()), "levels": len(of_levels)})
+        of_marks, carry = model.score_marks(reading, batch.marks)
+        for name, each in of_marks.items():
+            total = float(each.double().sum())
+            _add(sums, {f"{name} nats": total, f"{name} count": len(each)})
         report(int(split.lengths[indices].clip(max=begin + length).sum()))
     return [nats.tolist(), first.tolist(), sums]
 

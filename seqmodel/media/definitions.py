@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from seqmodel.errors import UsageError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from seqmodel.media.levels import Levels
+    from seqmodel.media.marks import Levels
 
 # ---- definitions ---------------------------------------------------------------------------------
 
@@ -162,8 +163,8 @@ class FrameDefinition(Protocol):
     """The name of the frames' medium, as looked up by `registry.medium_of`."""
     onsets: bool = False
     """Whether a frame's first half says which notes sound and its second which begin."""
-    velocity: "Levels | None" = None
-    """The levels that velocities of notes have in train; None if they are not kept."""
+    marks: Mapping[str, "Levels"] = MappingProxyType({})
+    """The levels in train of the marks of notes that are kept, some of `marks.MARKS` in order."""
     rate: int = 0
     """Samples per second; 0 if the values are not samples."""
     mean: float = 0.0
@@ -201,7 +202,7 @@ class FrameDefinition(Protocol):
 
     @property
     def played_size(self) -> int:
-        """F and, if velocities are kept, one for each note: what is drawn and written."""
+        """F and, if any marks are kept, all of each note: what is drawn and written."""
         return self.frame_size
 
     @property
@@ -236,9 +237,9 @@ class FrameDefinition(Protocol):
         Rows of zeros, with which batches are padded, become zeros or the nearest level.
         """
 
-    def velocities(self, rows: "NDArray[Any]") -> "NDArray[np.uint8] | None":
-        """(T, D), how hard each note that sounds was struck, 0 if unknown; None: not kept."""
-        return None
+    def marks_of(self, rows: "NDArray[Any]") -> "Mapping[str, NDArray[np.uint8]]":
+        """Of each of `marks` (T, D), the number of each note that sounds, 0 if it is unknown."""
+        return {}
 
     def played(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         """Stored rows as pieces are drawn and written, (T, `played_size`)."""

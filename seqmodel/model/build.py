@@ -118,14 +118,14 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     built = output.build(config, frame, config.hidden + encoder.skip_size)
     if encoder.end_skip_size is not None:
         built.limit_ends(config.hidden + encoder.end_skip_size)
-    velocity = None
-    if frame.velocity is not None:
-        from seqmodel.model.velocity import VelocityOutput  # loads the compiler
+    marks = None
+    if frame.marks:
+        from seqmodel.model.marks import Marks  # loads the compiler
         from seqmodel.outputs.notes import note_count
 
         h_size = config.hidden + encoder.skip_size
-        velocity = VelocityOutput(h_size, frame.velocity, note_count(frame), encoder.rows)
-    return SequenceModel(encoder, unit, built, config.dropout, velocity)
+        marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows)
+    return SequenceModel(encoder, unit, built, config.dropout, marks)
 
 
 def outline(config: Config, frame: FrameDefinition) -> SequenceModel:

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.dropout import Dropout
+from seqmodel.media.marks import MARKS
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.outputs.protocol import Output, labelled
 from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
 
 if TYPE_CHECKING:
-    from seqmodel.model.velocity import VelocityOutput
+    from seqmodel.model.marks import Marks
 
-VELOCITY_FIGURE = "velocity_nats_per_note"
+MARK_FIGURES = {name: f"{name}_nats_per_note" for name in MARKS}
 FRAMES_AT_ONCE = 8192
 """Read at a time over all pieces outside training: bounds the memory."""
 ROWS_AT_ONCE = 1 << 16
@@ -30,7 +31,7 @@ class Carry(NamedTuple):
     state: AnyState
     past: Past
     levels: Tensor | None = None
-    """(B, M), what is remembered of levels, if the model has them: see `velocity`."""
+    """(B, M), what is remembered of the levels of marks, if the model has any: see `Marks`."""
 
     def tensors(self) -> list[Tensor]:
         """All its tensors: the states from the lowest layer up, then the past, then levels."""
@@ -83,12 +84,12 @@ class SequenceModel(nn.Module):
 
     def __init__(
         self, encoder: Encoder, unit: Layer | Stack, output: Output, dropout: float = 0.0,
-        velocity: "VelocityOutput | None" = None,
+        marks: "Marks | None" = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.encoder, self.unit, self.output = encoder, unit, output
         self.dropout = Dropout(dropout)
-        self.velocity = velocity
+        self.marks = marks
 
     def start_at(self, train: Split) -> None:
         """Take from the training split what the encoder refers to and where training starts."""
@@ -99,8 +100,8 @@ class SequenceModel(nn.Module):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""
-        levels = labelled(figures, {VELOCITY_FIGURE: "velocity, nats per note"})
-        return [*self.output.describe(figures), *levels]
+        labels = {figure: f"{name}, nats per note" for name, figure in MARK_FIGURES.items()}
+        return [*self.output.describe(figures), *labelled(figures, labels)]
 
     def parameter_counts(self) -> ParameterCounts:
         """The parameters of its units alone, and with the output layer."""
@@ -129,8 +130,8 @@ class SequenceModel(nn.Module):
         state = self.unit.zero_state(batch_size * self.encoder.rows)
         past = self.encoder.start(next(self.unit.parameters()), batch_size)
         levels = None
-        if self.velocity is not None:
-            levels = self.velocity.start(past.numbers, batch_size)
+        if self.marks is not None:
+            levels = self.marks.start(past.numbers, batch_size)
         return Carry(state, past if given is None else self.encoder.told(past, given), levels)
 
     def joined(self, carry: Carry) -> Carry:
@@ -147,19 +148,19 @@ class SequenceModel(nn.Module):
         h, state = self._run(encoded, carry, lengths)
         return Reading(h, encoded.frames, encoded.past, Carry(state, encoded.last, carry.levels))
 
-    def score_levels(
-        self, reading: Reading, velocities: Tensor | None
-    ) -> tuple[Tensor | None, Carry]:
-        """What the levels of the frames read cost, and the carry after them.
+    def score_marks(
+        self, reading: Reading, marks: Mapping[str, NDArray[np.uint8]]
+    ) -> tuple[dict[str, Tensor], Carry]:
+        """What `marks` (T, B, D) of the frames read cost, and the carry after them.
 
-        -log p of each strike whose velocity is known (N,), see `VelocityOutput.score`; None if the
-        model has no levels, or the data no velocities (T, B, D).
+        Of each mark that the model has -log p of the strikes where it is known, (N,).
         """
-        if self.velocity is None or velocities is None:
-            return None, reading.after
+        if self.marks is None or not marks:
+            return {}, reading.after
         assert reading.after.levels is not None
-        levels = self.velocity.levels_of(reading.frames, velocities)
-        nats, after = self.velocity.score(reading.h, levels, reading.after.levels)
+        numbers = {name: torch.from_numpy(of_notes) for name, of_notes in marks.items()}
+        levels = self.marks.levels_of(reading.frames, numbers)
+        nats, after = self.marks.score(reading.h, levels, reading.after.levels)
         return nats, reading.after._replace(levels=after)
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:

@@ -21,6 +21,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
+from seqmodel.media.words import listed
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
@@ -118,6 +119,13 @@ class Run(Content):
                 f"{dataset.folder} has {has}, which {self.folder} was trained {how}: prepare the "
                 f"{ours.medium} with {'--onsets' if ours.onsets else '--no-onsets'}"
             )
+        for name, levels in there.marks.items():
+            known = ours.marks.get(name, levels).names
+            if levels.names != known:
+                raise SeqmodelError(
+                    f"{dataset.folder} has the {name}s {listed(levels.names)}, and {self.folder} "
+                    f"{listed(known)}: score the files themselves, which are read as the run's were"
+                )
         if (there.frame_size, there.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(
                 f"{dataset.folder} has frames of {there.frame_size} samples, context "
@@ -131,7 +139,7 @@ class Run(Content):
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio. ValueError for frames
-        of another shape. With onsets D is 176, and impossible frames cost infinity; velocities may
+        of another shape. With onsets D is 176, and impossible frames cost infinity; marks may
         follow, which are not scored. What is `given` of the piece, see `FrameDefinition.given`, is
         what is usual in train unless stated.
         """

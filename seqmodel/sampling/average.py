@@ -19,7 +19,7 @@ class AverageSampler(PieceSampler):
     A uniform chooses the model, each as likely as the others, and those that follow in the stream
     are the frame's; whether the piece ends with it is that model's word too. So the probability of
     a piece is exactly that of the average. Between frames PyTorch reads them, which takes most of
-    the time. Velocities, if the first model has any, are its own.
+    the time. Marks, if the first model has any, are its own.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class AverageSampler(PieceSampler):
         *,
         temperature: float = 1.0,
         given: NDArray[Any] | None = None,
-        velocity_temperature: float | None = None,
+        mark_temperature: float | None = None,
     ) -> None:
         """The temperatures are those of each model; `given` is as in `Sampler`."""
-        loud = velocity_temperature
+        of_marks = mark_temperature
         self._samplers = [
-            Sampler(model, temperature=temperature, given=given, chunk=1, velocity_temperature=loud)
+            Sampler(model, temperature=temperature, given=given, chunk=1, mark_temperature=of_marks)
             for model in models
         ]
 
@@ -46,7 +46,7 @@ class AverageSampler(PieceSampler):
         return self._samplers[0].played(frames, carries[0], prime, uniforms)
 
     def _frames(self, carries: list[Carry], uniforms: Uniforms, shortest: float) -> Drawing:
-        """The frames that follow the models' `carries`, without velocities."""
+        """The frames that follow the models' `carries`, without marks."""
         for frames in count(1):
             k = int(uniforms.take(1)[0] * len(carries))
             endless = 0 if frames >= shortest else math.inf

@@ -41,7 +41,7 @@ class Filled:
     """A piece, part of which was drawn."""
 
     frames: NDArray[np.uint8]
-    """(T, F), or (T, F + D) with velocities if the model has any"""
+    """(T, F), or (T, F + M) with marks if the model has any"""
     effective: NDArray[np.float64]
     """(n,), the effective number of particles at each frame from the first with anything free to
     the last."""
@@ -66,13 +66,13 @@ class Filler:
         particles: int,
         candidates: int = CANDIDATES,
         temperature: float = 1.0,
-        velocity_temperature: float | None = None,
+        mark_temperature: float | None = None,
         given: NDArray[np.int64] | None = None,
     ) -> None:
         assert isinstance(model.output, NotesOutput)
         self.output, self.candidates, self.number = model.output, candidates, particles
         self._sampler = Sampler(
-            model, temperature=temperature, given=given, velocity_temperature=velocity_temperature
+            model, temperature=temperature, given=given, mark_temperature=mark_temperature
         )
         self.particles = CompiledParticles(self._sampler.model, particles, temperature)
 
@@ -88,8 +88,8 @@ class Filler:
     ) -> Filled:
         """Draw those notes of `piece` (T, F) that are `free` (T, D), of which there are some.
 
-        If the model has velocities, they are drawn for what was, given the frames; those of other
-        notes are what `piece` (T, F + D) says, or are drawn too.
+        If the model has marks, they are drawn for what was, given the frames; those of other notes
+        are what `piece` (T, F + M) says, or are drawn too.
 
         With onsets a note that the piece holds over from a free one is struck anew where what is
         drawn does not lead into it. `number` distinguishes pieces with the same seed.
@@ -100,7 +100,8 @@ class Filler:
         """
         uniforms = Uniforms(seed, number)
         F = self.output.frame_size
-        piece, known = piece[:, :F], np.where(free, 0, piece[:, F:] if piece.shape[1] > F else 0)
+        piece, known = piece[:, :F], piece[:, F:]
+        known = np.where(np.tile(free, known.shape[1] // free.shape[1]), 0, known)
         free = self._free_numbers(piece, free)
         (frames_to_draw,) = np.nonzero(free.any(1))
         begin, end = int(frames_to_draw[0]), int(frames_to_draw[-1]) + 1
@@ -125,12 +126,12 @@ class Filler:
                     heard = int(drawn[0])
                     again = _Pass(self, filled.frames, free & stretch, carry, uniforms, drew)
                     filled = replace(filled, frames=again.run(retain=True).frames)
-        velocities = self._sampler.velocities
-        if velocities is None:
+        marks = self._sampler.marks
+        if marks is None:
             return filled
-        before = velocities.after(self._sampler.start, filled.frames[:0])
-        played = np.concatenate([filled.frames, known.astype(np.uint8)], axis=1)
-        return replace(filled, frames=velocities.play(played, before, uniforms.apart())[0])
+        before = marks.after(self._sampler.start, filled.frames[:0])
+        played = np.concatenate([filled.frames, known], axis=1)
+        return replace(filled, frames=marks.play(played, before, uniforms.apart())[0])
 
     def _check_memory(self, frames: int) -> None:
         size = self.output.frame_size

@@ -21,7 +21,7 @@ from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
 
 if TYPE_CHECKING:
-    from seqmodel.sampling.velocity import VelocityDraw
+    from seqmodel.sampling.marks import MarksDraw
 
 CHUNK = 256
 """Steps drawn at a time, taking a few milliseconds."""
@@ -37,8 +37,8 @@ class PieceSampler(ABC):
         """Draw frames without end.
 
         Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
-        After these come the velocities of notes that begin, if the model has any: (n, F + D).
-        `prime` (P, F), or (P, F + D), is the model's input before the first frame drawn. The piece
+        After these come the marks of notes that begin, if the model has any: (n, F + M).
+        `prime` (P, F), or (P, F + M), is the model's input before the first frame drawn. The piece
         does not end before frame `shortest`, or never if it is infinite.
         """
 
@@ -76,17 +76,16 @@ class Sampler(PieceSampler):
         temperature: float = 1.0,
         given: NDArray[np.int64] | None = None,
         chunk: int | None = None,
-        velocity_temperature: float | None = None,
+        mark_temperature: float | None = None,
     ) -> None:
         """`chunk` is how many steps to draw at a time, `CHUNK` by default, but at least a frame.
 
-        `velocity_temperature` is by default the temperature.
+        `mark_temperature` is by default the temperature.
         """
         on_cpu = next(model.parameters()).is_cpu
         self.model = model if on_cpu else copy.deepcopy(model).cpu()
         self._temperature = temperature
-        loud = temperature if velocity_temperature is None else velocity_temperature
-        self._velocity_temperature = loud
+        self._mark_temperature = temperature if mark_temperature is None else mark_temperature
         self._steps = model.encoder.steps
         self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
         start = self.model.start(1, None if given is None else given[np.newaxis])
@@ -108,21 +107,21 @@ class Sampler(PieceSampler):
     def played(
         self, frames: Drawing, carry: Carry, prime: NDArray[Any] | None, uniforms: Uniforms
     ) -> Drawing:
-        """Frames that follow a primer, after which the carry is, with their velocities if any."""
-        if self.velocities is None:
+        """Frames that follow a primer, after which the carry is, with their marks if any."""
+        if self.marks is None:
             return frames
         prime = np.zeros((0, self.model.output.frame_size)) if prime is None else prime
-        place = self.velocities.after(carry, np.asarray(prime, np.uint8))
-        return self.velocities.follow(frames, place, uniforms.apart())
+        place = self.marks.after(carry, np.asarray(prime, np.uint8))
+        return self.marks.follow(frames, place, uniforms.apart())
 
     @cached_property
-    def velocities(self) -> "VelocityDraw | None":
-        """What draws velocities, if the model has any."""
-        if self.model.velocity is None:
+    def marks(self) -> "MarksDraw | None":
+        """What draws marks, if the model has any."""
+        if self.model.marks is None:
             return None
-        from seqmodel.sampling.velocity import VelocityDraw  # loads the compiler
+        from seqmodel.sampling.marks import MarksDraw  # loads the compiler
 
-        return VelocityDraw(self.double, self._velocity_temperature)
+        return MarksDraw(self.double, self._mark_temperature)
 
     def go_on(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Drawing:
         """As `draw`, after a carry of `after`."""
@@ -155,7 +154,7 @@ class Sampler(PieceSampler):
         """
         carry = carry or self.start
         window = self.model.window(1)
-        if self.model.velocity is not None:
+        if self.model.marks is not None:
             prime = prime[:, : self.model.output.frame_size]
         for start in range(0, len(prime), window):
             frames = np.asarray(prime[start : start + window], np.float64)

@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ class WindowLoss(NamedTuple):
     """The loss of a window, and the figures that come with it."""
 
     total: Tensor
-    """Nats over the frames that share the update, with those of ends and of levels; to be
+    """Nats over the frames that share the update, with those of ends and of marks; to be
     differentiated."""
     nats: Tensor
     """The same of frames alone, detached: times `total_frames` it is the window's sum of nats."""
@@ -117,9 +118,7 @@ def window_gradient(
     with weight_noise(model, config.weight_noise), weight_dropout(model, config.weight_dropout):
         if config.parts > 1:  # the same noise for all, but not the same dropout
             _seed(update_seed(seed, part))
-        loss = window_loss(
-            model, frames, batch.lengths, carry, total_frames, velocities=batch.velocities
-        )
+        loss = window_loss(model, frames, batch.lengths, carry, total_frames, marks=batch.marks)
         loss.total.backward()  # type: ignore[no-untyped-call]
     return float(loss.nats) * (total_frames or loss.frames), loss.after
 
@@ -138,11 +137,11 @@ def window_loss(
     carry: Carry,
     total_frames: int | None = None,
     *,
-    velocities: NDArray[np.uint8] | None = None,
+    marks: Mapping[str, NDArray[np.uint8]] = MappingProxyType({}),
 ) -> WindowLoss:
     """The loss of frames (T, B, F) of any dtype, the first `lengths[b]` of row b.
 
-    With `velocities` (T, B, D) a model that has levels also pays for these.
+    A model also pays for the `marks` (T, B, D) that it knows.
 
     Each frame weighs 1 / `total_frames`, the number of frames of all windows that share one
     update: gradients of several processes then add up to the gradient of the mean. By default the
@@ -158,12 +157,10 @@ def window_loss(
     ragged = torch.from_numpy(np.array(inside)) if min(inside) < T else None
     h, frames, past, _ = reading = model.read(frames, carry, ragged)
     loss = model.output.loss(h, frames, past, torch.from_numpy(weights).to(h), lengths)
-    of_levels, after = model.score_levels(
-        reading, None if velocities is None else torch.from_numpy(velocities)
-    )
+    of_marks, after = model.score_marks(reading, marks)
     total = loss.total
-    if of_levels is not None:
-        total = total + of_levels.sum() / (total_frames or count)
+    for each in of_marks.values():
+        total = total + each.sum() / (total_frames or count)
     return WindowLoss(total, loss.nats, count, after)
 
 

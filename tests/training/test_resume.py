@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from onsets import marked
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.search import search
-from seqmodel.media.levels import Levels
+from seqmodel.media.marks import Levels
 from seqmodel.model.sound import encoder as encoders
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import GIVEN_HASH, load_checkpoint, save_checkpoint
@@ -125,10 +126,12 @@ def played_dataset(tmp_path_factory, struck_dataset, write_dataset):
     for name in struck_dataset.splits:
         pieces = [*struck_dataset[name]]
         loud = [random.integers(1, 128, (len(piece), 88)) * piece[:, :88] for piece in pieces]
-        found[name] = [np.hstack(both).astype(np.uint8) for both in zip(pieces, loud, strict=True)]
+        found[name] = [
+            marked(piece, velocity=of_notes) for piece, of_notes in zip(pieces, loud, strict=True)
+        ]
     levels = Levels((40, 80), (20.0, 60.0, 100.0))
     folder = tmp_path_factory.mktemp("data") / "played"
-    return write_dataset(folder, found, onsets=True, velocity=levels)
+    return write_dataset(folder, found, onsets=True, marks={"velocity": levels})
 
 
 @pytest.fixture(scope="module")

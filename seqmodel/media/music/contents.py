@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.metre import some
+from seqmodel.media.music.parts import parts_of
 from seqmodel.media.music.placing import Tally, in_frames
 from seqmodel.media.music.score import Score
 from seqmodel.media.words import plural
@@ -297,38 +298,11 @@ class Contents:
         self._ranges[name] = min(before[0], low), max(before[1], high)
 
 
-def parts_of(score: Score) -> list[dict[str, Any]]:
-    """The parts of a file that have notes, each a channel of a track, in order, counted from 1.
-
-    A part has the programs of its channel in its track or, if there are none, in all tracks, or
-    else program 1; drums have none.
-    """
-    of_part: dict[tuple[int, ...], list[int]] = {}
-    for track, channel, program in score.programs:
-        for where in ((track, channel), (channel,)):
-            of_part.setdefault(where, []).append(program + 1)
-    found = []
-    notes = np.bincount(score.track << 4 | score.channel)
-    for number in np.flatnonzero(notes).tolist():
-        track, channel = number >> 4, number & 15
-        programs = of_part.get((track, channel)) or of_part.get((channel,)) or [1]
-        found.append(
-            {
-                "track": track + 1,
-                "name": score.track_names[track].strip(),
-                "channel": channel + 1,
-                "programs": [] if channel == DRUM_CHANNEL else list(dict.fromkeys(programs)),
-                "notes": int(notes[number]),
-            }
-        )
-    return found
-
-
 def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     """What a dataset of such frames does not keep of `Contents.to_json`, a phrase each."""
     lost = []
     quietest, loudest = contents.get("velocities", (0, 0))
-    if quietest < loudest and frame.velocity is None:
+    if quietest < loudest and "velocity" not in frame.marks:
         lost.append(f"velocities ({quietest} to {loudest})")
     slowest, fastest = contents.get("tempo_range_bpm", (0, 0))
     if frame.grid.steps_per_beat and slowest < fastest:
@@ -341,9 +315,9 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
         return [*lost, *["all notes but drums"] * bool(contents["programs"])]
     if contents["keys"]:
         lost.append(f"key signatures ({some(contents['keys'])})")
-    if contents["parts"] > 1:
+    if contents["parts"] > 1 and "part" not in frame.marks:
         lost.append(f"parts (up to {contents['parts']} in a piece)")
-    if list(contents["programs"]) not in ([], ["1"]):
+    if "part" not in frame.marks and list(contents["programs"]) not in ([], ["1"]):
         lost.append(f"instruments ({plural(len(contents['programs']), 'program')})")
     if contents["pedal"] and not frame.pedal:
         lost.append(f"pedal (pressed {plural(contents['pedal'], 'time')})")

@@ -4,11 +4,13 @@ import hashlib
 import math
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from operator import add
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
-from seqmodel.media.levels import LARGEST, Levels
+from seqmodel.media.marks import LARGEST, Levels
 from seqmodel.media.music.contents import (
     HALF,
     ON_GRID,
@@ -27,6 +29,8 @@ from seqmodel.media.music.contents import (
     semitones_to_c,
 )
 from seqmodel.media.music.frames import (
+    OF_A_FRAME,
+    ON_TIME,
     PianoRollFrames,
     SourcesFrames,
     chord_lengths,
@@ -48,17 +52,18 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
 from seqmodel.media.music.midi import begins_like_midi, read_score
+from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.score import Score
-from seqmodel.media.words import plural
+from seqmodel.media.words import listed, plural
 
 
 class MidiPiece(NamedTuple):
     """What was read from a MIDI file."""
 
     frames: NDArray[np.uint8]
-    """(T, 88), (T, 176) with onsets, (T, 264) with velocities too, or (T, 47) of a kit."""
+    """(T, 88), (T, 176) with onsets, more with marks, or (T, 47) of a kit."""
     content: str
     """`Work.content`."""
     transposed: int
@@ -76,15 +81,21 @@ class MusicCorpus:
     def __init__(
         self, settings: PianoRollFrames | SourcesFrames, paths: Sequence[Path] = (), *_: object
     ) -> None:
+        self._of_run = isinstance(settings, PianoRollFrames)
         if isinstance(settings, PianoRollFrames):
             settings = SourcesFrames(settings, grid=False, onsets=False, pedal=False)
-        elif settings.frame.velocity is not None:
+        elif settings.frame.marks:
             for path in paths:
                 if path.suffix.lower() in ROLL_SUFFIXES:
                     raise SeqmodelError(
-                        f"--velocity is for MIDI files; {path} does not say how loud its notes are"
+                        f"{path} says no more than which notes sound: leave it out, or do not ask "
+                        f"for {listed([*settings.frame.marks])}"
                     )
         self._given, self._midi = not settings.grid, settings.frame
+        if settings.tracks:
+            names = commonest_tracks(_scores(paths), drums=self._midi.drums)
+            part = {"part": Levels.of_names(names)}
+            self._midi = replace(self._midi, marks={**self._midi.marks, **part})
         if any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
             onsets = self._midi.onsets and not settings.onsets
             pedal = self._midi.pedal and not settings.pedal
@@ -104,25 +115,45 @@ class MusicCorpus:
         """Of its pieces, in order."""
         self._longest_chord = 0
         """In train."""
-        self._velocities = np.zeros(LARGEST + 1, np.int64)
-        """How many notes of train are struck with each."""
+        self._marks = {name: np.zeros(LARGEST + 1, np.int64) for name in self._midi.marks}
+        """How many notes of train are struck with each number, by mark."""
+        self._programs = Counter[tuple[int, int]]()
+        """Notes of train, by part and program."""
+        self._others = self._of_run
+        """Whether any note, or any that a run may read, is of no part that is named."""
 
     @property
     def frame(self) -> PianoRollFrames:
-        """With train's commonest metre, median tempo, longest chord and levels of velocity.
+        """With train's commonest metre, median tempo, longest chord and levels of marks.
 
         The pedal is that of all works: whether it lengthens any note.
         """
+        frame, marks = self._frame, dict[str, Levels]()
+        for name, counts in self._marks.items():
+            levels = frame.marks[name]
+            if levels.names:
+                kept = levels.names if self._others else levels.names[:-1]
+                marks[name] = Levels.of_names(kept or levels.names)
+            else:
+                marks[name] = Levels.of(counts) if counts.any() else levels
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
-        frame = self._frame
         return replace(
             frame,
             metre=metres[0][0] if metres else frame.metre,
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
-            velocity=Levels.of(self._velocities) if self._velocities.any() else frame.velocity,
+            marks=marks,
+            programs=frame.programs if self._of_run else self._commonest(marks),
             pedal=self._tally.lengthened > 0,
         )
+
+    def _commonest(self, marks: Mapping[str, Levels]) -> tuple[int, ...]:
+        """The program that most notes of each part have in train."""
+        parts = len(marks["part"].names) if "part" in marks else 0
+        found = dict[int, int]()
+        for (part, program), _ in self._programs.most_common():
+            found.setdefault(part, program)
+        return tuple(found.get(part, 0) for part in range(1, parts + 1))
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -133,6 +164,9 @@ class MusicCorpus:
             facts["notes"] = self._tally.to_json()
             facts["timing"], facts["contents"] = self._timing.to_json(), contents
             facts["not_kept"] = left_out(contents, self.frame)
+        if parts := self.frame.parts:
+            notes = self._marks["part"][1:].tolist()
+            facts["parts"] = {part.name: n for part, n in zip(parts, notes, strict=False)}
         remarks = [*self._overruled]
         if self._assumed:
             many = len(self._assumed) > 1
@@ -150,11 +184,19 @@ class MusicCorpus:
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
-            self._tally = Tally(*map(add, self._tally, piece.placed.tally(piece.frames)))
             frames, content, transposed, placed = piece
+            parts, programs = None, Counter[tuple[int, int]]()
+            if "part" in self._midi.marks:
+                names = self._midi.marks["part"].names
+                of_score, programs = parts_of_notes(placed.score, names)
+                parts = of_score[placed.chosen]
+                self._others |= bool((parts == len(names)).any())
+            self._tally = Tally(*map(add, self._tally, placed.tally(frames, parts)))
             self._timing.add(placed.score)
             self._contents.add(placed.score)
-            yield self._work(str(path), frames, content, placed.score, transposed=transposed)
+            yield self._work(
+                str(path), frames, content, placed.score, transposed=transposed, programs=programs
+            )
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
@@ -178,6 +220,7 @@ class MusicCorpus:
     def _work(
         self, source: str, frames: NDArray[np.uint8], content: str, score: Score | None = None, *,
         transposed: int = 0, split: str | None = None, voices: NDArray[np.int8] | None = None,
+        programs: Mapping[tuple[int, int], int] = MappingProxyType({}),
     ) -> Work:  # fmt: skip
         grid, packed, heard = self._frame.grid, self._frame.encode(frames), 0
         repairs = [*score.remarks] if score else []
@@ -198,13 +241,16 @@ class MusicCorpus:
 
         def in_train(rows: NDArray[np.uint8]) -> None:
             nonlocal heard
-            decoded, loud = self._frame.decode(rows), self._frame.velocities(rows)
+            decoded = self._frame.decode(rows)
             chords = chord_lengths(decoded)
-            if loud is not None:
-                self._velocities += np.bincount(loud[struck(decoded)], minlength=LARGEST + 1)
+            for name, numbers in self._frame.marks_of(rows).items():
+                of_strikes = numbers[struck(decoded)]
+                self._marks[name] += np.bincount(of_strikes, minlength=LARGEST + 1)
             self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
-            if "tempo" in facts and not heard:
-                insort(self._train_tempos, facts["tempo"])
+            if not heard:
+                self._programs.update(programs)
+                if "tempo" in facts:
+                    insort(self._train_tempos, facts["tempo"])
             begin, heard = heard, heard + len(rows)
             ends = [*(each.frame for each in metre[1:]), heard]
             for each, end in zip(metre, ends, strict=False):
@@ -262,11 +308,36 @@ def load_midi(
         kit=kit, pedal=frame.pedal,
     )  # fmt: skip
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
-    if frame.velocity is not None:
-        frames = np.concatenate([frames, placed.velocities(frames)], axis=1)
+    if frame.marks:
+        frames = placed.with_marks(frames, _marks(placed, frame))
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return MidiPiece(frames, content_of(content), transposed, placed)
+
+
+def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.uint8]]:
+    """The marks that `frame` keeps of each of the notes (N,)."""
+    score, chosen = placed.score, placed.chosen
+    found = {"velocity": score.velocity[chosen]}
+    if "part" in frame.marks:
+        of_score, _ = parts_of_notes(score, frame.marks["part"].names)
+        found["part"] = of_score[chosen]
+    if "timing" in frame.marks:
+        on, steps = score.on_tick[chosen], frame.grid.steps_per_beat
+        if steps:
+            exact = on * steps / score.ticks_per_unit
+        else:
+            exact = score.seconds_at(on) / frame.grid.seconds_per_frame(1.0)
+        late = np.rint(ON_TIME + OF_A_FRAME * (exact - placed.begin))
+        found["timing"] = late.clip(1, LARGEST).astype(np.uint8)
+    return {name: found[name] for name in frame.marks}
+
+
+def _scores(paths: Iterable[Path]) -> Iterator[Score]:
+    """Those of files that can be read."""
+    for path in paths:
+        with suppress(SeqmodelError):
+            yield read_score(read_whole(path))
 
 
 def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, Metre]]:

@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Comparison, Measured, Pieces, PieceSet
 from seqmodel.media.distributions import Row, comparison_lines, total_variation
-from seqmodel.media.levels import Levels
+from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.contents import tonic_of
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     chord_lengths,
+    marks_in,
     note_lengths,
     outer_notes,
     sounded,
     sounding,
     struck,
-    velocities_in,
 )
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
 from seqmodel.media.music.kit import SOUNDS
@@ -140,7 +140,7 @@ class _Pieces(Measured):
         return {"length": middle, "shortest": min(lengths), "longest": max(lengths)}
 
     def against(self, train: Self) -> dict[str, Any]:
-        """With copies, without velocities; see `longest_copies`."""
+        """With copies, without marks; see `longest_copies`."""
         shortest, longest = min(train.lengths), max(train.lengths)
         copied = longest_copies((piece[:, : 2 * NOTES] for piece in self.pieces), train.pieces)
         return {
@@ -164,7 +164,7 @@ class Statistics(_Pieces):
         longest_notes, longest_silences: of each piece; 0 if there is none.
         longest_chords, last_chords: likewise of stretches of sound in which no note begins or ends.
         on_tonic: whether each piece's last chord stands on the piece's estimated tonic.
-        strikes: of each piece that has any, the frames of the strikes with a velocity, and these.
+        strikes: by mark, of each piece that has any, the frames of strikes with one, and these.
     """
 
     def __init__(
@@ -173,10 +173,10 @@ class Statistics(_Pieces):
         limit: int | None = None,
         frame: PianoRollFrames | None = None,
     ) -> None:
-        """Count pieces (T, 88), or (T, 176) with onsets, or (T, 264) with velocities.
+        """Count pieces (T, 88), or (T, 176) with onsets, or more with marks.
 
         The distributions are of the first `limit` frames of each, since beginnings are sparse. By
-        `frame` bars, and train's levels of velocity, are counted.
+        `frame` bars, and train's levels of marks, are counted.
         """
         self._frame, self.lengths = frame, list[int]()
         self.notes_per_frame, self.note_lengths = Counter[int](), Counter[int]()
@@ -185,15 +185,16 @@ class Statistics(_Pieces):
         self.longest_notes, self.longest_silences = list[int](), list[int]()
         self.longest_chords, self.last_chords = list[int](), list[int]()
         self.on_tonic = list[bool]()
-        self.strikes = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
+        self.strikes = dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64]]]]()
         for frames in pieces:
             self._add(frames, limit)
 
     def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
-        if (loud := velocities_in(frames)).size:
-            at, key = np.nonzero(loud * struck(frames))
+        for name, numbers in marks_in(frames).items():
+            at, key = np.nonzero(numbers * struck(frames))
             if len(at):
-                self.strikes.append((at, loud[at, key].astype(np.int64)))
+                of_mark = self.strikes.setdefault(name, [])
+                of_mark.append((at, numbers[at, key].astype(np.int64)))
         frames = frames[:, : 2 * NOTES]
         roll, chords = sounding(frames), chord_lengths(frames)
         self.longest_notes.append(int(note_lengths(frames).max(initial=0)))
@@ -233,7 +234,17 @@ class Statistics(_Pieces):
         return {"voices": self.voices}
 
     def distributions(self) -> dict[str, Counter[Any]]:
-        return {name: getattr(self, name) for name in DISTRIBUTIONS}
+        """With the notes of each part, if train has any."""
+        found = {name: getattr(self, name) for name in DISTRIBUTIONS}
+        for mark, levels in self._named():
+            here = self._levels(mark) if mark in self.strikes else []
+            found[mark] = Counter(levels.names[level] for level in here)
+        return found
+
+    def _named(self) -> list[tuple[str, Levels]]:
+        """The marks of train whose levels have names."""
+        marks = self._frame.marks if self._frame else {}
+        return [(name, levels) for name, levels in marks.items() if levels.names]
 
     def figures(self) -> dict[str, Any]:
         steps, frames = self.melodic_steps, self.notes_per_frame
@@ -249,19 +260,14 @@ class Statistics(_Pieces):
             "longest_silence": max(self.longest_silences),
             "dissonance": self.dissonance,
             "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
-            **self._loudness(),
+            **self._marks(),
         }
 
     def against(self, train: Self) -> dict[str, Any]:
         found = super().against(train)
-        if self.strikes and train.strikes:
-            assert self._frame is not None
-            edges = (self._frame.velocity or Levels()).edges
-            ours, theirs = (
-                Counter(np.searchsorted(edges, velocity).tolist())
-                for velocity in (self._velocities(), train._velocities())
-            )
-            found["distances"]["velocities"] = total_variation(ours, theirs)
+        for name in self.strikes.keys() & train.strikes.keys() - found["distances"].keys():
+            ours, theirs = (Counter(of._levels(name)) for of in (self, train))
+            found["distances"][name] = total_variation(ours, theirs)
         return {
             **found,
             "voices_share": self.notes_per_frame[train.voices] / self.notes_per_frame.total(),
@@ -270,28 +276,34 @@ class Statistics(_Pieces):
             "long_silence_share": _share_above(max(train.longest_silences), self.longest_silences),
         }
 
-    def _velocities(self) -> NDArray[np.int64]:
-        return np.concatenate([velocity for _, velocity in self.strikes])
+    def _numbers(self, mark: str) -> NDArray[np.int64]:
+        return np.concatenate([numbers for _, numbers in self.strikes[mark]])
 
-    def _loudness(self) -> dict[str, float]:
-        """Figures of velocities, if any are known.
+    def _levels(self, mark: str) -> list[int]:
+        """Those of train, if it keeps the mark."""
+        assert self._frame is not None
+        edges = self._frame.marks.get(mark, Levels()).edges
+        levels: list[int] = np.searchsorted(edges, self._numbers(mark)).tolist()
+        return levels
+
+    def _marks(self) -> dict[str, float]:
+        """Figures of the marks that are known and have no names.
 
         On a grid of beats there are the accents too: by how much the mean velocity on each beat of
         the commonest bar of train differs from that of all notes, bars being counted from the first
         frame.
         """
-        if not self.strikes:
-            return {}
-        assert self._frame is not None
-        velocity, metre = self._velocities(), self._frame.metre or COMMON_TIME
-        figures = {
-            "velocity": float(velocity.mean()),
-            "velocity_spread": float(velocity.std()),
-            "velocity_spread_of_piece": float(np.mean([of.std() for _, of in self.strikes])),
-        }
-        if self._frame.grid.steps_per_beat:
-            units = Units.of(metre, self._frame.grid)
-            place = np.concatenate([at for at, _ in self.strikes]) * units.frame % units.bar
+        figures = dict[str, float]()
+        for name in self.strikes.keys() - dict(self._named()).keys():
+            numbers, strikes = self._numbers(name), self.strikes[name]
+            figures[name] = float(numbers.mean())
+            figures[f"{name}_spread"] = float(numbers.std())
+            figures[f"{name}_spread_of_piece"] = float(np.mean([of.std() for _, of in strikes]))
+        if "velocity" in self.strikes and self._frame and self._frame.grid.steps_per_beat:
+            velocity = self._numbers("velocity")
+            units = Units.of(self._frame.metre or COMMON_TIME, self._frame.grid)
+            frames = np.concatenate([at for at, _ in self.strikes["velocity"]])
+            place = frames * units.frame % units.bar
             for beat in range(units.bar // units.beat):
                 there = velocity[place == beat * units.beat]
                 if len(there):
@@ -368,11 +380,6 @@ COPIES: tuple[Row, ...] = (
     ("  most, frames", "most_copied_frames", "10,"),
 )
 
-VELOCITIES: tuple[Row, ...] = (
-    ("velocity", "velocity", "10.4f"),
-    ("  spread", "velocity_spread", "10.4f"),
-    ("  spread within a piece", "velocity_spread_of_piece", "10.4f"),
-)
 DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
 
 
@@ -383,7 +390,7 @@ class MusicComparison(Comparison):
         frame = train.frame
         assert isinstance(frame, PianoRollFrames)
         played: Iterable[NDArray[np.uint8]] = pieces
-        if not isinstance(pieces, Sequence) and pieces.frame.velocity is not None:
+        if not isinstance(pieces, Sequence) and pieces.frame.marks:
             played = (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
         found = Hits(played, limit, frame) if frame.kit else Statistics(played, limit, frame)
         found.pieces = pieces
@@ -410,12 +417,33 @@ class MusicComparison(Comparison):
             *COPIES,
         )
         apart = [*DISTRIBUTIONS]
-        if "velocity" in values["train"]:
-            beats = [name[7:] for name in values["train"] if name.startswith("accent_")]
-            accents = ((f"  on beat {beat}, more", f"accent_{beat}", "10.4f") for beat in beats)
-            figures = (*figures, *VELOCITIES, *accents)
-            apart.append("velocities")
+        for name in (name for name in MARKS if name in values["train"]):
+            spread = ("  spread", f"{name}_spread", "10.4f")
+            of_piece = ("  spread within a piece", f"{name}_spread_of_piece", "10.4f")
+            figures = (*figures, (name, name, "10.4f"), spread, of_piece)
+            apart.append(name)
+        beats = [name[7:] for name in values["train"] if name.startswith("accent_")]
+        accents = ((f"  on beat {beat}, more", f"accent_{beat}", "10.4f") for beat in beats)
+        figures = (*figures, *accents)
+        if "part" in values["train"]["distributions"]:
+            values, rows = _shares(values, "part")
+            figures = (*figures, ("share of the notes", "", ""), *rows)
+            apart.append("part")
         return comparison_lines(values, split, figures, _distances(apart))
+
+
+def _shares(values: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[Row]]:
+    """The values with a distribution's shares as figures, and their rows, the commonest first."""
+    sets = {each: values[each] for each in ("drawn", "split", "train") if each in values}
+    found = {each: of["distributions"][name] for each, of in sets.items()}
+    known = dict.fromkeys(value for shares in found.values() for value in shares)
+    commonest = sorted(known, key=lambda value: -found["train"].get(value, 0.0))
+    columns = {
+        each: of | {f"{name} {value}": share for value, share in found[each].items()}
+        for each, of in sets.items()
+    }
+    rows = [(f"  {value}", f"{name} {value}", "10.4f") for value in commonest]
+    return {**values, **columns}, rows
 
 
 def _distances(names: Iterable[str]) -> list[Row]:
@@ -423,14 +451,7 @@ def _distances(names: Iterable[str]) -> list[Row]:
 
 
 def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
-    columns = {
-        name: {**values[name], **values[name]["distributions"]["sounds"]}
-        for name in ("drawn", "split", "train")
-        if name in values
-    }
-    sounds = [column["distributions"]["sounds"] for column in columns.values()]
-    known = dict.fromkeys(sound for some in sounds for sound in some)
-    commonest = sorted(known, key=lambda sound: -sounds[-1].get(sound, 0.0))
+    columns, rows = _shares(values, "sounds")
     figures = (
         *LENGTHS,
         ("hits per frame", "hits_per_frame", "10.4f"),
@@ -438,7 +459,7 @@ def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
         ("silent pieces", "silent_share", "10.4f"),
         *COPIES,
         ("share of the hits", "", ""),
-        *((f"  {sound}", sound, "10.4f") for sound in commonest),
+        *rows,
     )
     return comparison_lines(columns, split, figures, _distances(("hits_per_frame", "sounds")))
 

@@ -3,16 +3,17 @@ drum kit's 47 sounds are struck.
 
 Frames that distinguish struck from held notes are (T, 176): which sound, then which begin. A note
 that begins also sounds, and one that sounds after silence begins. Before the first frame there is
-silence. Frames without onsets, (T, 88), are the first half alone. Frames with velocities, (T, 264),
-have 88 more numbers: of each note that sounds, the MIDI velocity with which it was struck, 1 to
-127, or 0 where it is not known.
+silence. Frames without onsets, (T, 88), are the first half alone. Frames with marks have 88 more
+numbers for each of `marks.MARKS`: of each note that sounds how it was struck, 1 to 127, or 0 where
+that is not known or not kept: its part, from 1 on; its velocity in MIDI; and when, 64 where its
+frame begins, and 126 more would be a frame later.
 
 Hits of a kit have no length: a 1 in its frames, (T, 47), is a hit, also where the frame before has
 one. What is said below of frames (T, 88) holds for them too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.levels import Levels
+from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.grid import (
     FASTEST,
     HIGHEST_PITCH,
@@ -42,6 +43,8 @@ from seqmodel.media.music.metre import (
     parse_metre,
     shifted,
 )
+from seqmodel.media.music.parts import OTHER, PROGRAMS, Part, named_parts
+from seqmodel.media.words import listed
 from seqmodel.plain import Fields
 
 Restrike = Literal["close", "discard"]
@@ -65,14 +68,19 @@ OFF, STRUCK, HELD = 0, 1, 2
 
 
 def has_onsets(frames: NDArray[np.uint8]) -> bool:
-    """Whether frames are (T, 176) or (T, 264), not (T, 88)."""
+    """Whether frames are (T, 176), with marks or without, not (T, 88)."""
     width: int = frames.shape[1]
     return width >= 2 * NOTES
 
 
-def velocities_in(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The velocities (T, 88) that frames hold, a view; none, (T, 0), if they are not (T, 264)."""
-    return frames[:, 2 * NOTES :]
+def marks_in(frames: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
+    """The marks (T, 88) that frames hold, by name, as views; none if they are without."""
+    numbers = np.split(frames[:, 2 * NOTES :], len(MARKS), 1)
+    return dict(zip(MARKS, numbers, strict=True)) if frames.shape[1] > 2 * NOTES else {}
+
+
+ON_TIME, OF_A_FRAME = 64, 126
+"""The timing of a note that begins as its frame does, and how much a frame is in it."""
 
 
 def sounding(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -188,7 +196,7 @@ def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
-    """Frames (T, 88), (T, 176) or velocities (T, 88) moved up by `semitones`, or down if negative.
+    """Frames, with marks or without, or marks (T, 88), moved by `semitones`, down if negative.
 
     Notes that leave the piano's range are moved back into it by octaves, so none is lost.
     """
@@ -250,13 +258,15 @@ class SourcesFrames:
     """Whether they have onsets only if no source is a roll."""
     pedal: bool
     """Whether it lengthens notes only if no source is a roll."""
+    tracks: bool = False
+    """Whether the parts are the sources' commonest tracks."""
 
 
 @dataclass(frozen=True)
 class PianoRollFrames(FrameDefinition):
     """How music becomes frames, stored as 11 bytes (88 bits) each, 22 with onsets, 6 of a kit.
 
-    With velocities, which frames with onsets alone have, a byte for each note follows.
+    Of each mark, which frames with onsets alone have, a byte for each note follows.
     """
 
     medium: ClassVar[str] = "music"
@@ -282,8 +292,9 @@ class PianoRollFrames(FrameDefinition):
     """The median of its pieces' tempos, in beats per minute; None if none is known."""
     longest_chord: int | None = None
     """The frames of the longest chord in train, see `chord_lengths`; None if it is not known."""
-    velocity: Levels | None = None
-    """The levels that velocities have in train; None if they are not kept."""
+    marks: Mapping[str, Levels] = field(default_factory=dict)
+    programs: tuple[int, ...] = ()
+    """The commonest program of each part in train, from 0 on; none without parts."""
 
     @property
     def kind(self) -> str:
@@ -301,6 +312,12 @@ class PianoRollFrames(FrameDefinition):
         return range(0) if self.kit else range(-5, 7)
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """None if notes are kept without."""
+        named = zip(self.marks["part"].names, self.programs, strict=True) if self.programs else ()
+        return tuple(Part(*each) for each in named)
+
+    @property
     def rows(self) -> Rows:
         return KIT if self.kit else PIANO
 
@@ -310,11 +327,11 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def played_size(self) -> int:
-        return self.frame_size + NOTES * (self.velocity is not None)
+        return self.frame_size + NOTES * len(MARKS) * bool(self.marks)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        return (-(-self.frame_size // 8) + NOTES * (self.velocity is not None),)
+        return (-(-self.frame_size // 8) + NOTES * len(self.marks),)
 
     @property
     def fingerprint(self) -> bytes:
@@ -335,20 +352,26 @@ class PianoRollFrames(FrameDefinition):
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return unpack(rows[:, : -(-self.frame_size // 8)], self.frame_size)
 
-    def velocities(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-        return None if self.velocity is None else rows[:, -NOTES:]
+    def marks_of(self, rows: NDArray[np.uint8]) -> Mapping[str, NDArray[np.uint8]]:
+        size = -(-self.frame_size // 8)
+        begins = range(size, size + NOTES * len(self.marks), NOTES)
+        of_notes = (rows[:, begin : begin + NOTES] for begin in begins)
+        return dict(zip(self.marks, of_notes, strict=True))
 
     def played(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        frames, loud = self.decode(rows), self.velocities(rows)
-        return frames if loud is None else np.concatenate([frames, loud], axis=1)
+        frames = np.zeros((len(rows), self.played_size), np.uint8)
+        frames[:, : self.frame_size] = self.decode(rows)
+        kept = self.marks_of(rows)
+        for name, numbers in marks_in(frames).items():
+            numbers[:] = kept.get(name, 0)
+        return frames
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        packed = pack(values[:, : self.frame_size])
-        if self.velocity is None:
-            return packed
         rows = np.zeros((len(values), *self.row_shape), np.uint8)
+        packed, known = pack(values[:, : self.frame_size]), marks_in(values)
         rows[:, : packed.shape[1]] = packed
-        rows[:, packed.shape[1] :][:, : values.shape[1] - self.frame_size] = velocities_in(values)
+        for name, numbers in self.marks_of(rows).items():
+            numbers[:] = known.get(name, 0)
         return rows
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
@@ -396,7 +419,8 @@ class PianoRollFrames(FrameDefinition):
             "metre": self.metre and metre_name(self.metre),
             "tempo": self.tempo,
             "longest_chord": self.longest_chord,
-            "velocity": self.velocity and self.velocity.to_json(),
+            **{name: levels.to_json() for name, levels in self.marks.items()},
+            "programs": [*self.programs],
         }
         return always | {name: value for name, value in added.items() if value}
 
@@ -408,8 +432,6 @@ class PianoRollFrames(FrameDefinition):
             raise ValueError(f"frame.restrike must be one of {', '.join(get_args(Restrike))}")
         if "kit" in fields and "onsets" in fields:
             raise ValueError("frame.kit and frame.onsets exclude each other")
-        if "velocity" in fields and "onsets" not in fields:
-            raise ValueError("frame.velocity needs frame.onsets")
         flags: dict[str, Any] = {name: fields.flag(name) for name in ("drums", "transpose_to_c")}
         flags |= {name: name in fields and fields.flag(name) for name in ADDED_FLAGS}
         return cls(
@@ -417,13 +439,28 @@ class PianoRollFrames(FrameDefinition):
             restrike,
             **flags,
             **_usual(fields),
+            **_marks(fields),
         )
 
     def __str__(self) -> str:
         if self.kit:
             return f"{KIT.size} drum sounds, {self.grid}"
-        loud = ", with velocities" * (self.velocity is not None)
-        return f"{NOTES} notes{' struck or held' * self.onsets}{loud}, {self.grid}"
+        kept = [f"{len(each.names)} {n}s" if each.names else n for n, each in self.marks.items()]
+        marked = f", with {listed(kept)}" if kept else ""
+        return f"{NOTES} notes{' struck or held' * self.onsets}{marked}, {self.grid}"
+
+
+def _marks(fields: Fields) -> dict[str, Any]:
+    """The marks that a frame definition states; ValueError if it cannot have them."""
+    marks = {name: Levels.from_json(fields, name) for name in MARKS if name in fields}
+    for name in marks:
+        if "onsets" not in fields:
+            raise ValueError(f"frame.{name} needs frame.onsets")
+    programs = fields.values.get("programs", [])
+    known = isinstance(programs, list) and all(p in range(PROGRAMS) for p in programs)
+    if not known or len(programs) != (len(marks["part"].names) if "part" in marks else 0):
+        raise ValueError(f"frame.programs must be one for each part, from 0 to {PROGRAMS - 1}")
+    return {"marks": marks, "programs": tuple(programs)}
 
 
 def _usual(fields: Fields) -> dict[str, Any]:
@@ -441,15 +478,16 @@ def _usual(fields: Fields) -> dict[str, Any]:
         usual["tempo"] = fields.number("tempo")
         if not SLOWEST <= usual["tempo"] <= FASTEST:
             raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
-    if "velocity" in fields:
-        usual["velocity"] = Levels.from_json(fields, "velocity")
     return usual
 
+
+OF_MARKS = "parts", "tracks", "velocity", "timing"
+"""The options of `prepare` that keep marks."""
 
 OF_NOTES = {
     "transpose_to_c": "drums have no tonic",
     "onsets": "every hit is an onset",
-    "velocity": "only velocities of notes are kept",
+    **dict.fromkeys(OF_MARKS, "it is kept of notes alone"),
     "restrike": "hits have no length",
     "short_notes": "hits have no length",
     "pedal": "hits have no length",
@@ -465,8 +503,14 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         for name, why in OF_NOTES.items():
             if options.get(name):
                 raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
-    if options.get("velocity") and onsets is False:
-        raise UsageError("--velocity needs onsets: leave out --no-onsets")
+    kept = [name for name in OF_MARKS if options.get(name)]
+    if kept and onsets is False:
+        raise UsageError(f"--{kept[0]} needs onsets: leave out --no-onsets")
+    if {"parts", "tracks"} <= {*kept}:
+        raise UsageError("--parts and --tracks exclude each other")
+    names = named_parts(options["parts"]) if "parts" in kept else (OTHER,)
+    marks = {"part": Levels.of_names(names)} if {"parts", "tracks"} & {*kept} else {}
+    marks |= {name: Levels() for name in MARKS if name in kept}
     restrike: Restrike = options.get("restrike") or "close"
     # Notes are discarded to get the published rolls, which drop short ones as well.
     short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
@@ -481,6 +525,9 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         short_notes == "keep",
         kit,
         pedal == "extend" or (pedal is None and strikes and restrike == "close"),
-        velocity=Levels() if options.get("velocity") else None,
+        marks=marks,
     )
-    return SourcesFrames(frame, grid=grid is None, onsets=onsets is None, pedal=pedal is None)
+    return SourcesFrames(
+        frame, grid=grid is None, onsets=onsets is None, pedal=pedal is None,
+        tracks="tracks" in kept,
+    )  # fmt: skip

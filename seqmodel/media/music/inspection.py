@@ -15,7 +15,6 @@ from seqmodel.media.music.contents import (
     NEARLY_ALL,
     Contents,
     Timing,
-    parts_of,
     semitones_to_c,
     timing_text,
 )
@@ -44,6 +43,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.kit import sound_name
 from seqmodel.media.music.names import NOTE_NAMES, note_name
+from seqmodel.media.music.parts import FAMILIES, parts_of
 from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
 from seqmodel.media.picture import Box, Level, Picture
@@ -173,13 +173,6 @@ def piano_roll_picture(
 
 
 # ---- inspection ----------------------------------------------------------------------------------
-
-FAMILIES = (
-    "piano", "chromatic percussion", "organ", "guitar", "bass", "strings", "ensemble", "brass",
-    "reed", "pipe", "synth lead", "synth pad", "synth effects", "ethnic", "percussive",
-    "sound effects",
-)  # fmt: skip
-"""The families of General MIDI, eight programs each."""
 
 
 def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:

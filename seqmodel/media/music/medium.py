@@ -90,10 +90,19 @@ class Music(Medium):
             negated=True,
         ),
         Option(
+            "parts",
+            str,
+            "MIDI: keep whose each note is, which a run then learns as well: of the first part "
+            "whose name is in its track's, or its instrument's, such as melody,bass, or another's.",
+            metavar="NAMES",
+        ),
+        Option("tracks", bool, "MIDI: the same, of the 8 commonest names of tracks."),
+        Option(
             "velocity",
             bool,
             "MIDI: keep how hard each note is struck, which a run then learns as well.",
         ),
+        Option("timing", bool, "MIDI: the same of how far off the grid."),
     )
     inspect_options = (
         Option(
@@ -229,11 +238,15 @@ class Music(Medium):
         return self.summary_lines(manifest) + [f"  {remark}" for remark in remarks]
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        if "metre" not in manifest:  # a grid of real time, or an older version
-            return []
-        from seqmodel.media.music.metre import metre_line
+        lines = list[str]()
+        if "metre" in manifest:  # a grid of beats, and no older version
+            from seqmodel.media.music.metre import metre_line
 
-        return [f"  {metre_line(manifest['metre'])}"]
+            lines.append(f"  {metre_line(manifest['metre'])}")
+        if parts := manifest.get("parts"):
+            notes = ", ".join(f"{name} {notes:,}" for name, notes in parts.items())
+            lines.append(f"  notes of train by part: {notes}")
+        return lines
 
     def outdated(self, manifest: Mapping[str, Any]) -> str | None:
         if "metre" in manifest or self.frame_from_json(manifest["frame"]).grid.step_nanoseconds:
@@ -242,6 +255,8 @@ class Music(Medium):
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
+        for name in (name for name, notes in manifest.get("parts", {}).items() if not notes):
+            remarks.append(f"no track of train goes to the part {name}: leave it out")
         key = "" if "kit" in manifest["frame"] else ", in any key"
         for split, shares in manifest.get("copies", {}).items():
             if not any(shares.values()):

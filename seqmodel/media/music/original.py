@@ -9,9 +9,9 @@ for a status that runs on or no longer does. Where notes are drawn,
 - one that begins before keeps its strike. It ends where the drawn music ends it, at its own end if
   that agrees, and later if the drawn music holds it on;
 - one that lasts beyond begins anew, in its own track, where nothing drawn leads into it;
-- drawn notes have a track of their own and, as far as there is one, a channel, or those of a track
-  that is there already. They begin and end at the tick nearest to their frames, at the file's
-  tempos.
+- drawn notes have a track of their own, or one for each part that the run knows, and, as far as
+  there is one, a channel, or those of a track that is there already. They begin and end at the tick
+  nearest to their frames, at the file's tempos.
 
 A file of which only the beginning is continued is cut off there: its later events are dropped, what
 sounds on and is not drawn ends, and a pedal that is down is released.
@@ -32,7 +32,6 @@ from seqmodel.media.music import events as smf
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     folded,
-    given_notes,
     notes_of,
     rows_of,
     sounding,
@@ -48,8 +47,9 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
+from seqmodel.media.music.parts import Part
 from seqmodel.media.music.placing import in_frames, place
-from seqmodel.media.music.writing import PIANO, velocities
+from seqmodel.media.music.writing import PIANO, lateness, onset, tracks_of, velocities
 from seqmodel.media.words import listed
 
 CHANNELS = 16
@@ -176,28 +176,44 @@ class Original:
         removed, added = self._replaced(data, left, end)
         replaced = [n for n in left if n in self._cells] if cut is None else []
         first = int(ticks[free.any(axis=1).argmax()])
-        track, channel, head = self._home(replaced or list(self._cells), first)
-        others, ended = self._others(channel, left, semitones), defaultdict[int, int](int)
         notes, lowest = notes_of(frames), rows_of(frames).lowest
-        drawn, new = ~given_notes(notes, given), list[smf.Timed]()
-        loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)[drawn]
-        for (begin, until, key), velocity in zip(notes[drawn].tolist(), loud.tolist(), strict=True):
-            off = self._end(until, key - lowest, given, ticks)
-            moved = key - self._transposed + semitones
-            pitch = key if self._frame.kit else int(folded(np.array([moved]))[0])
-            # Two that are moved onto one key by octaves must not overlap either.
-            on, off = _between(others[pitch], max(int(ticks[begin]), ended[pitch]), off)
-            if on < off:
-                ended[pitch] = off
-                new += [
-                    (on, smf.STRIKE, bytes([smf.NOTE_ON | channel, pitch, velocity])),
-                    (off, smf.OFF, bytes([smf.NOTE_OFF | channel, pitch, RELEASE])),
-                ]
-        last = int(ticks[-1])
-        if not frames[-1].any() and (cut is not None or score.end_tick < last):
-            new.append((last, smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
-        if new:
-            added[track] += [*head, *new]
+        loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
+        steps = np.diff(ticks)
+        steps[1:] = np.minimum(steps[1:], steps[:-1])  # a tempo may change between
+        begins = {
+            (begin, key): onset(int(ticks[begin]), int(steps[begin]), late)
+            for (begin, _, key), late in zip(notes.tolist(), lateness(notes, frames), strict=True)
+        }
+        last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
+        marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
+        parts, taken = self._frame.parts if self._into is None else (), list[int]()
+        _, *tracks = tracks_of(notes, frames, given, parts)
+        for part, its in [each for each in tracks if each[1].any()] or tracks[:1]:
+            track, channel, head = self._home(
+                replaced or list(self._cells), first, part if parts else None, taken
+            )
+            others, new = self._others(channel, left, semitones), list[smf.Timed]()
+            rows = np.column_stack([notes, loud])[its].tolist()
+            for begin, until, key, velocity in rows:
+                off = self._end(until, key - lowest, given, ticks)
+                off = min(off, begins.get((until, key), off))
+                moved = key - self._transposed + semitones
+                pitch = key if self._frame.kit else int(folded(np.array([moved]))[0])
+                # Two that are moved onto one key by octaves must not overlap either.
+                before = ended[channel, pitch]
+                on, off = _between(others[pitch], max(begins[begin, key], before), off)
+                if on < off:
+                    ended[channel, pitch] = off
+                    new += [
+                        (on, smf.STRIKE, bytes([smf.NOTE_ON | channel, pitch, velocity])),
+                        (off, smf.OFF, bytes([smf.NOTE_OFF | channel, pitch, RELEASE])),
+                    ]
+            if marked:
+                new.append((last, smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
+                marked = False
+            if new:
+                added[track] += [*head, *new]
+                taken.append(channel)
         return self._encoded(data, removed, added, end)
 
     def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
@@ -334,18 +350,22 @@ class Original:
                 )
         return removed, added
 
-    def _home(self, near: Sequence[int], tick: int) -> tuple[int, int, list[smf.Timed]]:
+    def _home(
+        self, near: Sequence[int], tick: int, part: Part | None, taken: Sequence[int]
+    ) -> tuple[int, int, list[smf.Timed]]:
         """The track and channel of drawn notes, and what that track begins with.
 
-        A channel of their own gets the program that most of the notes `near` have at a tick.
+        A channel of their own, but for those `taken` by other parts, gets the program of their
+        `part` or, without, that which most of the notes `near` have at a tick.
         """
         events, score = self._file.events, self._score
-        used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
+        used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL, *taken}
         spare = [channel for channel in range(CHANNELS) if channel not in used]
         head = list[smf.Timed]()
         if self._into is None:
-            track, own = len(events.tracks), Counter[int]()
-            head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, DRAWN.encode())))
+            track, own = len(events.tracks) + len(taken), Counter[int]()
+            name = DRAWN if part is None else part.name
+            head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, name.encode())))
         else:
             track = self._into
             own = Counter(score.channel[score.track == track].tolist())
@@ -357,8 +377,8 @@ class Original:
             return track, own.most_common(1)[0][0], head
         if not spare:
             return track, like[0][0] if like else 0, head
-        program = PIANO
-        if like:
+        program = PIANO if part is None else part.program
+        if like and part is None:
             (changes,) = np.nonzero(
                 (events.status == smf.PROGRAM | like[0][0]) & (events.ticks <= tick)
             )

@@ -1,5 +1,6 @@
 """The notes of a score on a grid of frames, and what became of them there."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -7,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.frames import folded, held_on, struck
+from seqmodel.media.marks import MARKS
+from seqmodel.media.music.frames import folded, held_on, marks_in, struck
 from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
@@ -38,6 +40,8 @@ class Tally(NamedTuple):
     """Hits left out, on keys for which a kit has no sound; not among those read."""
     lengthened: int = 0
     """Those that the sustain pedal lengthens, each of notes in unison."""
+    shared: int = 0
+    """Those that begin on a key which another part strikes or holds there."""
 
     def to_json(self) -> dict[str, int]:
         always = ("read", "dropped", "merged")
@@ -59,6 +63,11 @@ class Tally(NamedTuple):
             lines.append(
                 f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
                 "a finer grid, keeps them"
+            )
+        if self.shared:
+            lines.append(
+                f"{self.shared:,} {of} begin on a key that another part strikes or holds there: "
+                "they are one note, of the part that strikes it last, or in one frame of the first"
             )
         if self.merged:
             how = "begin in the same frame as another of their pitch; a finer grid"
@@ -109,18 +118,27 @@ class PlacedNotes:
         roll[begin[filling], D + row[filling]] = 1
         return roll
 
-    def velocities(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Of each note that sounds in `frames` with onsets, how hard it was struck: (T, 88).
+    def with_marks(
+        self, frames: NDArray[np.uint8], marks: Mapping[str, NDArray[np.uint8]]
+    ) -> NDArray[np.uint8]:
+        """`frames` (T, 176) with these `marks` (N,) of each note that sounds, others being 0.
 
-        Of notes that share an onset the loudest counts.
+        Of notes that share an onset one of the first part counts, and of those the loudest.
         """
-        filling = self.begin < self.end
-        loudest = np.zeros((self.length, NOTES), np.uint8)
-        at = self.begin[filling], self.row[filling]
-        np.maximum.at(loudest, at, self.score.velocity[self.chosen][filling])
-        return held_on(loudest, frames)
+        marked = np.zeros((self.length, (2 + len(MARKS)) * NOTES), np.uint8)
+        marked[:, : 2 * NOTES] = frames
+        loud = self.score.velocity[self.chosen]
+        order = np.lexsort((loud, -marks.get("part", np.zeros_like(loud))))  # modulo 256: 0 first
+        order = order[(self.begin < self.end)[order]]
+        at = self.begin[order], self.row[order]
+        for name, numbers in marks.items():
+            at_onset = np.zeros((self.length, NOTES), np.uint8)
+            at_onset[at] = numbers[order]  # of several at one place the last
+            marks_in(marked)[name][:] = held_on(at_onset, frames)
+        return marked
 
-    def tally(self, frames: NDArray[np.uint8]) -> Tally:
+    def tally(self, frames: NDArray[np.uint8], parts: NDArray[np.uint8] | None = None) -> Tally:
+        """What became of them; of `parts` (N,), if there are any."""
         score, chosen = self.score, self.chosen
         # Sorting is several times as fast as np.unique. The lowest bit: whether it fills no frame.
         cells = NOTES * score.on_tick[chosen] + self.row
@@ -133,14 +151,21 @@ class PlacedNotes:
             unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen)
             return Tally(len(distinct), dropped, merged, related, unknown)
         longer = (score.ends(pedal=self.pedal) > score.off_tick)[chosen]
-        return Tally(len(distinct), dropped, merged, lengthened=int(longer.sum()))
+        shared = 0
+        if parts is not None:
+            sounding = np.zeros((self.length, NOTES), np.uint8)
+            for part in np.unique(parts).tolist():
+                own = replace(self, end=np.where(parts == part, self.end, self.begin))
+                sounding += own.frames(onsets=False)
+            shared = int(((sounding > 1) & struck(frames)).sum())
+        return Tally(len(distinct), dropped, merged, lengthened=int(longer.sum()), shared=shared)
 
     def given(self) -> NDArray[np.bool_] | None:
-        """Where in the roll (T, 88) are notes of tracks but "drawn"; None if no track is that."""
-        names = self.score.track_names
-        if DRAWN not in names:
+        """Where in the roll (T, 88) are notes of tracks that were not drawn; None if none was."""
+        drawn = np.array([f"{name} ".startswith(f"{DRAWN} ") for name in self.score.track_names])
+        if not drawn.any():
             return None
-        given = (np.array(names) != DRAWN)[self.score.track[self.chosen]]
+        given = ~drawn[self.score.track[self.chosen]]
         return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
 
 

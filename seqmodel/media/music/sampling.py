@@ -22,12 +22,12 @@ from seqmodel.media.music.frames import (
     has_onsets,
     held_on,
     is_kit,
+    marks_in,
     outer_notes,
     sounding,
     states,
     struck,
     transposed,
-    velocities_in,
     with_onsets,
 )
 from seqmodel.media.music.grid import (
@@ -140,8 +140,8 @@ class MusicSampling(Sampling):
         if self._frame.onsets and not included:
             frames[:1] = after_silence(frames[:1])
         frames = frames[:end]
-        if (loud := velocities_in(frames)).size:
-            loud[included:] = held_on(loud, frames)[included:]
+        for numbers in marks_in(frames).values():
+            numbers[included:] = held_on(numbers, frames)[included:]
         hint = self._hint(frames[included:])
         size = plural(len(frames), "frame")
         if self._original is not None:
@@ -247,7 +247,7 @@ class MusicSampling(Sampling):
                     "as held"
                 )
                 read.frames = with_onsets(read.frames)
-            unknown = frame.played_size - read.frames.shape[1]  # of velocities
+            unknown = frame.played_size - read.frames.shape[1]  # of marks
             read.frames = np.pad(read.frames, ((0, 0), (0, unknown)))
         if read.transposed:
             written = ", and is written in its own key" if request.include_prime else ""
@@ -262,7 +262,7 @@ class MusicSampling(Sampling):
         if self._request.kind == "mid":
             return midi_bytes(
                 frames, grid, tempo_bpm=self._tempo, metre=self._metre, flat=self._flat,
-                given=given,
+                given=given, parts=self._frame.parts,
             )  # fmt: skip
         if self._request.kind == "png":
             return piano_roll_png(
@@ -295,7 +295,7 @@ class ReadFile:
     SeqmodelError, naming the file, if it cannot be read.
 
     Attributes:
-        frames: (T, 88), or (T, 176) with onsets, and with velocities (T, 264).
+        frames: (T, 88), or (T, 176) with onsets, and more with marks.
         score: of MIDI, else None.
         transposed: semitones by which it was moved, its tonic to C.
         tempo: beats per minute, its first or else what is usual.
@@ -359,7 +359,7 @@ def as_played(
     """Drawn frames as (T, 176), where a file's own notes begin and end as they do there.
 
     One that is drawn on where the file's ends is struck anew. Of the others `free` (T, 88) was
-    drawn. Velocities and hits of a kit are as they are.
+    drawn. Marks and hits of a kit are as they are.
     """
     if is_kit(frames):
         return frames
@@ -367,7 +367,7 @@ def as_played(
     begun = struck(frames) | (struck(file) & given & roll)
     goes_on = (sounding(file) > 0) & ~struck(file)
     ends = np.pad((roll & given)[:-1], ((1, 0), (0, 0))) & ~goes_on
-    parts = roll, begun | (roll & ends), velocities_in(frames)
+    parts = roll, begun | (roll & ends), frames[:, 2 * NOTES :]
     return np.concatenate(parts, axis=1).astype(np.uint8)
 
 

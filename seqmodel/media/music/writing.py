@@ -44,13 +44,15 @@ from seqmodel.media.input import named
 from seqmodel.media.music import events as smf
 from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
 from seqmodel.media.music.frames import (
+    OF_A_FRAME,
+    ON_TIME,
     given_notes,
     is_kit,
+    marks_in,
     notes_of,
     outer_notes,
     rows_of,
     sounding,
-    velocities_in,
 )
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
@@ -65,6 +67,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.kit import hit
 from seqmodel.media.music.metre import Metre, Signature, Units, signatures, written
+from seqmodel.media.music.parts import Part
 from seqmodel.media.music.score import Score
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
@@ -111,9 +114,9 @@ def velocities(
         accent, phrase = _accents(begin, metre or signatures([], len(frames)), grid)
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
     louder: NDArray[np.int64] = QUIETEST + accent + voice + arch.astype(np.int64)
-    if (own := velocities_in(frames)).size:
-        own = own[begin, key]
-        louder = np.where(own > 0, own, louder)
+    if "velocity" in (own := marks_in(frames)):
+        known = own["velocity"][begin, key]
+        louder = np.where(known > 0, known, louder)
     return louder
 
 
@@ -130,6 +133,26 @@ def _accents(
     places = [in_bar == 0, middle, in_beat == 0, parts * in_beat % beat == 0]
     accents = np.select(places, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)
     return accents, elapsed / (PHRASE_BARS * bar)
+
+
+# ---- timing --------------------------------------------------------------------------------------
+
+
+def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """By how many frames each of `notes_of(frames)` begins late (N,), below 0 early."""
+    if "timing" not in (own := marks_in(frames)):
+        return np.zeros(len(notes))
+    known = own["timing"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    return np.where(known > 0, (known - float(ON_TIME)) / OF_A_FRAME, 0.0)
+
+
+def onset(tick: int, step: int, late: float) -> int:
+    """Where a note begins whose frame does at a tick and lasts for `step`: it stays in that frame.
+
+    `late` is as in `lateness`.
+    """
+    reach = max(0, (step - 3) // 2)  # frames begin at the nearest tick
+    return max(0, tick + min(max(round(late * step), -reach), reach))
 
 
 # ---- midi writer ---------------------------------------------------------------------------------
@@ -153,10 +176,12 @@ def midi_bytes(
     metre: Sequence[Signature] = (),
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
+    parts: Sequence[Part] = (),
 ) -> bytes:
     """Return a MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
-    A note is as loud as `velocities` says; hits of a kit last for their frame, on channel 10.
+    A note is as loud as `velocities` says, and as late as `lateness`. Hits of a kit last for their
+    frame, on channel 10.
     Reading the bytes on the same grid restores the frames exactly: frame t begins at the tick
     nearest to its exact time, always less than half a step away, and a marker says where a piece
     ends that ends in silence. The same frames give the same bytes.
@@ -168,6 +193,7 @@ def midi_bytes(
         flat: whether all notes are equally loud.
         given: (T, 88), what was not drawn by a model: notes that begin in it have a track of their
             own and, but for drums, a channel.
+        parts: what the parts stand for that frames hold, each of which has so, too, and a program.
 
     UsageError if a step is shorter than the shortest tick, or the piece is too long.
     """
@@ -188,21 +214,50 @@ def midi_bytes(
             head.append((tick(frame), smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
     notes = notes_of(frames)
     loud = velocities(notes, frames, grid, metre=metre, flat=flat)
-    drawn = np.zeros(len(notes), bool) if given is None else ~given_notes(notes, given)
-    for part, name in enumerate([""] if given is None else [GIVEN, DRAWN]):
-        channel, events = DRUM_CHANNEL if is_kit(frames) else part, list[smf.Timed]()
-        rows = np.column_stack([notes, loud])[drawn == part].tolist()
-        for begin, end, key, velocity in rows:
-            events.append((tick(begin), smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
-            events.append((tick(end), smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
+    begins = {
+        (frame, key): onset(tick(frame), tick(frame + 1) - tick(frame), late)
+        for (frame, _, key), late in zip(
+            notes.tolist(), lateness(notes, frames).tolist(), strict=True
+        )
+    }
+    for number, (part, its) in enumerate(tracks_of(notes, frames, given, parts)):
+        pitched = number + (number >= DRUM_CHANNEL)
+        channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.Timed]()
+        for n in np.flatnonzero(its).tolist():
+            begin, end, key = notes[n].tolist()
+            off, velocity = min(tick(end), begins.get((end, key), MAX_TICK)), int(loud[n])
+            on = begins[begin, key]
+            events.append((on, smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
+            events.append((off, smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
         events.sort()
-        if part == 0 and not frames[-1].any():
+        if number == 0 and not frames[-1].any():
             events.append((tick(len(frames)), smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
-        before = [(0, smf.FIRST, smf.meta(smf.TRACK_NAME, name.encode()))] if name else head[:1]
-        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, PIANO]))
-        tracks.append([*before, program, *([] if name else head[1:]), *events])
-    tracks = tracks if given is None else [head, *tracks]
+        name = (0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode()))
+        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, part.program]))
+        before, after = ([name], []) if part.name else (head[:1], head[1:])
+        tracks.append([*before, program, *after, *events])
+    tracks = [head, *tracks] if given is not None or parts else tracks
     return smf.midi_file(int(len(tracks) > 1), division, [*map(smf.track_chunk, tracks)])
+
+
+def tracks_of(
+    notes: NDArray[np.int64], frames: NDArray[np.uint8], given: NDArray[np.bool_] | None,
+    parts: Sequence[Part],
+) -> list[tuple[Part, NDArray[np.bool_]]]:  # fmt: skip
+    """The tracks of `notes_of` frames, with their notes (N,): of those given (T, 88), if any is,
+    and of the others, one or, if there are `parts`, one of each.
+    """
+    drawn, name, tracks = np.ones(len(notes), bool), "", list[tuple[Part, NDArray[np.bool_]]]()
+    if given is not None:
+        drawn, name = ~given_notes(notes, given), DRAWN
+        tracks.append((Part(GIVEN, PIANO), ~drawn))
+    if not parts:
+        return [*tracks, (Part(name, PIANO), drawn)]
+    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    own = np.where(own > 0, own, len(parts))
+    for number, part in enumerate(parts, 1):
+        tracks.append((part._replace(name=f"{name} {part.name}".strip()), drawn & (own == number)))
+    return tracks
 
 
 def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
@@ -259,7 +314,8 @@ def sample_count(seconds: float) -> int:
 
 def render(
     notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64],
-    hollow: NDArray[np.bool_] | None = None, *, kit: bool = False,
+    hollow: NDArray[np.bool_] | None = None, *, late: NDArray[np.float64] | float = 0.0,
+    kit: bool = False,
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
@@ -268,11 +324,13 @@ def render(
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
         hollow: (N,), which have a hollow tone; none without it.
+        late: (N,), by how many frames each begins late.
         kit: whether they are hits of a drum kit, which have none.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
-    begin, end, pitch = borders[notes[:, 0]], borders[notes[:, 1]], notes[:, 2]
+    begin = np.rint(borders[notes[:, 0]] + late * np.diff(borders)[notes[:, 0]]).astype(np.int64)
+    begin, end, pitch = begin.clip(min=0), borders[notes[:, 1]], notes[:, 2]
     # The number of samples after which a note, however long it is held, rounds to zero.
     if kit:
         end = np.full_like(end, borders[-1])
@@ -380,7 +438,8 @@ def write_music(
     notes = notes_of(frames)
     loudness = velocities(notes, frames, grid, metre=metre, flat=flat).clip(max=LOUDEST) / LOUDEST
     hollow = None if given is None else given_notes(notes, given)
-    sound = render(notes, times, loudness, hollow, kit=is_kit(frames))
+    late = lateness(notes, frames)
+    sound = render(notes, times, loudness, hollow, late=late, kit=is_kit(frames))
     write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 

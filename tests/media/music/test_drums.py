@@ -18,7 +18,7 @@ from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.kit import SOUNDS, hit, sound_name
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.placing import place
+from seqmodel.media.music.placing import Tally, place
 from seqmodel.media.music.writing import midi_bytes, render, velocities
 
 BEATS = Grid.of_beats(4)
@@ -67,7 +67,7 @@ def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
         raise
     placed = place(read_score(data), grid, drums=True, kit=True)
     assert np.array_equal(placed.frames(onsets=False), frames)
-    assert placed.tally(frames) == (frames.sum(), 0, 0, 0, 0, 0)
+    assert placed.tally(frames) == Tally(read=frames.sum())
     messages = [m for track in mido.MidiFile(file=io.BytesIO(data)).tracks for m in track]
     assert {m.channel for m in messages if not m.is_meta} == {9}
     if grid.steps_per_beat:

@@ -7,6 +7,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
+from onsets import marked
 
 from seqmodel.data.batches import load
 from seqmodel.data.bundled import FRAMES
@@ -14,7 +15,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.levels import Levels
+from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.sampling import MusicSampling
@@ -67,27 +68,27 @@ def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path: P
     dataset = prepared(tmp_path, pieces)
     train = dataset["train"]
     batch = load(train, np.arange(2), begin=3, window=40)
-    assert batch.velocities is not None
+    assert "velocity" in batch.marks
     for k, source in enumerate(train.sources):
         notes = pieces[Path(source).stem]
         expected = np.zeros((64, 88), int)
         for begin, end, pitch, velocity in notes:
             expected[begin:end, pitch - 21] = velocity
-        found = train.frame.velocities(train.stored(k))
+        found = train.frame.marks_of(train.stored(k))["velocity"]
         assert (found == expected[: len(found)]).all()
         window = expected[3:43]
-        assert (batch.velocities[:, k] == window[: len(batch.velocities)]).all()
+        assert (batch.marks["velocity"][:, k] == window[: len(batch.marks["velocity"])]).all()
     plain = prepared(tmp_path / "plain", pieces, velocity=False)["train"]
     assert all((ours == theirs).all() for ours, theirs in zip(train, plain, strict=True))
-    assert plain.frame.velocity is None
+    assert not plain.frame.marks
 
 
 def test_transposed_pieces_take_their_velocities_with_them(tmp_path: Path) -> None:
     dataset = prepared(tmp_path, {"a": [(0, 4, 60, 33), (2, 4, 64, 99)]})
     batch = load(dataset["train"], np.arange(1), np.array([5]))
-    assert batch.velocities is not None
-    assert batch.velocities[3, 0, 60 - 21 + 5] == 33
-    assert batch.velocities[3, 0, 64 - 21 + 5] == 99
+    assert "velocity" in batch.marks
+    assert batch.marks["velocity"][3, 0, 60 - 21 + 5] == 33
+    assert batch.marks["velocity"][3, 0, 64 - 21 + 5] == 99
     assert batch.frames.sum(axis=(0, 1))[60 - 21 + 5] == 4
 
 
@@ -96,29 +97,32 @@ def test_the_loudest_counts_where_notes_meet(tmp_path: Path) -> None:
     struck_twice = [(0, 4, 60, 99), (0, 4, 60, 36), (0, 4, 62, 36), (0, 4, 62, 99)]
     dataset = prepared(tmp_path, {"a": [*struck_twice, (1, 3, 96, 33), (1, 3, 108, 64)]})
     batch = load(dataset["train"], np.arange(1), np.array([5]))
-    assert batch.velocities is not None
-    assert (batch.velocities[0, 0, [60 - 21 + 5, 62 - 21 + 5]] == 99).all()
-    assert batch.velocities[1, 0, 96 - 21 + 5] == 64  # 113 is off the keyboard
+    assert "velocity" in batch.marks
+    assert (batch.marks["velocity"][0, 0, [60 - 21 + 5, 62 - 21 + 5]] == 99).all()
+    assert batch.marks["velocity"][1, 0, 96 - 21 + 5] == 64  # 113 is off the keyboard
 
 
 def test_a_velocity_that_is_not_known_follows_the_rules() -> None:
     # Guards against notes of velocity 0, which are none: a held one whose strike was left out.
-    frames = np.zeros((8, 264), np.uint8)
+    frames, loud = np.zeros((8, 176), np.uint8), np.zeros((8, 88))
     frames[:, [40, 47]] = 1
-    frames[0, 88 + 47], frames[:, 176 + 47] = 1, 3
+    frames[0, 88 + 47], loud[:, 47] = 1, 3
     notes = notes_of(frames)
-    by_rule = velocities(notes, frames[:, :176], Grid.of_beats(4))
-    assert velocities(notes, frames, Grid.of_beats(4)).tolist() == [by_rule[0], 3]
+    by_rule = velocities(notes, frames, Grid.of_beats(4))
+    assert velocities(notes, marked(frames, velocity=loud), Grid.of_beats(4)).tolist() == [
+        by_rule[0],
+        3,
+    ]
 
 
 def test_what_holds_a_primers_note_on_is_as_loud_as_that(tmp_path: Path) -> None:
     # Guards against a velocity by rule where a drawn frame goes on with a note of the file.
     write(tmp_path / "prime.mid", [(0, 4, 60, 33), (2, 4, 64, 99)])
-    definition = replace(FRAMES, onsets=True, velocity=Levels())
+    definition = replace(FRAMES, onsets=True, marks={"velocity": Levels()})
     request = SampleRequest(
         "mid", length=4, options={}, title="t", prime=tmp_path / "prime.mid", include_prime=True
     )
-    drawn = np.zeros((4, 264), np.uint8)
+    drawn = marked(np.zeros((4, 176)))
     drawn[:2, 60 - 21] = 1
     file = io.BytesIO()
     MusicSampling(definition, request).write(file, [drawn], lambda done, total: None)
@@ -131,7 +135,7 @@ def test_an_excerpt_strikes_held_notes_as_they_were_struck(tmp_path: Path) -> No
     frame, rows = dataset.frame, dataset["train"].stored(0)
     cut = frame.cut(rows[6:])
     assert frame.decode(cut)[0, 88 + 60 - 21] == 1
-    assert frame.velocities(cut)[0, 60 - 21] == 33
+    assert frame.marks_of(cut)["velocity"][0, 60 - 21] == 33
 
 
 def test_levels_are_even_shares_of_train() -> None:
@@ -155,7 +159,7 @@ def test_few_distinct_numbers_have_a_level_each(values: list[int]) -> None:
 
 def test_levels_come_back_from_the_manifest(tmp_path: Path) -> None:
     dataset = prepared(tmp_path, {"a": random_notes(np.random.default_rng(3), 100)})
-    assert len(dataset.frame.velocity) == 16
+    assert len(dataset.frame.marks["velocity"]) == 16
     assert PianoRollFrames.from_json(dataset.frame.to_json()) == dataset.frame
 
 
@@ -184,7 +188,7 @@ def test_options_that_have_no_velocities(options: dict[str, object], words: str)
 def test_rolls_have_no_velocities(tmp_path: Path) -> None:
     np.save(tmp_path / "roll.npy", np.ones((8, 88), np.uint8))
     music = medium_of_file(tmp_path / "roll.npy")
-    with pytest.raises(SeqmodelError, match=r"roll\.npy does not say how loud"):
+    with pytest.raises(SeqmodelError, match=r"roll\.npy says no more than which notes sound"):
         music.corpus(music.settings({"velocity": True}), [tmp_path / "roll.npy"], tmp_path)
 
 

@@ -1,17 +1,19 @@
-"""How hard notes are struck: a level for each, given the frame and all levels before.
+"""Marks of struck notes, such as how hard: a level of each, given the frame and all levels before.
 
-After the strikes of a frame are drawn, their levels follow from the lowest note to the highest:
+After the strikes of a frame are drawn, the levels of a mark follow from the lowest note to the
+highest:
 
-    s = tanh(V [h_n; p_n; r] + b)        p(level | ...) = softmax(U [s; r] + c)
+    s = tanh(V [h_n; p_n; e; r] + b)        p(level | ...) = softmax(U [s; r] + c)
 
-h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, and r what it reads
-of the levels so far, see `write_strike`: a function of the past and of the notes below in the same
-frame, so that likelihoods are exact. Notes do not depend on levels: what frames cost is what they
-cost without.
+h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, e the levels of the
+note's earlier marks, one of L each, and r what it reads of the levels so far, see `write_strike`: a
+function of the past and of the notes below in the same frame, so that likelihoods are exact. Notes
+do not depend on levels: what frames cost is what they cost without.
 """
 
+from collections.abc import Mapping
 from math import exp
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,7 +26,7 @@ from seqmodel.kernels.code.language import clear
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
-from seqmodel.media.levels import Levels
+from seqmodel.media.marks import Levels
 from seqmodel.model.notes import PITCH, absolute_pitch
 from seqmodel.outputs.notes import OCTAVE
 
@@ -33,17 +35,63 @@ UNKNOWN, TO_DRAW = -1, -2
 """In place of a level, 1 to L, or of 0 where no note is struck."""
 
 
-class Scored(NamedTuple):
-    """The levels of a window's strikes."""
-
-    nats: Tensor
-    """(N,), of each whose level is known, piece by piece, then in order."""
-    memory: Tensor
-    """(B, M), what is remembered after it."""
+Levelled = Mapping[str, Tensor]
+"""The levels (T, B, D) of marks, by name."""
 
 
-class VelocityOutput(nn.Module):
-    """p(levels of a frame's strikes | strikes, h, levels before).
+class Marks(nn.ModuleDict):
+    """The `MarkOutput` of each mark, in order; what they remember (B, M) lies side by side."""
+
+    def __init__(self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int) -> None:
+        """`rows` of h there are for each piece: one, or one for each note."""
+        earlier, outputs = dict[str, int](), dict[str, nn.Module]()
+        for name, levels in marks.items():
+            outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier)
+            earlier[name] = len(levels)
+        super().__init__(outputs)
+
+    def start(self, like: Tensor, batch_size: int) -> Tensor:
+        """What is remembered before the first frame: (B, M)."""
+        return like.new_zeros(batch_size, sum(self._sizes()))
+
+    def levels_of(self, frames: Tensor, marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`MarkOutput.levels_of` each mark, of which `marks` has the numbers (T, B, D) known."""
+        known = [(name, mark) for name, mark in self.outputs().items() if name in marks]
+        return {name: mark.levels_of(frames, marks[name]) for name, mark in known}
+
+    def score(
+        self, h: Tensor, levels: Levelled, memory: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """`MarkOutput.score` of each mark whose `levels` there are, and what is remembered."""
+        nats, after = dict[str, Tensor](), self.split(memory)
+        for name, own in levels.items():
+            nats[name], after[name] = self.outputs()[name].score(h, own, levels, after[name])
+        return nats, self.joined(after)
+
+    def remember(self, levels: Levelled, memory: Tensor) -> Tensor:
+        """What is remembered (B, M) after `levels_of` frames."""
+        after = self.split(memory)
+        for name, own in levels.items():
+            after[name] = self.outputs()[name].remember(own, after[name])
+        return self.joined(after)
+
+    def outputs(self) -> "dict[str, MarkOutput]":
+        return cast(dict[str, MarkOutput], dict(self.items()))
+
+    def split(self, memory: Tensor) -> dict[str, Tensor]:
+        """What is remembered (B, M), by mark."""
+        return dict(zip(self, torch.split(memory, self._sizes(), 1), strict=True))
+
+    def joined(self, memories: Mapping[str, Tensor]) -> Tensor:
+        """The inverse of `split`."""
+        return torch.cat([*memories.values()], 1)
+
+    def _sizes(self) -> list[int]:
+        return [mark.memory_size for mark in self.outputs().values()]
+
+
+class MarkOutput(nn.Module):
+    """p(levels of a mark of a frame's strikes | strikes, h, earlier marks, levels before).
 
     Attributes:
         levels: what they stand for.
@@ -51,65 +99,73 @@ class VelocityOutput(nn.Module):
         memory_size: M, how many numbers remember a piece's levels; all are 0 before its first.
     """
 
-    def __init__(self, h_size: int, levels: Levels, notes: int, rows: int) -> None:
-        """`rows` of h there are for each piece: one, or one for each note."""
+    def __init__(
+        self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int]
+    ) -> None:
+        """`rows` is as in `Marks`, `earlier` how many levels each of the marks before has."""
         super().__init__()
         self.levels, self.notes, self._rows = levels, notes, rows
-        self.memory_size = OF_NOTES * notes + OF_PIECE
-        features = features_size(len(levels))
-        self.hidden = nn.Linear(h_size + PITCH + features, HIDDEN)
+        self._earlier = dict(earlier)
+        self._names = len(levels.names)
+        self.memory_size = OF_NOTES * notes + OF_PIECE + (OF_NAME + notes) * self._names
+        features = features_size(len(levels), self._names)
+        self.hidden = nn.Linear(h_size + PITCH + sum(earlier.values()) + features, HIDDEN)
         self.out = nn.Linear(HIDDEN + features, len(levels))
         for parameter in self.out.parameters():
             nn.init.zeros_(parameter)
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
 
-    def start(self, like: Tensor, batch_size: int) -> Tensor:
-        """What is remembered before the first frame: (B, M)."""
-        return like.new_zeros(batch_size, self.memory_size)
-
-    def levels_of(self, frames: Tensor, velocities: Tensor) -> Tensor:
+    def levels_of(self, frames: Tensor, numbers: Tensor) -> Tensor:
         """(T, B, D) int64 on the CPU: the level, from 1 on, of each note that is struck, else 0.
 
-        Frames are (T, B, 2 D), velocities (T, B, D), 0 where they are not known.
+        Frames are (T, B, 2 D), numbers (T, B, D), 0 where they are not known.
         """
         struck = frames[..., self.notes :].cpu() > 0
-        velocities = velocities.cpu()
-        level = 1 + torch.bucketize(velocities.to(torch.int64), self.edges)
-        return torch.where(velocities > 0, level, UNKNOWN) * struck
+        numbers = numbers.cpu()
+        level = 1 + torch.bucketize(numbers.to(torch.int64), self.edges)
+        return torch.where(numbers > 0, level, UNKNOWN) * struck
 
-    def score(self, h: Tensor, levels: Tensor, memory: Tensor) -> Scored:
-        """-log p of each known level of `levels_of`, exact; h is as in `Output`.
+    def score(
+        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """-log p of each known level of `levels_of`, exact, and what is remembered (B, M) after.
 
-        Differentiable, but for h: what the unit learns remains that of frames alone. `memory` (B,
-        M) is what was remembered before the window.
+        The nats are (N,), piece by piece, then in order; h is as in `Output`. Differentiable, but
+        for h: what the unit learns remains that of frames alone. `memory` (B, M) is what was
+        remembered before the window.
         """
         piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
         features, after = self._features(
             levels, memory, torch.bincount(piece, minlength=levels.shape[1])
         )
-        chosen = levels[t, piece, note] - 1
-        read = [self._row(h.detach(), t, piece, note), self._pitch(note).to(h), features.to(h)]
-        seen = torch.tanh(self.hidden(torch.cat(read, 1)))
-        logits = self.out(torch.cat([seen, read[2]], 1))
-        return Scored(F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after)
+        chosen, features = levels[t, piece, note] - 1, features.to(h)
+        given = self._given(h.detach(), earlier, t, piece, note)
+        seen = torch.tanh(self.hidden(torch.cat([given, features], 1)))
+        logits = self.out(torch.cat([seen, features], 1))
+        return F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after
 
     def remember(self, levels: Tensor, memory: Tensor) -> Tensor:
         """What is remembered (B, M) after `levels_of` frames."""
         return self._features(levels, memory, (levels > 0).sum((0, 2)))[1]
 
-    def _row(self, h: Tensor, t: Tensor, piece: Tensor, note: Tensor) -> Tensor:
-        """The rows of h (T, B R, H) of notes (N,): (N, H)."""
+    def _given(
+        self, h: Tensor, earlier: Levelled, t: Tensor, piece: Tensor, note: Tensor
+    ) -> Tensor:
+        """What notes (N,) read besides features: rows of h (T, B R, H), pitches, earlier marks."""
         row = (t * h.shape[1] + piece * self._rows + note * (self._rows > 1)).to(h.device)
-        return h.reshape(-1, h.shape[2]).index_select(0, row)
-
-    def _pitch(self, note: Tensor) -> Tensor:
-        return absolute_pitch(self.notes)[note]
+        read = [h.reshape(-1, h.shape[2]).index_select(0, row), absolute_pitch(self.notes)[note]]
+        for name, count in self._earlier.items():
+            known = torch.zeros(len(note), 1 + count)
+            if name in earlier:
+                known.scatter_(1, earlier[name][t, piece, note].clamp(min=0).unsqueeze(1), 1.0)
+            read.append(known[:, 1:])
+        return torch.cat([part.to(h) for part in read], 1)
 
     def _features(self, levels: Tensor, memory: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """The features (N, K) of each strike of known level, and what is remembered after."""
         after = for_kernels(memory).clone()
         fields = self._fields(levels, after) | {
-            "N": int(counts.sum()), "K": features_size(len(self.levels)), "features": NEW,
+            "N": int(counts.sum()), "K": self.out.in_features - HIDDEN, "features": NEW,
             "starts": torch.cumsum(counts, 0) - counts,
         }  # fmt: skip
         job = _reading(after.element_size()).job(fields)
@@ -120,14 +176,15 @@ class VelocityOutput(nn.Module):
         T, B, D = levels.shape
         return {
             "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
+            "G": self._names,
             "levels": levels.contiguous(), "memory": memory, "above": NEW,
             "loud": torch.tensor(standard(self.levels), dtype=memory.dtype),
             "rates": torch.tensor(rates(D), dtype=memory.dtype),
         }  # fmt: skip
 
     def draw(
-        self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
-        temperature: float,
+        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
+        uniforms: NDArray[np.float64], temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Draw the levels of one piece that are TO_DRAW among `levels` (T, 1, D), in float64.
 
@@ -135,19 +192,19 @@ class VelocityOutput(nn.Module):
         remembered after them.
         """
         drawn, after = levels.clone().contiguous(), for_kernels(memory).clone()
-        job = _drawing().job(self.draw_fields(h, drawn, after, uniforms, temperature))
+        job = _drawing().job(self.draw_fields(h, drawn, earlier, after, uniforms, temperature))
         parallel_for([job], 1)
         return drawn, after
 
     @torch.no_grad()
     def draw_fields(
-        self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
-        temperature: float,
+        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
+        uniforms: NDArray[np.float64], temperature: float,
     ) -> dict[str, Any]:  # fmt: skip
         """What `draw_levels` takes, in float64; it changes `levels` and `memory`."""
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
-        weight, K = self.hidden.weight.detach().double(), features_size(len(self.levels))
-        read = torch.cat([self._row(h, t, piece, note).cpu(), self._pitch(note)], 1).double()
+        weight, K = self.hidden.weight.detach().double(), self.out.in_features - HIDDEN
+        read = self._given(h, earlier, t, piece, note).cpu().double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
         return self._fields(levels, memory) | {
             "N": len(note), "K": K, "J": HIDDEN, "greedy": int(temperature == 0),
@@ -160,7 +217,7 @@ class VelocityOutput(nn.Module):
 
 
 def standard(levels: Levels) -> list[float]:
-    """(L + 1,): 0, then the mean velocity of each level, standardised over the levels."""
+    """(L + 1,): 0, then the mean of each level, standardised over the levels."""
     means = np.array(levels.means)
     return [0.0, *((means - means.mean()) / (means.std() or 1.0)).tolist()]
 
@@ -185,7 +242,7 @@ _COMMON = (
 @compiled_once
 def _reading(itemsize: int) -> Kernel:
     arrays = *_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)
-    signature = Signature("read_levels", ("T", "B", "D", "L", "M", "N", "K"), arrays)
+    signature = Signature("read_levels", ("T", "B", "D", "L", "M", "N", "K", "G"), arrays)
     return compile_text(signature, itemsize, read_levels, over="B")
 
 
@@ -197,7 +254,7 @@ def _drawing() -> Kernel:
         Array("sharpness", ("1",)), Array("features", ("K",)), Array("seen", ("J",)),
         Array("odds", ("L",)),
     )  # fmt: skip
-    sizes = "T", "B", "D", "L", "M", "N", "K", "J", "greedy"
+    sizes = "T", "B", "D", "L", "M", "N", "K", "G", "J", "greedy"
     return compile_text(Signature("draw_levels", sizes, arrays), 8, draw_levels, over="B")
 
 
@@ -205,7 +262,8 @@ def _drawing() -> Kernel:
 #
 # A piece's memory holds for each note the level of its last strike, when that was, and
 # the means around it, nearby and widely: of the levels of recent strikes as `loud` has them, each
-# counting the less the farther away it is. Then what follows here.
+# counting the less the farther away it is. Then what follows here, and of each name that levels
+# have, if any, `OF_NAME` numbers and the share that it has of the strikes around each note.
 
 OF_NOTES = 4
 FRAMES = 0
@@ -224,17 +282,23 @@ SUM, COUNT, LOWER, LOWEST = 9, 10, 11, 12
 """Of the levels so far in this frame: sum, number, the nearest note below, the lowest note's."""
 OF_PIECE = 13
 
+LAST_NOTE, LAST_FRAME = 0, 1
+"""Of a name: where and when it was last struck."""
+OF_NAME = 2
+
 FAST_RATE, SLOW_RATE = 0.3, 0.03
 CHORD = 4
 """Numbers of notes are given as a share of this."""
 SCALARS = 20
+OF_NAMES = 5
+"""Numbers that a strike reads of each name."""
 BOUND = 20.0
 """Beyond it tanh is 1 or -1 to the last bit."""
 
 
-def features_size(levels: int) -> int:
+def features_size(levels: int, names: int) -> int:
     """K, how many numbers each strike reads."""
-    return SCALARS + 2 * levels
+    return SCALARS + 2 * levels + OF_NAMES * names
 
 
 def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> Any:
@@ -258,13 +322,14 @@ def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> Any:
 
 
 def write_strike(
-    to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any
+    to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any, G: Any
 ) -> None:
     """What note `n` reads (K,) before its level: of `others` struck above it, and of levels.
 
     Means of recent ones; of those around it; its own last; the last of all; those of the last frame
     with strikes; those of the notes below in this one. Then one of L each for the last of all and
-    its own last.
+    its own last. Then of each of G names: how far below this note it was last struck, and how
+    near; how long ago, and whether in this frame; and its share of the strikes around.
     """
     piece = memory[OF_NOTES * D :]
     own = int(memory[n])
@@ -273,7 +338,7 @@ def write_strike(
     since = piece[FRAMES] - piece[STRUCK]
     count = piece[COUNT]
     begun = count > 0
-    clear(to, SCALARS + 2 * L)
+    clear(to, SCALARS + 2 * L + OF_NAMES * G)
     to[0] = piece[FAST]
     to[1] = piece[SLOW]
     to[2] = memory[2 * D + n]
@@ -298,9 +363,19 @@ def write_strike(
         to[SCALARS + latest - 1] = 1.0
     if own > 0:
         to[SCALARS + L + own - 1] = 1.0
+    for g in range(G):
+        of_name = piece[OF_PIECE + (OF_NAME + D) * g :]
+        mine = to[SCALARS + 2 * L + OF_NAMES * g :]
+        if of_name[LAST_FRAME] > 0:
+            below = n - of_name[LAST_NOTE]
+            mine[0] = below / OCTAVE
+            mine[1] = 1.0 / (1.0 + max(below, -below))
+            mine[2] = 1.0 / (1.0 + piece[FRAMES] - of_name[LAST_FRAME])
+            mine[3] = float(of_name[LAST_FRAME] == piece[FRAMES])
+        mine[4] = of_name[OF_NAME + n]
 
 
-def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any) -> None:
+def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G: Any) -> None:
     """Remember the level of note `n`, from 1 on."""
     piece = memory[OF_NOTES * D :]
     value = loud[level]
@@ -320,6 +395,15 @@ def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any) ->
     piece[SUM] += value
     piece[COUNT] += 1
     piece[LOWER] = float(n)
+    for g in range(G):
+        of_name = piece[OF_PIECE + (OF_NAME + D) * g :]
+        struck = float(g + 1 == level)
+        if g + 1 == level:
+            of_name[LAST_NOTE] = float(n)
+            of_name[LAST_FRAME] = piece[FRAMES]
+        for m in range(D):
+            away = max(m - n, n - m)
+            of_name[OF_NAME + m] += rates[away] * (struck - of_name[OF_NAME + m])
 
 
 def end_frame(memory: Any, loud: Any, D: Any) -> None:
@@ -334,7 +418,7 @@ def end_frame(memory: Any, loud: Any, D: Any) -> None:
 
 def read_levels(
     levels: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any, starts: Any,
-    first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any,
+    first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any, G: Any,
 ) -> None:  # fmt: skip
     """What each strike reads (N, K) of the pieces `first` to `last`; theirs begin at `starts`."""
     for piece in range(first, last):
@@ -347,8 +431,8 @@ def read_levels(
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] > 0:
-                    write_strike(features[strike * K :], own, over, loud, n, left, D, L)
-                    add_level(own, loud, rates, frame[n], n, D)
+                    write_strike(features[strike * K :], own, over, loud, n, left, D, L, G)
+                    add_level(own, loud, rates, frame[n], n, D, G)
                     strike += 1
             end_frame(own, loud, D)
 
@@ -356,7 +440,7 @@ def read_levels(
 def draw_levels(
     levels: Any, memory: Any, above: Any, loud: Any, rates: Any, before: Any, weight: Any, out: Any,
     bias: Any, uniforms: Any, sharpness: Any, features: Any, seen: Any, odds: Any, first: Any,
-    last: Any, T: Any, D: Any, L: Any, K: Any, J: Any, greedy: Any,
+    last: Any, T: Any, D: Any, L: Any, K: Any, G: Any, J: Any, greedy: Any,
 ) -> None:  # fmt: skip
     """Draw the levels of a piece that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
     strike = 0
@@ -367,7 +451,7 @@ def draw_levels(
             for n in range(D):
                 left -= frame[n] != 0
                 if frame[n] == TO_DRAW:
-                    write_strike(features, memory, above, loud, n, left, D, L)
+                    write_strike(features, memory, above, loud, n, left, D, L, G)
                     for j in range(J):
                         total = before[strike * J + j]
                         for k in range(K):
@@ -383,7 +467,7 @@ def draw_levels(
                     frame[n] = 1 + chosen(odds, uniforms[strike], L, greedy)
                     strike += 1
                 if frame[n] > 0:
-                    add_level(memory, loud, rates, frame[n], n, D)
+                    add_level(memory, loud, rates, frame[n], n, D, G)
             end_frame(memory, loud, D)
 
 

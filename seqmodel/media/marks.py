@@ -1,5 +1,6 @@
-"""Levels: a number that is kept of each note, such as its velocity, in a few steps."""
+"""Marks of struck notes, such as their velocity: numbers from 1 to 127, which have a few levels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -9,10 +10,12 @@ from numpy.typing import NDArray
 
 from seqmodel.plain import Fields
 
+MARKS = ("part", "velocity", "timing")
+"""Their names, in the order in which a model draws them, each given those before it of the note."""
 MOST_LEVELS = 16
-NAMES = "edges", "means"
+NUMBERS = "edges", "means"
 LARGEST = 127
-"""The numbers are whole, from 1 on; 0 is one that is not known."""
+"""0 is a number that is not known."""
 UNKNOWN_MEAN = 80.0
 """What the only level stands for if train has no such number."""
 
@@ -21,11 +24,18 @@ UNKNOWN_MEAN = 80.0
 class Levels:
     """Numbers from 1 to 127 in at most 16 steps, each about as common as the others in train.
 
-    Level k holds those above `edges[k - 1]` and up to `edges[k]`; `means[k]` is their mean.
+    Level k holds those above `edges[k - 1]` and up to `edges[k]`; `means[k]` is their mean. Where
+    they have `names`, each number is a level, which its name tells what it is.
     """
 
     edges: tuple[int, ...] = ()
     means: tuple[float, ...] = (UNKNOWN_MEAN,)
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of_names(cls, names: Sequence[str]) -> "Levels":
+        numbers = range(1, len(names) + 1)
+        return cls(tuple(numbers[:-1]), tuple(map(float, numbers)), tuple(names))
 
     @classmethod
     def of(cls, counts: NDArray[np.int64]) -> "Levels":
@@ -49,14 +59,22 @@ class Levels:
         return len(self.means)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: [*getattr(self, name)] for name in NAMES}
+        if self.names:
+            return {"names": [*self.names]}
+        return {name: [*getattr(self, name)] for name in NUMBERS}
 
     @classmethod
     def from_json(cls, fields: Fields, key: str) -> "Levels":
         """The inverse of `to_json`, a field of others; ValueError names it if it is damaged."""
         fields = fields.fields(key)
         name, values = fields.name, fields.values
-        edges, means = (values[n] if isinstance(values.get(n), list) else [-1] for n in NAMES)
+        if "names" in fields:
+            names = values["names"]
+            named = isinstance(names, list) and all(isinstance(each, str) for each in names)
+            if not named or not 0 < len(set(names)) == len(names) <= MOST_LEVELS:
+                raise ValueError(f"{name}.names must be 1 to {MOST_LEVELS} different texts")
+            return cls.of_names(names)
+        edges, means = (values[n] if isinstance(values.get(n), list) else [-1] for n in NUMBERS)
         whole = all(type(edge) is int for edge in edges)
         if not whole or not all(a < b for a, b in pairwise([0, *edges, LARGEST])):
             raise ValueError(f"{name}.edges must be whole numbers that increase, from 1 to 126")

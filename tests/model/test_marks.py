@@ -8,24 +8,38 @@ import numpy as np
 import pytest
 import torch
 from models import random_model
+from onsets import marked
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.levels import Levels
-from seqmodel.media.music.frames import with_onsets
-from seqmodel.model import velocity
-from seqmodel.model.velocity import TO_DRAW, UNKNOWN, VelocityOutput, features_size, rates, standard
+from seqmodel.media.marks import Levels
+from seqmodel.media.music.frames import marks_in, with_onsets
+from seqmodel.model import marks
+from seqmodel.model.marks import TO_DRAW, UNKNOWN, MarkOutput, Marks, features_size, rates, standard
 from seqmodel.sampling.average import AverageSampler
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 
 LEVELS = Levels((30, 60, 90), (20.0, 50.5, 70.0, 100.0))
+NAMED = Levels.of_names(["melody", "chords", "bass", "other"])
 L = len(LEVELS)
+both_kinds = pytest.mark.parametrize("kind", [LEVELS, NAMED], ids=["numbers", "names"])
 
 
-def random_output(notes: int = 7, h_size: int = 3) -> VelocityOutput:
+def nothing(output: MarkOutput, pieces: int = 1) -> torch.Tensor:
+    """What is remembered before the first frame."""
+    return torch.zeros(pieces, output.memory_size, dtype=torch.float64)
+
+
+def velocity_of(frames: np.ndarray) -> np.ndarray:
+    return marks_in(frames)["velocity"]
+
+
+def random_output(
+    kind: Levels = LEVELS, notes: int = 7, earlier: dict[str, int] | None = None
+) -> MarkOutput:
     torch.manual_seed(4)
-    output = VelocityOutput(h_size, LEVELS, notes, notes).double()
+    output = MarkOutput(3, kind, notes, notes, earlier or {}).double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.4)
     return output
@@ -41,11 +55,12 @@ def random_levels(T: int, B: int, notes: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(levels)
 
 
+@both_kinds
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_a_strike_reads_is_the_text(dtype: torch.dtype) -> None:
+def test_what_a_strike_reads_is_the_text(dtype: torch.dtype, kind: Levels) -> None:
     # Guards against compiled features that are not those of the specification, run by Python.
     T, B, D = 9, 3, 7
-    output, levels = random_output().to(dtype), random_levels(9, 3, 7)
+    output, levels = random_output(kind).to(dtype), random_levels(9, 3, 7)
     before = torch.from_numpy(np.zeros((B, output.memory_size))).to(dtype)
     counts = (levels > 0).sum((0, 2))
     features, after = output._features(levels, before, counts)
@@ -53,19 +68,19 @@ def test_what_a_strike_reads_is_the_text(dtype: torch.dtype) -> None:
     expected = np.zeros(features.numel(), real)
     memory = np.zeros(before.numel(), real)
     starts = (counts.cumsum(0) - counts).numpy()
-    velocity.read_levels(
-        levels.numpy().ravel(), memory, np.zeros(B * D, real), np.array(standard(LEVELS), real),
+    marks.read_levels(
+        levels.numpy().ravel(), memory, np.zeros(B * D, real), np.array(standard(kind), real),
         rates(D).ravel().astype(real), expected, starts, 0, B, T, B, D, L, output.memory_size,
-        features_size(L),
+        features_size(L, len(kind.names)), len(kind.names),
     )  # fmt: skip
     assert np.allclose(features.numpy().ravel(), expected, rtol=1e-5, atol=1e-6)
     assert np.allclose(after.numpy().ravel(), memory, rtol=1e-5, atol=1e-6)
     assert np.abs(expected).max() > 1
 
 
-def features_by_definition(levels: np.ndarray) -> list[list[float]]:
+def features_by_definition(levels: np.ndarray, kind: Levels) -> list[list[float]]:
     """What each strike of known level of a piece (T, D) reads, from a list of all before it."""
-    means = np.array(LEVELS.means)
+    means = np.array(kind.means)
     value = np.append(0, (means - means.mean()) / means.std())
     known: list[tuple[int, int, int]] = []  # (frame, note, level)
     expected = []
@@ -111,78 +126,124 @@ def features_by_definition(levels: np.ndarray) -> list[list[float]]:
             ]
             one_hot = np.zeros((2, L + 1))
             one_hot[0, latest] = one_hot[1, own[-1][2] if own else 0] = 1
-            expected.append([*row, *one_hot[:, 1:].ravel()])
+            of_names = [
+                number
+                for name in range(1, len(kind.names) + 1)
+                for number in of_name(known, name, t, note)
+            ]
+            expected.append([*row, *one_hot[:, 1:].ravel(), *of_names])
             known.append((t, note, int(frame[note])))
     return expected
 
 
-def test_what_a_strike_reads_follows_from_all_strikes_before() -> None:
+def of_name(known: list[tuple[int, int, int]], name: int, t: int, note: int) -> list[float]:
+    """What a strike reads of a name, from all strikes (frame, note, name) before."""
+    share = 0.0
+    for _, at, level in known:
+        share += 0.5 * np.exp(-abs(at - note) / 4) * ((level == name) - share)
+    own = [strike for strike in known if strike[2] == name]
+    if not own:
+        return [0.0, 0.0, 0.0, 0.0, share]
+    frame, last, _ = own[-1]
+    below = note - last
+    return [below / 12, 1 / (1 + abs(below)), 1 / (1 + t - frame), float(frame == t), share]
+
+
+@both_kinds
+def test_what_a_strike_reads_follows_from_all_strikes_before(kind: Levels) -> None:
     # Guards the definition itself: what is remembered a frame or a note off, or never forgotten.
     T, B, D = 15, 2, 7
-    output, levels = random_output(), random_levels(T, B, D, seed=3)
+    output, levels = random_output(kind), random_levels(T, B, D, seed=3)
     counts = (levels > 0).sum((0, 2))
-    features, _ = output._features(levels, output.start(torch.zeros(0).double(), B), counts)
-    expected = [row for b in range(B) for row in features_by_definition(levels[:, b].numpy())]
+    features, _ = output._features(levels, nothing(output, B), counts)
+    expected = [row for b in range(B) for row in features_by_definition(levels[:, b].numpy(), kind)]
     assert np.allclose(features.numpy(), expected, atol=1e-12)
 
 
+@both_kinds
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 1.7])
-def test_levels_are_drawn_as_the_text_does(temperature: float) -> None:
+def test_levels_are_drawn_as_the_text_does(temperature: float, kind: Levels) -> None:
     T, D = 12, 7
-    output, levels = random_output(), random_levels(12, 1, 7, seed=2)
+    output, levels = random_output(kind), random_levels(12, 1, 7, seed=2)
     levels[levels == 2] = TO_DRAW
     h = torch.randn(T, D, 3, dtype=torch.float64)
     uniforms = np.random.default_rng(1).random(int((levels == TO_DRAW).sum()))
-    memory = output.start(h, 1)
-    drawn, after = output.draw(h, levels, memory, uniforms, temperature)
-    given = output.draw_fields(h, levels.clone(), memory.clone(), uniforms, temperature)
+    memory = nothing(output)
+    drawn, after = output.draw(h, levels, {}, memory, uniforms, temperature)
+    given = output.draw_fields(h, levels.clone(), {}, memory.clone(), uniforms, temperature)
     arrays = {k: v.numpy().ravel() for k, v in given.items() if isinstance(v, torch.Tensor)}
-    made = {"above": np.zeros(D), "features": np.zeros(features_size(L)), "odds": np.zeros(L)}
-    made["seen"] = np.zeros(velocity.HIDDEN)
-    sizes = {name: given[name] for name in ("T", "D", "L", "K", "J", "greedy")}
-    velocity.draw_levels(**(arrays | made), **sizes, first=0, last=1)
+    made = {"above": D, "features": given["K"], "odds": L, "seen": marks.HIDDEN}
+    made = {name: np.zeros(size) for name, size in made.items()}
+    sizes = {name: given[name] for name in ("T", "D", "L", "K", "G", "J", "greedy")}
+    marks.draw_levels(**(arrays | made), **sizes, first=0, last=1)
     assert (drawn.numpy().ravel() == arrays["levels"]).all()
     assert np.allclose(after.numpy().ravel(), arrays["memory"])
     assert (drawn != TO_DRAW).all()
     assert ((drawn == levels) | (levels == TO_DRAW)).all()
 
 
-def test_probabilities_of_all_levels_sum_to_one() -> None:
+@both_kinds
+def test_probabilities_of_all_levels_sum_to_one(kind: Levels) -> None:
     # Three strikes, two in a frame: a level that saw itself or a later one would break this.
-    output = random_output()
+    output = random_output(kind)
     h, total = torch.randn(2, 7, 3, dtype=torch.float64), 0.0
     for one, two, three in product(range(1, L + 1), repeat=3):
         levels = torch.zeros(2, 1, 7, dtype=torch.int64)
         levels[0, 0, 2], levels[0, 0, 5], levels[1, 0, 2] = one, two, three
-        nats, _ = output.score(h, levels, output.start(h, 1))
+        nats, _ = output.score(h, levels, {}, nothing(output))
         total += float(torch.exp(-nats.detach().sum()))
     assert total == pytest.approx(1, abs=1e-9)
 
 
+def test_all_marks_together_sum_to_one_and_later_ones_read_earlier() -> None:
+    """Guards against a mark that reads a later one, or the earlier ones of another note."""
+    torch.manual_seed(4)
+    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7).double()
+    for weight in both.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    h, total, costs = torch.randn(1, 7, 3, dtype=torch.float64), 0.0, {}
+    for one, two, *loud in product(range(1, L + 1), repeat=4):
+        part, velocity = torch.zeros(2, 1, 1, 7, dtype=torch.int64)
+        part[0, 0, [2, 5]], velocity[0, 0, [2, 5]] = torch.tensor([one, two]), torch.tensor(loud)
+        nats, _ = both.score(h, {"part": part, "velocity": velocity}, both.start(h, 1))
+        total += float(torch.exp(-sum(each.sum() for each in nats.values())).detach())
+        costs[one, two, *loud] = {name: each.tolist() for name, each in nats.items()}
+    assert total == pytest.approx(1, abs=1e-9)
+    first, other_part, other_above = costs[1, 1, 2, 2], costs[2, 1, 2, 2], costs[1, 2, 2, 2]
+    assert costs[1, 1, 3, 3]["part"] == first["part"]
+    assert other_part["velocity"][0] != first["velocity"][0]
+    assert other_above["velocity"][0] == first["velocity"][0]
+    assert other_above["velocity"][1] != first["velocity"][1]
+
+
+@both_kinds
 @pytest.mark.parametrize("temperature", [1.0, 0.4])
-def test_levels_are_drawn_as_often_as_they_cost(temperature: float) -> None:
-    output = random_output()
-    h, before = torch.randn(2, 7, 3, dtype=torch.float64), output.start(torch.zeros(0).double(), 1)
+def test_levels_are_drawn_as_often_as_they_cost(temperature: float, kind: Levels) -> None:
+    output = random_output(kind, earlier={"part": 2})
+    h, before = torch.randn(2, 7, 3, dtype=torch.float64), nothing(output)
+    earlier = {"part": torch.zeros(2, 1, 7, dtype=torch.int64)}
+    earlier["part"][1, 0, 4] = 2
     context = torch.zeros(2, 1, 7, dtype=torch.int64)
     context[0, 0, 1], context[1, 0, 3], context[1, 0, 4] = 3, 2, TO_DRAW
     shares, costs = np.zeros(L), np.zeros(L)
     for uniform in (np.arange(400) + 0.5) / 400:
-        drawn, _ = output.draw(h, context, before, np.array([uniform]), temperature)
+        drawn, _ = output.draw(h, context, earlier, before, np.array([uniform]), temperature)
         shares[int(drawn[1, 0, 4]) - 1] += 1 / 400
     for level in range(L):
         context[1, 0, 4] = level + 1
-        costs[level] = float(output.score(h, context, before).nats.detach()[-1])
+        costs[level] = float(output.score(h, context, earlier, before)[0].detach()[-1])
     odds = np.exp(-costs / temperature)
     assert shares == pytest.approx(odds / odds.sum(), abs=4e-3)
 
 
-def test_where_a_piece_is_cut_does_not_matter() -> None:
-    output, levels = random_output(), random_levels(11, 2, 7)
+@both_kinds
+def test_where_a_piece_is_cut_does_not_matter(kind: Levels) -> None:
+    output, levels = random_output(kind), random_levels(11, 2, 7)
     h = torch.randn(11, 14, 3, dtype=torch.float64)
-    whole, after = output.score(h, levels, output.start(h, 2))
-    parts, memory = [], output.start(h, 2)
+    whole, after = output.score(h, levels, {}, nothing(output, 2))
+    parts, memory = [], nothing(output, 2)
     for cut in (slice(0, 4), slice(4, 5), slice(5, 11)):
-        nats, memory = output.score(h[cut], levels[cut], memory)
+        nats, memory = output.score(h[cut], levels[cut], {}, memory)
         parts.append(nats)
     assert torch.cat(parts).sum().item() == pytest.approx(whole.sum().item(), abs=1e-9)
     assert torch.equal(memory, after)
@@ -190,49 +251,50 @@ def test_where_a_piece_is_cut_does_not_matter() -> None:
 
 def test_levels_leave_the_gradient_of_frames_as_it_is() -> None:
     """Guards nats per frame against what levels cost, and levels against not being learned."""
-    model = random_model({"end": True}, replace(FRAMES, onsets=True, velocity=LEVELS))
+    model = random_model({"end": True}, replace(FRAMES, onsets=True, marks={"velocity": LEVELS}))
     roll = (np.random.default_rng(5).random((9, 88)) < 0.1).astype(np.uint8)
     frames, loud = with_onsets(roll)[:, None], np.full((9, 1, 88), 70, np.uint8)
     gradients = []
-    for velocities in (None, loud):
+    for known in ({}, {"velocity": loud}):
         model.zero_grad()
         line = torch.from_numpy(frames)
-        loss = window_loss(model, line, np.array([9]), model.start(1), velocities=velocities)
+        loss = window_loss(model, line, np.array([9]), model.start(1), marks=known)
         loss.total.backward()
         gradients.append({name: weight.grad for name, weight in model.named_parameters()})
     without, with_levels = gradients
     for name, gradient in without.items():
-        if name.startswith("velocity."):
+        if name.startswith("marks."):
             assert with_levels[name].abs().max() > 0
         else:
             assert torch.equal(gradient, with_levels[name])
 
 
 def test_one_level_costs_nothing() -> None:
-    output = VelocityOutput(3, Levels(), 7, 7).double()
+    output = MarkOutput(3, Levels(), 7, 7, {}).double()
     levels = random_levels(5, 1, 7).clamp(max=1)
-    nats, _ = output.score(torch.randn(5, 7, 3).double(), levels, output.start(torch.ones(1), 1))
+    nats, _ = output.score(torch.randn(5, 7, 3).double(), levels, {}, nothing(output))
     assert len(nats)
     assert not nats.any()
 
 
-def test_samples_have_velocities_and_the_frames_of_a_model_without() -> None:
+def test_samples_have_marks_and_the_frames_of_a_model_without() -> None:
     """Guards the stream of uniforms, places where chunks meet, and what follows a primer."""
     options = {"unit": "gru", "hidden": 4, "end": False}
-    frame = replace(FRAMES, onsets=True, velocity=LEVELS)
+    named = {"marks": {"part": NAMED, "velocity": LEVELS}, "programs": (0, 1, 2, 3)}
+    frame = replace(FRAMES, onsets=True, **named)
     model, plain = (
         random_model(options, frame),
-        random_model(options, replace(frame, velocity=None)),
+        random_model(options, replace(frame, marks={}, programs=())),
     )
     plain.load_state_dict(model.state_dict(), strict=False)
     prime = with_onsets((np.random.default_rng(5).random((6, 88)) < 0.05).astype(np.uint8))
     loud = np.where(prime[:, 88:] > 0, 40, 0).astype(np.uint8)
-    primed = np.concatenate([prime, loud], axis=1)
+    primed = marked(prime, velocity=loud)
     pieces = []
     for chunk in (1, 7, 64):
         sampler = Sampler(model, chunk=chunk)
         frames = sampler.draw(Uniforms(1), prime=primed)
-        piece = np.zeros((0, 264), np.uint8)
+        piece = marked(prime[:0])
         while len(piece) < 20:
             piece = np.concatenate([piece, next(frames)[0]])
         pieces.append(piece[:20])
@@ -240,40 +302,40 @@ def test_samples_have_velocities_and_the_frames_of_a_model_without() -> None:
     assert all((first == other).all() for other in others)
     drawn, _ = next(Sampler(plain, chunk=20).draw(Uniforms(1), prime=prime))
     assert (first[:, :176] == drawn).all()
-    assert ((first[:, 176:] > 0) == (drawn[:, 88:] > 0)).all()
-    assert set(np.unique(first[:, 176:])) <= {0, *np.rint(LEVELS.means)}
+    assert ((velocity_of(first) > 0) == (drawn[:, 88:] > 0)).all()
+    assert ((marks_in(first)["part"] > 0) == (drawn[:, 88:] > 0)).all()
+    assert set(np.unique(marks_in(first)["part"])) == {*range(L + 1)}
+    assert set(np.unique(velocity_of(first))) <= {0, *np.rint(LEVELS.means)}
     silent, _ = next(Sampler(model, chunk=20).draw(Uniforms(1), prime=primed * (primed < 2)))
-    assert (silent[:, 176:] != first[:, 176:]).any()  # the primer's levels count
+    assert (velocity_of(silent) != velocity_of(first)).any()  # the primer's levels count
 
 
 def test_velocities_that_are_known_are_kept_and_count() -> None:
     """Guards a file's own notes in a fill: they sound as they did, and what is drawn follows."""
-    model = random_model({"end": False}, replace(FRAMES, onsets=True, velocity=LEVELS))
+    model = random_model({"end": False}, replace(FRAMES, onsets=True, marks={"velocity": LEVELS}))
     frames = with_onsets((np.random.default_rng(5).random((9, 88)) < 0.1).astype(np.uint8))
     strikes = frames[:, 88:] > 0
     own = np.where(strikes, np.random.default_rng(6).integers(1, 128, strikes.shape), 0)
     own[4:] = 0
     sampler = Sampler(model)
-    place = sampler.velocities.after(sampler.start, frames[:0])
-    played, _ = sampler.velocities.play(
-        np.hstack([frames, own]).astype(np.uint8), place, Uniforms(1)
-    )
-    assert (played[:4, 176:] == own[:4]).all()
-    assert ((played[4:, 176:] > 0) == strikes[4:]).all()
-    quiet = np.hstack([frames, np.minimum(own, 1)]).astype(np.uint8)
-    others, _ = sampler.velocities.play(quiet, place, Uniforms(1))
-    assert (others[4:, 176:] != played[4:, 176:]).any()
+    place = sampler.marks.after(sampler.start, frames[:0])
+    played, _ = sampler.marks.play(marked(frames, velocity=own), place, Uniforms(1))
+    assert (velocity_of(played)[:4] == own[:4]).all()
+    assert ((velocity_of(played)[4:] > 0) == strikes[4:]).all()
+    quiet = marked(frames, velocity=np.minimum(own, 1))
+    others, _ = sampler.marks.play(quiet, place, Uniforms(1))
+    assert (velocity_of(others)[4:] != velocity_of(played)[4:]).any()
 
 
 def test_an_average_has_the_velocities_of_its_first_model() -> None:
     """Guards against velocities lost, or read from another model or place in the stream."""
-    frame = replace(FRAMES, onsets=True, velocity=LEVELS)
+    frame = replace(FRAMES, onsets=True, marks={"velocity": LEVELS})
     first, second = (random_model({"end": False}, frame, seed=seed) for seed in (1, 2))
     prime = with_onsets((np.random.default_rng(5).random((6, 88)) < 0.05).astype(np.uint8))
     drawn = AverageSampler([first, second]).draw(Uniforms(3), prime=prime)
     played = np.concatenate([next(drawn)[0] for _ in range(10)])
     sampler = Sampler(first)
-    place = sampler.velocities.after(sampler.after(prime), prime)
-    expected, _ = sampler.velocities.play(played[:, :176], place, Uniforms(3).apart())
+    place = sampler.marks.after(sampler.after(prime), prime)
+    expected, _ = sampler.marks.play(played[:, :176], place, Uniforms(3).apart())
     assert played[:, 176:].any()
     assert (played == expected).all()

@@ -35,7 +35,7 @@ def test_a_run_learns_draws_and_keeps_velocities(
     call: Call, struck: Path, struck_data: Path, loud_run: str
 ) -> None:
     """Guards figures that mix frames and levels, samples played by rule, and files changed."""
-    levels = seqmodel.load_run(loud_run).frame.velocity
+    levels = seqmodel.load_run(loud_run).frame.marks["velocity"]
     played = {*np.rint(levels.means).astype(int).tolist()}
     loud, plain = seqmodel.open_dataset("loud"), seqmodel.open_dataset(struck_data)
     for name in loud.splits:
@@ -49,12 +49,12 @@ def test_a_run_learns_draws_and_keeps_velocities(
     assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
     assert "velocity_nats_per_note" not in without
     assert {"velocity_spread", "accent_1"} <= values["samples"]["drawn"].keys()
-    assert "velocities" in values["samples"]["drawn"]["distances"]
+    assert "velocity" in values["samples"]["drawn"]["distances"]
 
     call_ok("sample", "s.mid", "--run", loud_run, "--length", 60)
     found = {velocity for _, _, velocity in strikes("s.mid")}
     assert found <= played
-    call_ok("sample", "t.mid", "--run", loud_run, "--length", 60, "--velocity-temperature", 0)
+    call_ok("sample", "t.mid", "--run", loud_run, "--length", 60, "--mark-temperature", 0)
     assert [one[1] for one in strikes("s.mid")] == [one[1] for one in strikes("t.mid")]
 
     source = sorted(struck.glob("*/*.mid"))[0]
@@ -67,14 +67,14 @@ def test_a_run_learns_draws_and_keeps_velocities(
     text = Path("page.html").read_text()
     (real,) = re.findall(r'download="A real piece[^"]*" href="data:[^,]*,([^"]*)"', text)
     Path("real.mid").write_bytes(base64.b64decode(real))
-    own = loud["valid"].frame.velocities(loud["valid"].stored(0))
+    own = loud["valid"].frame.marks_of(loud["valid"].stored(0))["velocity"]
     assert {velocity for _, _, velocity in strikes("real.mid")} <= {*np.unique(own).tolist()}
     result = call("export", loud_run, "r.html")
-    assert "the velocities that r has learned stay behind" in result.err
+    assert "what r has learned of velocity stays behind" in result.err
 
 
 def test_what_cannot_have_velocities_says_so(call: Call, struck: Path, struck_run: Path) -> None:
     result = call("prepare", struck, "--velocity", "--no-onsets", "-o", "d")
     assert result.err == "seqmodel: --velocity needs onsets: leave out --no-onsets\n"
-    result = call("sample", "s.npy", "--run", struck_run, "--velocity-temperature", 1)
-    assert "was trained without velocities: --velocity-temperature does nothing" in result.err
+    result = call("sample", "s.npy", "--run", struck_run, "--mark-temperature", 1)
+    assert "was trained on notes alone: --mark-temperature does nothing" in result.err

@@ -1,0 +1,164 @@
+"""Parts of music: which notes of a MIDI file are whose, by the names of tracks and instruments."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import UsageError
+from seqmodel.media.music.grid import DRUM_CHANNEL
+from seqmodel.media.music.score import Score
+
+PROGRAMS = 128
+
+
+class Part(NamedTuple):
+    """A part as samples have it."""
+
+    name: str
+    program: int
+
+
+OTHER = "other"
+"""The last part, if there are notes that belong to none that is named."""
+MOST_PARTS = 13
+"""With the other one, and what was given, there is a channel for each."""
+MOST_TRACKS = 8
+"""Names of tracks that become parts."""
+
+FAMILIES = (
+    "piano", "chromatic percussion", "organ", "guitar", "bass", "strings", "ensemble", "brass",
+    "reed", "pipe", "synth lead", "synth pad", "synth effects", "ethnic", "percussive",
+    "sound effects",
+)  # fmt: skip
+"""The families of General MIDI, eight programs each."""
+
+INSTRUMENTS = tuple(
+    """
+    acoustic grand piano, bright acoustic piano, electric grand piano, honky-tonk piano,
+    electric piano 1, electric piano 2, harpsichord, clavinet, celesta, glockenspiel, music box,
+    vibraphone, marimba, xylophone, tubular bells, dulcimer, drawbar organ, percussive organ,
+    rock organ, church organ, reed organ, accordion, harmonica, tango accordion,
+    nylon acoustic guitar, steel acoustic guitar, jazz electric guitar, clean electric guitar,
+    muted electric guitar, overdriven guitar, distortion guitar, guitar harmonics, acoustic bass,
+    fingered electric bass, picked electric bass, fretless bass, slap bass 1, slap bass 2,
+    synth bass 1, synth bass 2, violin, viola, cello, contrabass, tremolo strings,
+    pizzicato strings, orchestral harp, timpani, strings 1, strings 2, synth strings 1,
+    synth strings 2, choir aahs, voice oohs, synth voice choir, orchestra hit, trumpet, trombone,
+    tuba, muted trumpet, french horn, brass section, synth brass 1, synth brass 2, soprano sax,
+    alto sax, tenor sax, baritone sax, oboe, english horn, bassoon, clarinet, piccolo, flute,
+    recorder, pan flute, blown bottle, shakuhachi, whistle, ocarina, square lead, sawtooth lead,
+    calliope lead, chiff lead, charang lead, voice lead, fifths lead, bass and lead, new age pad,
+    warm pad, polysynth pad, choir pad, bowed pad, metallic pad, halo pad, sweep pad, rain,
+    soundtrack, crystal, atmosphere, brightness, goblins, echoes, sci-fi, sitar, banjo, shamisen,
+    koto, kalimba, bagpipe, fiddle, shanai, tinkle bell, agogo, steel drums, woodblock, taiko drum,
+    melodic tom, synth drum, reverse cymbal, guitar fret noise, breath noise, seashore, bird tweet,
+    telephone ring, helicopter, applause, gunshot
+    """.replace("\n    ", " ").strip().split(", ")
+)  # fmt: skip
+"""The programs of General MIDI."""
+
+
+def parts_of(score: Score) -> list[dict[str, Any]]:
+    """The parts of a file that have notes, each a channel of a track, in order, counted from 1.
+
+    A part has the programs of its channel in its track or, if there are none, in all tracks, or
+    else program 1; drums have none.
+    """
+    of_part: dict[tuple[int, ...], list[int]] = {}
+    for track, channel, program in score.programs:
+        for where in ((track, channel), (channel,)):
+            of_part.setdefault(where, []).append(program + 1)
+    found = []
+    notes = np.bincount(score.track << 4 | score.channel)
+    for number in np.flatnonzero(notes).tolist():
+        track, channel = number >> 4, number & 15
+        programs = of_part.get((track, channel)) or of_part.get((channel,)) or [1]
+        found.append(
+            {
+                "track": track + 1,
+                "name": score.track_names[track].strip(),
+                "channel": channel + 1,
+                "programs": [] if channel == DRUM_CHANNEL else list(dict.fromkeys(programs)),
+                "notes": int(notes[number]),
+            }
+        )
+    return found
+
+
+def named_parts(text: str) -> tuple[str, ...]:
+    """The names in "melody,chords,bass", and `OTHER`; UsageError if they are no names of parts."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len({name.casefold() for name in names}) < len(names):
+        raise UsageError(f"--parts must be different names, such as melody,chords, not {text!r}")
+    names = [*(name for name in names if name != OTHER), OTHER]
+    if len(names) > MOST_PARTS + 1:
+        raise UsageError(f"--parts has {len(names) - 1} names, and {MOST_PARTS} is the most")
+    return tuple(names)
+
+
+def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]:
+    """The names of tracks that most scores have, the highest on average first, and `OTHER`.
+
+    A track without a name, or with one that others in its file have too, goes by its instrument's
+    family.
+    """
+    pieces, notes, spelling = Counter[str](), Counter[str](), dict[str, str]()
+    pitches = Counter[str]()
+    for score in scores:
+        own = [part for part in parts_of(score) if drums or part["programs"]]
+        shared = Counter(part["name"].casefold() for part in own)
+        here = dict[str, None]()
+        for part in own:
+            alone = part["name"] and shared[part["name"].casefold()] == 1
+            name = part["name"] if alone else _family(part)
+            spelling.setdefault(name.casefold(), name)
+            notes[name.casefold()] += part["notes"]
+            pitches[name.casefold()] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
+            here[name.casefold()] = None
+        pieces.update(here.keys())
+    found = sorted(pieces, key=lambda name: (-pieces[name], -notes[name]))
+    taken = [name for name in found if name != OTHER][:MOST_TRACKS]
+    taken.sort(key=lambda name: -pitches[name] / notes[name])
+    return (*(spelling[name] for name in taken), OTHER)
+
+
+def _notes_of(part: dict[str, Any], score: Score) -> NDArray[np.bool_]:
+    """Which of the score's notes (N,) are of one of its `parts_of`."""
+    return (score.track == part["track"] - 1) & (score.channel == part["channel"] - 1)
+
+
+def _family(part: dict[str, Any]) -> str:
+    return FAMILIES[(part["programs"][0] - 1) // 8] if part["programs"] else "drums"
+
+
+def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
+    """Which of the `names` one of `parts_of` a file belongs to, from 1 on; 0 for none.
+
+    That which is its name, else the first that occurs in its name, or in the name of its first
+    instrument or of that one's family, else `OTHER`.
+    """
+    wanted = [name.casefold() for name in names]
+    instrument = INSTRUMENTS[part["programs"][0] - 1] if part["programs"] else ""
+    own = part["name"].casefold()
+    for fits in (own.__eq__, own.__contains__, f"{_family(part)}, {instrument}".__contains__):
+        for number, name in enumerate(wanted, 1):
+            if name != OTHER and fits(name):
+                return number
+    return wanted.index(OTHER) + 1 if OTHER in wanted else 0
+
+
+def parts_of_notes(
+    score: Score, names: Sequence[str]
+) -> tuple[NDArray[np.uint8], Counter[tuple[int, int]]]:
+    """`part_of` each note (N,); how many notes each (part, program from 0 on) has."""
+    found = np.zeros(len(score.pitch), np.uint8)
+    programs = Counter[tuple[int, int]]()
+    for part in parts_of(score):
+        number = part_of(part, names)
+        found[_notes_of(part, score)] = number
+        for program in part["programs"][:1]:
+            programs[number, program - 1] += part["notes"]
+    return found, programs

@@ -1,0 +1,105 @@
+"""The marks of drawn notes, such as how hard they are struck, drawn once the frames are."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.marks import MARKS
+from seqmodel.model.marks import TO_DRAW
+from seqmodel.model.sequence import Carry, SequenceModel
+from seqmodel.sampling.plain import Drawing
+
+
+class Place(NamedTuple):
+    """All that the marks of the next frame depend on, in float64."""
+
+    carry: Carry
+    """What frames depend on."""
+    memory: Tensor
+    """What is remembered of levels, see `Marks`."""
+
+
+class MarksDraw:
+    """Reads frames again, and gives each note that begins its marks.
+
+    Frames do not depend on marks: they are what they are without. Marks take uniforms from a stream
+    of their own, as many for each note as there are marks.
+    """
+
+    def __init__(self, model: SequenceModel, temperature: float) -> None:
+        """`model` is in float64."""
+        assert model.marks is not None
+        self._model, self._marks, self._temperature = model, model.marks, temperature
+        self._outputs = model.marks.outputs()
+        self._notes = model.output.frame_size // 2
+        self._played = {
+            name: np.append(0, np.rint(mark.levels.means)).astype(np.uint8)
+            for name, mark in self._outputs.items()
+        }
+
+    def after(self, carry: Carry, prime: NDArray[np.uint8]) -> Place:
+        """The place after a primer (P, F + M), after whose frames the carry is."""
+        memory = self._marks.start(carry.past.numbers, 1)
+        return Place(carry, self._marks.remember(self._levels(prime), memory))
+
+    def follow(self, chunks: Drawing, place: Place, uniforms: Uniforms) -> Drawing:
+        """The frames (n, F) with their marks, (n, F + M)."""
+        for frames, ended in chunks:
+            played, place = self.play(frames, place, uniforms)
+            yield played, ended
+
+    def play(
+        self, frames: NDArray[np.uint8], place: Place, uniforms: Uniforms
+    ) -> tuple[NDArray[np.uint8], Place]:
+        """Frames (T, F) as (T, F + M), with marks where a note begins, and the place after.
+
+        Notes of frames (T, F + M) that have some keep them, and later levels follow from them.
+        """
+        F, (carry, memory) = self._model.output.frame_size, place
+        levels = self._levels(frames)
+        for level in levels.values():
+            level[level < 0] = TO_DRAW
+        waiting = torch.stack([*levels.values()], -1).eq(TO_DRAW).any(-1)
+        numbers = np.zeros((*waiting.shape, len(levels)))
+        numbers[waiting] = uniforms.take(int(waiting.sum()), len(levels))
+        after, window = self._marks.split(memory), self._model.window(1)
+        for begin in range(0, len(frames), window):
+            stretch = slice(begin, begin + window)
+            line = torch.from_numpy(frames[stretch, :F].astype(np.float64))
+            with torch.inference_mode():
+                h, _, _, carry = self._model.read(line.unsqueeze(1), carry)
+            here = {name: level[stretch] for name, level in levels.items()}
+            for k, (name, mark) in enumerate(self._outputs.items()):
+                given = numbers[stretch, ..., k][here[name] == TO_DRAW]
+                here[name][:], after[name] = mark.draw(
+                    h, here[name], here, after[name], given, self._temperature
+                )
+        return self._with_marks(frames, levels), Place(carry, self._marks.joined(after))
+
+    def _with_marks(
+        self, frames: NDArray[np.uint8], levels: Mapping[str, Tensor]
+    ) -> NDArray[np.uint8]:
+        """Frames with what `levels` stand for, but for numbers that they have."""
+        F, D = self._model.output.frame_size, self._notes
+        played = np.zeros((len(frames), F + D * len(MARKS)), np.uint8)
+        played[:, : frames.shape[1]] = frames
+        for name, level in levels.items():
+            place = F + D * MARKS.index(name)
+            known, drawn = played[:, place : place + D], self._played[name][level[:, 0].numpy()]
+            known[:] = np.where(drawn > 0, np.where(known > 0, known, drawn), 0)
+        return played
+
+    def _levels(self, frames: NDArray[np.uint8]) -> dict[str, Tensor]:
+        """`Marks.levels_of` a piece (T, F), or (T, F + M) with marks."""
+        F, D = self._model.output.frame_size, self._notes
+        marks = np.zeros((len(frames), D * len(MARKS)), np.uint8)
+        marks[:, : frames.shape[1] - F] = frames[:, F:]
+        of_marks = zip(MARKS, np.split(marks, len(MARKS), 1), strict=True)
+        numbers = {name: torch.from_numpy(each).unsqueeze(1) for name, each in of_marks}
+        line = torch.from_numpy(np.ascontiguousarray(frames[:, :F])).unsqueeze(1)
+        return self._marks.levels_of(line, numbers)

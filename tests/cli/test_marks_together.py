@@ -1,0 +1,128 @@
+"""Parts, velocity and timing, alone and together, from `prepare` to an exported run."""
+
+import json
+import shutil
+from itertools import chain, combinations
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+from calling import Call, call_ok
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.media.music.frames import marks_in
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import LAST, load_run, read_metrics
+from seqmodel.training.stopping import InterruptError
+
+OPTIONS = {"part": ("--parts", "high,low"), "velocity": ("--velocity",), "timing": ("--timing",)}
+ALONE_AND_TOGETHER = [*chain.from_iterable(combinations(OPTIONS, n) for n in (1, 2, 3))]
+
+
+@pytest.fixture(scope="module")
+def band(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of two tracks, off the grid and as loud as they are high."""
+    folder = tmp_path_factory.mktemp("band")
+    for k in range(6):
+        random, file = np.random.default_rng(k), mido.MidiFile(ticks_per_beat=480)
+        for channel, (name, lowest) in enumerate((("High", 66), ("low", 40))):
+            track, now = file.add_track(name), 0
+            track.append(mido.Message("program_change", channel=channel, program=40 + channel))
+            for frame in range(0, 24, 2 + channel):
+                on = max(0, 120 * frame + int(random.integers(-40, 41)))
+                note = {"channel": channel, "note": lowest + int(random.integers(0, 8))}
+                loud = note["note"] + int(random.integers(0, 9))
+                track.append(mido.Message("note_on", velocity=loud, time=on - now, **note))
+                track.append(mido.Message("note_off", time=110, **note))
+                now = on + 110
+        split = "valid" if k > 3 else "train"
+        (folder / split).mkdir(exist_ok=True)
+        file.save(folder / split / f"{k}.mid")
+    return folder
+
+
+def events(path: "Path | str") -> dict[str, list[tuple[int, bytes]]]:
+    """Of each track, by name, its events but names and ends, each with its tick."""
+    found = {}
+    for track in mido.MidiFile(path).tracks:
+        ticks = np.cumsum([message.time for message in track]).tolist()
+        timed = zip(ticks, track, strict=True)
+        found[track.name] = [(at, bytes(m.bytes())) for at, m in timed if not m.is_meta]
+    return found
+
+
+def is_update(_: int, tick) -> bool:
+    return tick.nats_per_frame is not None
+
+
+@pytest.mark.parametrize("kept", ALONE_AND_TOGETHER, ids="+".join)
+def test_all_commands_know_all_marks(
+    call: Call, band: Path, train, make_config, kept: tuple[str, ...]
+) -> None:
+    """Guards each mark beside the others: its place in rows, memory, checkpoints and files."""
+    call_ok("prepare", band, *chain(*(OPTIONS[name] for name in kept)), "-o", "d")
+    call_ok("prepare", band, "-o", "plain")
+    dataset = open_dataset("d")
+    assert [*dataset.frame.marks] == [name for name in OPTIONS if name in kept]
+
+    small = {"unit": "gru", "model": "tied", "hidden": 4, "end": True}
+    small |= {"note_unit": "gru", "note_hidden": 2, "note_layers": 1}
+    config = make_config(**small, data="d", epochs=1, batch_size=2, truncate=9)
+    train(config, Path("whole"), data=dataset)
+    stops = 0
+    while stops < 100:
+        try:
+            train(config, Path("r"), data=dataset, stop_at=is_update, resume=bool(stops))
+        except InterruptError:
+            stops += 1
+        else:
+            break
+    assert stops > 2
+    (ours, _), (theirs, _) = (load_checkpoint(Path(run) / LAST) for run in ("r", "whole"))
+    assert all(ours[name].equal(tensor) for name, tensor in theirs.items())
+
+    (line,) = read_metrics(Path("r"))
+    values = json.loads(call("eval", "r", "--json", "--samples", 2, "--seconds", 2).out)
+    for name in OPTIONS:
+        assert (f"{name}_nats_per_note" in values) == (name in kept)
+    for name in kept:
+        cost = line[f"valid_{name}_nats_per_note"]
+        assert values[f"{name}_nats_per_note"] == pytest.approx(cost, rel=1e-5)
+        assert name in values["samples"]["drawn"]["distances"]
+    without = json.loads(call("eval", "r", "--data", "plain", "--json").out)
+    assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
+
+    call_ok("sample", "s.mid", "--run", "r", "--length", 30, "--no-end")
+    names = [track.name for track in mido.MidiFile("s.mid").tracks]
+    assert names == (["", "high", "low"] if "part" in kept else [""])
+    frame = load_run("r").frame
+    again = marks_in(frame.played(_prepared_again(dataset, kept)))
+    means = {name: np.rint(frame.marks[name].means) for name in kept}
+    for name in kept:
+        found = set(np.unique(again[name]).tolist()) - {0}
+        slack = 1 if name == "timing" else 0  # in whole ticks, and not before the piece
+        far = [min(abs(means[name] - number)) for number in found if number != 64]
+        assert max(far, default=0) <= slack
+
+    source = band / "valid" / "4.mid"
+    call_ok(
+        *("sample", "f.mid", "--run", "r", "--fill", source, "--frames", "8:12"),
+        *("--particles", 2, "--sweeps", 0),
+    )
+    before, after = events(source), events("f.mid")
+    drawn = {name for name in after if name.startswith("drawn")}
+    assert drawn <= ({"drawn high", "drawn low"} if "part" in kept else {"drawn"})
+    for name, own in before.items():
+        assert [e for e in after[name] if e[0] < 900] == [e for e in own if e[0] < 900]
+    for out in ("r.html", "r.onnx"):
+        result = call("export", "r", out)
+        assert f"{out} draws notes alone: what r has learned of {kept[0]}" in result.err
+
+
+def _prepared_again(dataset, kept: tuple[str, ...]):
+    """The rows of the sample, prepared as the data were."""
+    Path("again/train").mkdir(parents=True)
+    shutil.copy("s.mid", "again/train")
+    call_ok("prepare", "again", *chain(*(OPTIONS[name] for name in kept)), "-o", "e")
+    return open_dataset("e")["train"].stored(0)

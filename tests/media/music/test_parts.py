@@ -1,0 +1,203 @@
+"""Parts: whose notes are, by tracks and instruments, from files to datasets and back."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+from onsets import marked
+
+from seqmodel.data.bundled import FRAMES
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
+from seqmodel.errors import UsageError
+from seqmodel.media.marks import Levels
+from seqmodel.media.music.corpus import load_midi
+from seqmodel.media.music.frames import PianoRollFrames, marks_in
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.parts import INSTRUMENTS, Part, named_parts, part_of
+from seqmodel.media.music.writing import midi_bytes
+
+STEP = 120
+Notes = list[tuple[int, int, int]]
+"""(Begin, end, pitch) of each note, in frames."""
+
+
+def write(path: Path, tracks: list[tuple[str, int, Notes]]) -> None:
+    """A file with these names, programs and notes, each track on a channel."""
+    file = mido.MidiFile(ticks_per_beat=480)
+    for channel, (name, program, notes) in enumerate(tracks):
+        track, now = file.add_track(name or None), 0
+        track.append(mido.Message("program_change", channel=channel, program=program))
+        events = [(end, "note_off", pitch) for _, end, pitch in notes]
+        events += [(begin, "note_on", pitch) for begin, _, pitch in notes]
+        for frame, kind, pitch in sorted(events):
+            time = (frame - now) * STEP
+            track.append(mido.Message(kind, channel=channel, note=pitch, velocity=70, time=time))
+            now = frame
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file.save(path)
+
+
+def prepared(folder: Path, **options: object):
+    sources = find_sources([str(folder / "in")])
+    manifest = prepare(sources, folder / "data", sources.medium.settings(options), force=True)
+    return open_dataset(folder / "data"), manifest
+
+
+MELODY = ("Lead Voice", 0, [(0, 4, 72), (4, 8, 74), (10, 12, 60)])
+CHORDS = ("", 48, [(0, 8, 60), (0, 8, 64), (8, 12, 60)])
+BASS = ("bass", 33, [(0, 12, 36)])
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "part"),
+    [
+        ("Bass", 0, "bass"),  # its name before its instrument
+        ("BASSOON", 70, "bass"),  # the first name that occurs in it
+        ("Track 4", 34, "bass"),
+        ("Track 4", 73, "flute"),
+        ("Track 4", 49, "strings"),
+        ("strings", 32, "strings"),
+        ("flute and strings", 0, "strings"),
+        ("", 0, "other"),
+    ],
+)
+def test_tracks_go_to_the_part_that_names_them(name: str, program: int, part: str) -> None:
+    names = named_parts("bass, strings,flute")
+    found = part_of({"name": name, "programs": [program + 1]}, names)
+    assert names[found - 1] == part
+
+
+def test_programs_are_those_of_general_midi() -> None:
+    # Guards against a name left out or doubled, which would shift all that follow.
+    known = {0: "grand piano", 24: "nylon", 40: "violin", 56: "trumpet", 73: "flute", 105: "banjo"}
+    assert len(set(INSTRUMENTS)) == 128
+    assert all(name in INSTRUMENTS[program] for program, name in known.items())
+    assert INSTRUMENTS[127] == "gunshot"
+
+
+@pytest.mark.parametrize("text", ["", "melody,", "bass,Bass", ",".join(map(str, range(14)))])
+def test_names_that_are_no_parts_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--parts"):
+        named_parts(text)
+
+
+def test_every_note_knows_its_part(tmp_path: Path) -> None:
+    """Guards against notes of another track, row or frame, and parts that swallow others."""
+    write(tmp_path / "in" / "train" / "a.mid", [MELODY, CHORDS, BASS])
+    dataset, manifest = prepared(tmp_path, parts="voice,bass")
+    frame = dataset.frame
+    assert [part.name for part in frame.parts] == ["voice", "bass", "other"]
+    assert [part.program for part in frame.parts] == [0, 33, 48]
+    expected = np.zeros((12, 88), int)
+    # C4 is struck by another at 0 and 8, and by the voice at 10: one note ends there.
+    for number, (_, _, notes) in enumerate((MELODY, BASS, CHORDS), 1):
+        for begin, end, pitch in notes:
+            expected[begin:end, pitch - 21] = number
+    expected[10:, 60 - 21] = 1
+    train = dataset["train"]
+    assert (frame.marks_of(train.stored(0))["part"] == expected).all()
+    assert manifest["parts"] == {"voice": 3, "bass": 1, "other": 3}
+    assert manifest["notes"]["shared"] == 1
+    assert frame == PianoRollFrames.from_json(frame.to_json())
+    frames = train[0]
+    plain, _ = prepared(tmp_path)
+    assert (plain["train"][0] == frames).all()
+
+
+def test_one_strike_of_two_parts_is_of_the_first(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.mid", [("piano", 0, [(0, 9, 60)]), ("flute", 73, [(0, 4, 60)])])
+    for names in ("flute,piano", "piano,flute"):
+        dataset, manifest = prepared(tmp_path, parts=names)
+        assert dataset.frame.parts[0].name == names.split(",", maxsplit=1)[0]
+        assert set(dataset.frame.marks_of(dataset["train"].stored(0))["part"][:, 39]) == {1}
+        assert manifest["notes"]["shared"] == 1
+
+
+def test_the_commonest_tracks_are_parts(tmp_path: Path) -> None:
+    """Guards the choice by pieces, names in any case, and tracks that all have one name."""
+    flute = ("Flute", 73, [(0, 4, 84)])
+    for k in range(10):
+        write(tmp_path / "in" / f"{k}.mid", [("BASS", 33, BASS[2]), flute])
+    odd = [(f"odd {k}", 0, [(0, 12, 40 + k), (6, 9, 60 + k)]) for k in range(7)]
+    write(tmp_path / "in" / "same.mid", [("MIDI", 48, CHORDS[2]), ("MIDI", 33, [(0, 2, 30)])])
+    write(tmp_path / "in" / "odd.mid", odd)
+    dataset, _ = prepared(tmp_path, tracks=True)
+    names = [part.name for part in dataset.frame.parts]
+    assert names[0] == "Flute"  # the highest
+    assert names[-2:] == ["BASS", "other"]
+    assert set(names[1:-2]) == {"ensemble", *(f"odd {k}" for k in range(5))}
+
+
+def test_files_that_a_run_reads_keep_its_parts(tmp_path: Path) -> None:
+    """Guards against parts counted anew, and notes of no part that pass for the last one."""
+    write(tmp_path / "a.mid", [CHORDS, MELODY])
+    part = Levels.of_names(["bass", "voice"])
+    frame = replace(FRAMES, onsets=True, marks={"part": part}, programs=(33, 0))
+    found = marks_in(load_midi(tmp_path / "a.mid", frame).frames)["part"]
+    assert found[0, 72 - 21] == 2
+    assert found[0, 64 - 21] == 0
+    assert found.max() == 2
+
+
+def test_samples_have_a_track_for_each_part(tmp_path: Path) -> None:
+    # Guards names, programs and channels; and frames that read back otherwise.
+    write(tmp_path / "a.mid", [MELODY, CHORDS, BASS])
+    part = Levels.of_names(["voice", "bass", "other"])
+    frame = replace(FRAMES, onsets=True, marks={"part": part}, programs=(0, 33, 48))
+    frames = load_midi(tmp_path / "a.mid", frame).frames
+    data = midi_bytes(frames, Grid.of_beats(4), parts=frame.parts)
+    (tmp_path / "b.mid").write_bytes(data)
+    assert (load_midi(tmp_path / "b.mid", frame).frames == frames).all()
+    _, *tracks = mido.MidiFile(file=io.BytesIO(data)).tracks
+    assert [track.name for track in tracks] == ["voice", "bass", "other"]
+    programs = [each for track in tracks for each in track if each.type == "program_change"]
+    assert [each.program for each in programs] == [0, 33, 48]
+    assert len({each.channel for each in programs}) == 3
+    struck = [[m.note for m in track if m.type == "note_on"] for track in tracks]
+    assert [sorted(pitches) for pitches in struck] == [[60, 72, 74], [36], [60, 60, 64]]
+
+
+def test_given_notes_and_ten_parts_have_channels_but_not_that_of_drums() -> None:
+    frames = np.zeros((4, 176), np.uint8)
+    frames[:, 30:42], frames[0, 88 + 30 : 88 + 42] = 1, 1
+    part = np.zeros((4, 88))
+    part[:, 31:42] = np.arange(1, 12)
+    given = np.zeros((4, 88), bool)
+    given[:, 30] = True
+    parts = [Part(f"p{k}", k) for k in range(11)]
+    data = midi_bytes(marked(frames, part=part), Grid.of_beats(4), parts=parts, given=given)
+    _, *tracks = mido.MidiFile(file=io.BytesIO(data)).tracks
+    assert [track.name for track in tracks] == ["given", *(f"drawn p{k}" for k in range(11))]
+    channels = [m.channel for track in tracks for m in track if m.type == "note_on"]
+    assert channels == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"parts": "a", "tracks": True}, "--parts and --tracks exclude each other"),
+        ({"parts": "a", "onsets": False}, "--parts needs onsets"),
+        ({"tracks": True, "drums": "only"}, "--tracks is not for --drums only"),
+    ],
+)
+def test_options_that_have_no_parts(tmp_path: Path, options: dict, words: str) -> None:
+    write(tmp_path / "a.mid", [BASS])
+    with pytest.raises(UsageError, match=words):
+        find_sources([str(tmp_path)]).medium.settings(options)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"part": {"names": []}}, {"part": {"names": ["a", "a"]}}, {"programs": [1]},
+     {"programs": [1, 128]}, {"programs": 3}, {"part": {"names": 3}}],
+)  # fmt: skip
+def test_damaged_parts_are_named(damage: dict[str, object]) -> None:
+    part = Levels.of_names(["a", "b"])
+    values = replace(FRAMES, onsets=True, marks={"part": part}, programs=(0, 9)).to_json()
+    with pytest.raises(ValueError, match=r"frame\.(part\.names|programs) must be"):
+        PianoRollFrames.from_json(values | damage)
