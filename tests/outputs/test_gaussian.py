@@ -261,6 +261,7 @@ def test_a_component_without_weight_is_never_drawn():
     assert (choose(logits, uniforms, 1.0) < 7).all()
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "sizes",
@@ -273,7 +274,7 @@ def test_a_component_without_weight_is_never_drawn():
         (5000, 2, 2, 7),  # two threads at once
     ],
 )
-def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
+def test_compiled_score_is_the_plain_one(sizes, dtype):
     """In value and every gradient, with scales at the floor and components of no weight.
 
     Samples 1,000 floors off their mean make exponents of 10^6, and rounding errors as much larger.
@@ -291,9 +292,10 @@ def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
     assert_compiled_is_plain(output, h, frames.to(dtype), bound=bound)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("log_scale", [-1e4, -50.0, 86.0, 90.0, 1e4])
-def test_compiled_score_is_the_plain_one_at_any_scale(two_threads, log_scale, dtype):
+def test_compiled_score_is_the_plain_one_at_any_scale(log_scale, dtype):
     """The compiled exp is clamped to normal numbers, and the log takes no others."""
     output = make(components=1).to(dtype)
     with torch.no_grad():
