@@ -4,14 +4,13 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from calling import ENVIRONMENT, Call, call_ok
+from forking import outcome
 from safetensors.numpy import load_file
 
 from seqmodel.cli.train import job
@@ -164,8 +163,7 @@ def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(
     train = ["train", data, "--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end"]
     train += [*options, "-q"]
     call_ok(*train, "--run", "whole")
-    command = [sys.executable, "-c", DIES, " ".join(map(str, points)), *map(str, train)]
-    subprocess.run(command, env=ENVIRONMENT, check=True)
+    assert outcome("-c", DIES, " ".join(map(str, points)), *train, env=ENVIRONMENT)[0] == 0
     resumed = [Path(f"r{point}").exists() for point in points]
     assert len(set(resumed)) == 2  # the points are well chosen
     for point, there in zip(points, resumed, strict=True):
