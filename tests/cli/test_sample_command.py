@@ -70,17 +70,6 @@ def test_seconds_count_at_the_tempo(call: Call, run: Path):
         assert len(np.load("o.npy")) == frames
 
 
-def test_the_file_has_the_tempo_that_was_asked_for(call: Call, run: Path, seconds_run: Path):
-    """Guards against a --tempo that only affects --seconds; frames in seconds keep their length."""
-    for trained, seconds in ((run, 62 * 60 / 93 / 4), (seconds_run, 6.2)):
-        options = ["--run", trained, "--length", 62, "--tempo", 93, "--force"]
-        call_ok("sample", "o.mid", *options)
-        call_ok("sample", "o.npy", *options)
-        values = json.loads(call("inspect", "o.mid", "--json").out)
-        assert values["tempo_bpm"] == pytest.approx(93, abs=0.01)
-        assert values["seconds"] == pytest.approx(seconds * len(np.load("o.npy")) / 62, abs=0.01)
-
-
 def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call: Call, seconds_run: Path):
     """Guards a cut-off piece passed off as a whole one, in words, as JSON and in the file."""
     options = ["--run", seconds_run, "-n", 6, "--length", 38]

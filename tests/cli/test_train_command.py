@@ -41,6 +41,10 @@ def test_train_prints_plain_lines_without_a_terminal(call: Call, data: Path, run
     )
     files = {"best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"}
     assert {f.name for f in Path("runs/data-lstm-1").iterdir()} == files | {"metrics.jsonl"}
+    told = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
+    values = json.loads(told.out)
+    assert (told.err, set(values), values["best"]["epoch"]) == ("", {"run", "epochs", "best"}, 1)
+    assert values["run"] == "runs/data-lstm-2"  # without a name it takes the next number
 
 
 def test_train_warns_only_when_a_trivial_model_is_better(
@@ -65,17 +69,6 @@ def test_train_warns_only_when_a_trivial_model_is_better(
         )
         assert result.err.splitlines()[2:] == [line] * worse
         assert call_ok(*train, "-q").err == ""
-
-
-def test_train_json_and_quiet(call: Call, data: Path):
-    """Guards machine-readable output; runs without a name take the next number."""
-    for number in (1, 2):
-        result = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
-        assert result.err == ""
-        values = json.loads(result.out)
-        assert set(values) == {"run", "epochs", "best"}
-        assert values["run"] == f"runs/data-lstm-{number}"
-        assert values["best"]["epoch"] == values["epochs"] == 1
 
 
 @pytest.mark.parametrize("options", [[], ["--lr", 0], ["--trials", 2]])
