@@ -45,6 +45,17 @@ def cheap_runs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two torch threads, whatever the environment says."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real music; tests that need it are skipped if it is absent."""

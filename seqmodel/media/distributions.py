@@ -1,5 +1,6 @@
 """Distributions as counts, value -> count, and the table of samples compared with the data."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,8 @@ def total_variation(one: Counter[Any], other: Counter[Any]) -> float:
     if not one or not other:
         return float(bool(one) != bool(other))
     n, m = one.total(), other.total()
-    return sum(abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys()) / 2
+    apart = (abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys())
+    return math.fsum(apart) / 2  # whatever the order of a set
 
 
 def shares(counts: Counter[Any]) -> dict[Any, float]:

@@ -90,65 +90,48 @@ def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
 # ---- eval ---------------------------------------------------------------------------------------
 
 
-def test_eval_states_what_densities_refer_to(call: Call, audio: Path, audio_run_folder: Path):
-    told = json.loads(call_ok("eval", audio_run_folder, "--data", audio, "--json").out)
-    result = call("eval", audio_run_folder)
-    assert (result.status, result.err) == (0, "")
-    mean, deviation = told["standardisation"].values()
-    assert result.out.splitlines() == [
-        f"{audio_run_folder} (lstm, epoch {told['epoch']}) on valid of {audio}: 2 pieces, "
-        "95 frames",
-        "",
-        f"nats per frame           {told['nats_per_frame']:9.4f}",
-        f"  first frames left out  {told['nats_per_frame_skip_first']:9.4f}",
-        f"  mean over pieces       {told['piece_mean_nats_per_frame']:9.4f}",
-        f"nats per sample          {told['nats_per_sample']:9.4f}",
-        f"samples at the floor     {told['floor_share']:9.4f}",
-        f"  densities of (sample - {mean:.3g}) / {deviation:.3g}; add {np.log(deviation):.4f} nats",
-        "  per sample for those of samples in [-1, 1)",
-        "",
-        "baselines, nats per frame",
-        *verdicts(told, "silence", "gaussian"),
-    ]
-    assert list(told) == [
-        *("run", "data", "split", "epoch", "standardisation", "pieces", "frames"),
-        *("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame"),
-        *("nats_per_sample", "floor_share", "baselines"),
-    ]
-
-
-def verdicts(told: dict, *names: str) -> list[str]:
-    return [
-        f"  {name:22} {told['baselines'][name]:9.4f}"
-        + ("" if told["nats_per_frame"] < told["baselines"][name] else "  better than the run")
-        for name in names
-    ]
-
-
 @pytest.mark.parametrize(
-    ("name", "unit"), [("logistic", "lstm"), ("sample_wise", "sample-wise lstm")]
+    ("which", "unit"),
+    [("audio", "lstm"), ("logistic", "lstm"), ("sample_wise", "sample-wise lstm")],
 )
-def test_eval_of_levels_reports_bits(
-    call: Call, audio: Path, name: str, unit: str, request: pytest.FixtureRequest
+def test_eval_states_what_figures_refer_to(
+    call: Call, audio: Path, which: str, unit: str, request: pytest.FixtureRequest
 ):
-    run = request.getfixturevalue(f"{name}_run_folder")
-    told = json.loads(call_ok("eval", run, "--split", "test", "--json").out)
-    result = call("eval", run, "--split", "test", "--batch-size", 1)
+    run = request.getfixturevalue(f"{which}_run_folder")
+    told = json.loads(call_ok("eval", run, "--data", audio, "--json").out)
+    result = call("eval", run, "--batch-size", 1)
     assert (result.status, result.err) == (0, "")
+    if which == "audio":
+        mean, deviation = told["standardisation"].values()
+        names = ["silence", "gaussian"]
+        kind = [
+            f"samples at the floor     {told['floor_share']:9.4f}",
+            f"  densities of (sample - {mean:.3g}) / {deviation:.3g}; add {np.log(deviation):.4f} "
+            "nats",
+            "  per sample for those of samples in [-1, 1)",
+        ]
+    else:
+        assert told["bits_per_sample"] == pytest.approx(told["nats_per_sample"] / np.log(2))
+        names = ["silence", "gaussian", "flac", "lattice"]
+        kind = [
+            f"bits per sample          {told['bits_per_sample']:9.4f}",
+            "  of 16-bit levels, so figures compare whatever the scaling",
+        ]
+    assert list(told["baselines"]) == names
     assert result.out.splitlines() == [
-        f"{run} ({unit}, epoch {told['epoch']}) on test of {audio}: 2 pieces, 78 frames",
+        f"{run} ({unit}, epoch {told['epoch']}) on valid of {audio}: 2 pieces, 95 frames",
         "",
         f"nats per frame           {told['nats_per_frame']:9.4f}",
         f"  first frames left out  {told['nats_per_frame_skip_first']:9.4f}",
         f"  mean over pieces       {told['piece_mean_nats_per_frame']:9.4f}",
         f"nats per sample          {told['nats_per_sample']:9.4f}",
-        f"bits per sample          {told['bits_per_sample']:9.4f}",
-        "  of 16-bit levels, so figures compare whatever the scaling",
-        "",
-        "baselines, nats per frame",
-        *verdicts(told, "silence", "gaussian", "flac", "lattice"),
+        *(*kind, "", "baselines, nats per frame"),
+        *(
+            f"  {name:22} {figure:9.4f}"
+            + ("" if told["nats_per_frame"] < figure else "  better than the run")
+            for name, figure in told["baselines"].items()
+        ),
     ]
-    assert told["bits_per_sample"] == pytest.approx(told["nats_per_sample"] / np.log(2))
 
 
 def test_eval_compares_samples_with_the_data(

@@ -64,11 +64,8 @@ def completed(home: Path, *words: str) -> list[str]:
     ("words", "expected"),
     [
         ("tr", ["train"]),
-        ("train --tri", ["--trials"]),
         ("train --note-unit mg", ["mgu"]),
         ("compare --units gru,lstm-", ["gru,lstm-nopeephole"]),
-        ("bench --part s", ["sampling", "sound"]),
-        ("prepare --drums k", ["keep"]),
         ("sample x.mid --device c", ["cpu", "cuda"]),
         ("eval ", []),  # paths: left to bash
     ],

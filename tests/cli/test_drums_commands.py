@@ -60,14 +60,6 @@ def test_few_short_loops_make_as_many_updates(kit: Path):
     assert load_run(kit).config.batch_size == 1
 
 
-@pytest.mark.parametrize("option", ["--transpose-to-c", "--onsets", "--restrike=close"])
-def test_options_for_pitches_are_refused_for_drums(call: Call, loops: Path, option: str):
-    refused = call("prepare", loops, "--drums", "only", option, "--out", "d")
-    assert refused.status == 2
-    assert refused.err.startswith(f"seqmodel: {option.partition('=')[0]} is not for --drums only: ")
-    assert not Path("d").exists()
-
-
 DRUM_HITS = ((36, 100), (38, 20))
 
 

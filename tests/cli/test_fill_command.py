@@ -297,34 +297,6 @@ def test_drawn_notes_go_into_a_track(call: Call, band: Path, run: Path):
     assert {each.channel for each in after.tracks[HORN] if not each.is_meta} == {3}
 
 
-@pytest.mark.parametrize(
-    ("target", "options", "said"),
-    [
-        (
-            "o.mid",
-            ("--into", "Oboe"),
-            "--into Oboe: band.mid has no such track, but 1, 2 Horn, 3, 4",
-        ),
-        ("o.mid", ("--into", 3), "--into 3 is a track of drums, and the run's frames are pitches"),
-        ("o.mid", ("--tempo", 90), "--tempo would change band.mid, which keeps its own tempos"),
-        ("o.npy", ("--into", 1), "--into needs a MIDI file to write into: --fill FILE or --prime"),
-    ],
-)
-def test_what_a_kept_file_cannot_have(
-    call: Call, band: Path, run: Path, target: str, options: tuple[object, ...], said: str
-):
-    told = call("sample", target, "--run", run, "--fill", band, "--bars", "2:2", *options)
-    assert (told.status, told.err.count("\n")) == (2, 1)
-    assert told.err.startswith(f"seqmodel: {said}")
-    assert not Path(target).exists()
-
-
-def test_a_track_needs_a_file_that_is_written(call: Call, band: Path, run: Path):
-    told = call("sample", "o.mid", "--run", run, "--prime", band, "--into", "Horn")
-    assert told.status == 2
-    assert told.err.startswith("seqmodel: --into needs a MIDI file to write into")
-
-
 def test_a_foreign_file_is_warned_of(
     call: Call, band: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -14,26 +14,6 @@ from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import midi_bytes
 
-SOUNDS = ("wav", "flac", "ogg", "mp3")
-
-
-@pytest.mark.parametrize("kind", SOUNDS)
-def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
-    """Guards reproducible sound, in a file and on stdout alike, and the message about it."""
-    options = ["--run", run, "--length", 12]
-    first = call("sample", f"a.{kind}", *options)
-    said = f"a.{kind}: 12 frames, 1.6 s from {run}\n"
-    assert (first.status, first.out, first.err) == (0, "", said)
-    streamed = call("sample", "-", "--format", kind, *options)
-    assert (streamed.status, streamed.err) == (0, "")
-    call_ok("sample", "b", "--format", kind, "-q", *options)
-    assert Path(f"a.{kind}").read_bytes() == Path("b").read_bytes() == streamed.raw
-    other = call("sample", "-", "--format", kind, "--seed", 2, *options)
-    assert other.raw != streamed.raw
-    info = soundfile.info(f"a.{kind}")
-    assert (info.format, info.samplerate, info.channels) == (kind.upper(), 44_100, 1)
-    assert info.frames == 12 * 44_100 / 8 + 4410
-
 
 def test_the_sound_is_that_of_the_sampled_notes(call: Call, run: Path, seconds_run: Path):
     """Covers -n, --tempo, --temperature, --length and --seconds, and both kinds of grid.

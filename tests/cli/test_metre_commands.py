@@ -115,17 +115,17 @@ def test_a_manifest_damaged_where_it_is_only_shown_is_named(
         )
 
 
-@pytest.mark.parametrize("metre", [5, False, 0, "", [], None, [[0, 3, 5]], [[1, 3, 4]]])
-def test_inspect_finds_damaged_metres(call: Call, tunes: Path, metre: object):
-    """It used to say that every piece is sound of a dataset that train refused."""
+@pytest.mark.parametrize("metre", [False, [], [[0, 3, 5]]])
+def test_damaged_metres_are_named(call: Call, tunes: Path, metre: object):
+    """`inspect` used to say that every piece is sound of a dataset that train refused."""
     index = Path(shutil.copytree(tunes / "data", "d")) / "train.jsonl"
     first, *more = index.read_text().splitlines(keepends=True)
     index.write_text("".join([json.dumps(json.loads(first) | {"metre": metre}) + "\n", *more]))
-    shown = call("inspect", "d")
-    assert (shown.status, shown.out) == (1, "")
-    assert shown.err.startswith("seqmodel: d/train.jsonl is damaged: ")
-    assert shown.err.endswith("; run `seqmodel prepare` again\n")
-    assert shown.err.count("\n") == 1
+    for command in (("inspect", "d"), ("train", "d", *TINY)):
+        shown = call(*command)
+        assert (shown.status, shown.out, shown.err.count("\n")) == (1, "", 1)
+        assert shown.err.startswith("seqmodel: d/train.jsonl is damaged: ")
+        assert shown.err.endswith("; run `seqmodel prepare` again\n")
 
 
 def test_parts_in_time_go_on_within_their_bar(call: Call):
@@ -152,16 +152,6 @@ def test_samples_state_metre_and_tempo(call: Call, tunes: Path):
         call_ok("sample", "a.npy", "--force", "--run", tunes / "run", "--metre", metre)
         drawn.append(np.load("a.npy"))
     assert (drawn[0] != drawn[1]).any()
-
-
-@pytest.mark.parametrize("metre", ["0/4", "5/0", "255/32", "6", "waltz"])
-def test_impossible_metres_are_refused(call: Call, tunes: Path, metre: str):
-    result = call("sample", "a.mid", "--run", tunes / "run", "--metre", metre)
-    assert (result.status, result.out) == (2, "")
-    assert result.err == (
-        "seqmodel: --metre must be a time signature such as 3/4 or 6/8, of at most 32 beats and "
-        f"16 quarter notes, not '{metre}'\n"
-    )
 
 
 def test_a_metre_that_is_not_followed_is_named(call: Call, run: Path, seconds_run: Path):
@@ -222,13 +212,3 @@ def test_a_filled_file_without_a_signature_has_what_its_onsets_suggest(call: Cal
         told = call("sample", "a.mid", "--run", tunes / "run", "--force", *fill, *options)
         assert json.loads(told.out)["pieces"][0]["drawn_frames"] == frames
         assert stated(Path("a.mid").read_bytes())[0] == []  # it states none, and is kept
-
-
-def test_damaged_metres_in_a_dataset_are_named(call: Call, tunes: Path, tmp_path: Path):
-    call_ok("prepare", tunes / "midi", "-o", "d")
-    index = Path("d/train.jsonl")
-    index.write_text(index.read_text().replace('"metre": [[0, 6, 8]]', '"metre": [[0, 6, 7]]'))
-    result = call("train", "d", *TINY, "--run", "r")
-    assert result.status == 1
-    assert result.err.startswith("seqmodel: d/train.jsonl is damaged: ")
-    assert "metre has the impossible signature 6/7; run `seqmodel prepare` again" in result.err

@@ -35,7 +35,7 @@ prepare {bad}/text.npz -o d -> 1 {bad}/text.npz: is a damaged .npz file (File is
 prepare {bad}/text.npy -o d -> 1 {bad}/text.npy: holds a damaged array in the array
 prepare {bad}/text.[mnp]* -o d -> 1 none of the 5 files can be used; the first, {bad}/text.mat: is
 prepare {music} {bad}/text.mid --strict -o d -> 1 {bad}/text.mid: is not a MIDI file
-prepare {music} -o {data} -> 1 {data} exists already; add --force to replace it
+prepare {bad}/text.mid -o {data} -> 1 {data} exists already; add --force to replace it
 prepare {music} -o {run} -> 1 {run} is not a prepared dataset, so it is never replaced
 prepare {music} -o {bad}/others-manifest --force -> 1 {bad}/others-manifest is not
 prepare {music} -o {bad}/thesis-data --force -> 1 {bad}/thesis-data holds thesis.tex, which is not
@@ -145,6 +145,7 @@ inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
 inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected nor a prepared
 inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 inspect {bad}/text.mid -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
+inspect {bad}/text.wav -> 1 {bad}/text.wav: cannot be read as audio
 inspect {bad}/text.mid --plot new/p.png -> 1 new/p.png: there is no folder new; make it first
 inspect {bad}/one-data/train.npy -> 1 {bad}/one-data/train.npy: holds an array of shape (32, 11)
 inspect {bad}/changed-data -> 1 {bad}/changed-data is damaged: {music}/valid/2.mid
@@ -228,6 +229,7 @@ sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
 sample o.mid --run {run} --fill {bad}/p.mid --below --device cuda
     -> 2 --fill and --device cuda exclude each other
+sample o.mid --run {run} --metre 6/7 -> 2 --metre must be a time signature such as 3/4 or 6/8,
 sample o.mid --run {run} --key H -> 2 --key must be a note such as C, F# or Eb, not 'H'
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
 compare {data} --units tanh,foo -> 2 there is no unit 'foo'; choose one of tanh,
@@ -291,6 +293,12 @@ sample o.wav --run {audio_run} --fill {bad}/p.mid --below -> 2 --fill is for mus
 train {bad}/mu-law --model frame-wise -> 2 --model frame-wise does not fit 8-bit mu-law audio
 train {bad}/mu-law --output logistic -> 2 --output logistic ... mu-law audio, which has categorical
 train {audio} --output categorical -> 2 --output categorical does not fit 16-bit audio
+prepare {bad}/drums.mid --drums only --onsets -o d -> 2 --onsets is not for --drums only:
+sample o.npy --run {run} --fill {bad}/p.mid --below --into 1 -> 2 --into needs a MIDI file to write
+sample o.mid --run {run} --prime {bad}/p.mid --into 1 -> 2 --into needs a MIDI file to write into
+sample o.mid --run {run} --fill {bad}/p.mid --below --tempo 9 -> 2 --tempo would change {bad}/p.mid,
+sample o.mid --run {run} --fill {bad}/p.mid --below --into Oboe
+    -> 2 --into Oboe: {bad}/p.mid has no such track, but 1
 prepare {bad}/roll.npy --onsets -o d -> 1 {bad}/roll.npy: does not say which notes are struck again
 """
 """A command, its exit status and the words of its error, where "..." stands for others."""

@@ -55,26 +55,25 @@ def test_rolls_among_midi_files_leave_no_onsets(call: Call, struck: Path):
 def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path):
     """Guards the round trip, bit for bit, including notes struck again without a gap."""
     whole = ("--split-by", "piece")  # a single file would be cut in time
-    for k, temperature in enumerate((1.7,)):
-        options = ("--run", struck_run, "--length", 300, "--temperature", temperature)
-        for suffix in ("npy", "mid", "png"):
-            call_ok("sample", f"{k}.{suffix}", *options)
-        drawn = np.load(f"{k}.npy")
-        assert (drawn.shape, drawn.dtype) == ((300, 88), np.uint8)
-        assert set(np.unique(drawn)) == {OFF, STRUCK, HELD}
-        before = np.concatenate([np.zeros((1, 88), np.uint8), drawn[:-1]])
-        assert ((drawn == STRUCK) & (before != OFF)).sum() > 20
-        assert not ((drawn == HELD) & (before == OFF)).any()
-        for suffix in ("npy", "mid"):
-            call_ok("prepare", f"{k}.{suffix}", "--onsets", *whole, "-o", f"{k}-{suffix}")
-            assert np.array_equal(only(f"{k}-{suffix}"), as_frames(drawn))
-            call_ok("prepare", f"{k}.{suffix}", "--no-onsets", *whole, "-o", f"{k}-{suffix}-roll")
-            assert np.array_equal(only(f"{k}-{suffix}-roll"), drawn != OFF)
-        shown = call("inspect", f"{k}.npy", "--plot", f"{k}-npy.png")
-        values = json.loads(call("inspect", f"{k}.npy", "--json").out)
-        assert values["notes"] == (drawn == STRUCK).sum()
-        assert values["notes"] == json.loads(call("inspect", f"{k}.mid", "--json").out)["notes"]
-        assert shown.out.endswith(f", {values['struck_share']:.1%} of them struck\n")
+    options = ("--run", struck_run, "--length", 300, "--temperature", 1.7)
+    for suffix in ("npy", "mid", "png"):
+        call_ok("sample", f"o.{suffix}", *options)
+    drawn = np.load("o.npy")
+    assert (drawn.shape, drawn.dtype) == ((300, 88), np.uint8)
+    assert set(np.unique(drawn)) == {OFF, STRUCK, HELD}
+    before = np.concatenate([np.zeros((1, 88), np.uint8), drawn[:-1]])
+    assert ((drawn == STRUCK) & (before != OFF)).sum() > 20
+    assert not ((drawn == HELD) & (before == OFF)).any()
+    for suffix in ("npy", "mid"):
+        call_ok("prepare", f"o.{suffix}", "--onsets", *whole, "-o", suffix)
+        assert np.array_equal(only(suffix), as_frames(drawn))
+        call_ok("prepare", f"o.{suffix}", "--no-onsets", *whole, "-o", f"{suffix}-roll")
+        assert np.array_equal(only(f"{suffix}-roll"), drawn != OFF)
+    shown = call("inspect", "o.npy", "--plot", "p.png")
+    values = json.loads(call("inspect", "o.npy", "--json").out)
+    assert values["notes"] == (drawn == STRUCK).sum()
+    assert values["notes"] == json.loads(call("inspect", "o.mid", "--json").out)["notes"]
+    assert shown.out.endswith(f", {values['struck_share']:.1%} of them struck\n")
 
 
 def test_eval_reports_the_cost_of_strikes(call: Call, struck_data: Path, struck_run: Path):

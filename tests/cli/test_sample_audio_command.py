@@ -64,23 +64,6 @@ def test_sampled_audio_prepared_again_gives_the_sampled_values(call: Call, speec
     assert np.array_equal(np.fromfile("o.raw", "<i2"), samples)
 
 
-@pytest.mark.parametrize("kind", ["wav", "flac", "npy", "png"])
-def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, audio_run_folder: Path):
-    """Guards reproducible samples, in files, of which -n gives many, and on stdout alike."""
-    options = ["--run", audio_run_folder, "--length", 300]
-    first = call("sample", f"a.{kind}", *options)
-    said = f"a.{kind}: 0.4 s (3,000 samples at 8,000 Hz) from {audio_run_folder}\n"
-    assert (first.status, first.out, first.err) == (0, "", said)
-    streamed = call("sample", "-", "--format", kind, *options)
-    assert (streamed.status, streamed.err) == (0, "")
-    several = call_ok("sample", f"b.{kind}", "-n", 2, *options).err
-    assert several == said.replace("a.", "b-1.") + said.replace("a.", "b-2.")
-    content = Path(f"a.{kind}").read_bytes()
-    assert content == Path(f"b-1.{kind}").read_bytes() == streamed.raw
-    assert content != Path(f"b-2.{kind}").read_bytes()
-    assert content != call("sample", "-", "--format", kind, "--seed", 2, *options).raw
-
-
 def test_lengths_and_temperatures(call: Call, audio_run_folder: Path):
     """Guards the default of two seconds, and seconds converted at the run's rate."""
     options: list[object]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from calling import PNG, Call, call_ok
 
 import seqmodel
@@ -28,19 +29,31 @@ def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
         assert np.array_equal(split[0], np.load(f"{k}.npy")), options
 
 
-@pytest.mark.parametrize("kind", ["mid", "npy", "png"])
-def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
+@pytest.mark.parametrize(
+    ("which", "kinds", "told"),
+    [
+        ("run", ("mid", "npy", "png"), "12 frames"),
+        ("run", ("wav", "flac", "ogg", "mp3"), "12 frames, 1.6 s"),
+        ("audio_run_folder", ("wav", "npy", "png"), "0.0 s (120 samples at 8,000 Hz)"),
+    ],
+)
+def test_the_same_seed_gives_the_same_bytes(
+    call: Call, request: pytest.FixtureRequest, which: str, kinds: tuple[str, ...], told: str
+):
     """Guards reproducible samples, in files, of which -n gives many, and on stdout alike."""
+    run = request.getfixturevalue(which)
     options = ["--run", run, "--length", 12]
-    first = call("sample", f"a.{kind}", *options)
-    assert (first.status, first.out, first.err) == (0, "", f"a.{kind}: 12 frames from {run}\n")
-    streamed = call("sample", "-", "--format", kind, *options)
-    assert (streamed.status, streamed.err) == (0, "")
-    several = call("sample", f"b.{kind}", "-n", 2, *options)
-    assert several.err == "".join(f"b-{k}.{kind}: 12 frames from {run}\n" for k in (1, 2))
-    first, second = (Path(f"b-{k}.{kind}").read_bytes() for k in (1, 2))
-    assert Path(f"a.{kind}").read_bytes() == first == streamed.raw != second
-    assert call("sample", "-", "--format", kind, "--seed", 2, *options).raw != first
+    for kind in kinds:
+        streamed = call("sample", "-", "--format", kind, *options)
+        assert (streamed.status, streamed.err) == (0, "")
+        several = call("sample", f"b.{kind}", "-n", 2, *options)
+        assert several.err == "".join(f"b-{k}.{kind}: {told} from {run}\n" for k in (1, 2))
+        first, second = (Path(f"b-{k}.{kind}").read_bytes() for k in (1, 2))
+        assert first == streamed.raw != second
+        assert call("sample", "-", "--format", kind, "--seed", 2, *options).raw != first
+        if kind not in ("mid", "npy", "png"):
+            info = soundfile.info(f"b-1.{kind}")
+            assert (info.format, info.channels) == (kind.upper(), 1)
     again = call("sample", f"b.{kind}", "-n", 2, "--run", run)
     assert again.err == f"seqmodel: b-1.{kind} exists already; add --force to replace it\n"
 
@@ -55,17 +68,6 @@ def test_seconds_count_at_the_tempo(call: Call, run: Path):
     ):
         call_ok("sample", "o.npy", "--force", "--run", run, *options)
         assert len(np.load("o.npy")) == frames
-
-
-def test_the_file_has_the_tempo_that_was_asked_for(call: Call, run: Path, seconds_run: Path):
-    """Guards against a --tempo that only affects --seconds; frames in seconds keep their length."""
-    for trained, seconds in ((run, 62 * 60 / 93 / 4), (seconds_run, 6.2)):
-        options = ["--run", trained, "--length", 62, "--tempo", 93, "--force"]
-        call_ok("sample", "o.mid", *options)
-        call_ok("sample", "o.npy", *options)
-        values = json.loads(call("inspect", "o.mid", "--json").out)
-        assert values["tempo_bpm"] == pytest.approx(93, abs=0.01)
-        assert values["seconds"] == pytest.approx(seconds * len(np.load("o.npy")) / 62, abs=0.01)
 
 
 def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call: Call, seconds_run: Path):

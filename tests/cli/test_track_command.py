@@ -4,12 +4,11 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, SEQMODEL, Call, call_ok
+from calling import ENVIRONMENT, Call, call_ok
 from forking import outcome
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -89,16 +88,13 @@ def test_the_tracker_of_the_readme_is_found_and_told(here: Path, data: Path):
     assert group == "seqmodel.trackers"
     plug_in(here / "site", example[1], line.replace('"', ""))
     (here / "site/mlflow.py").write_text(STAND_IN)
-    path = os.pathsep.join(filter(None, [str(here / "site"), os.environ.get("PYTHONPATH")]))
+    code = (
+        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+        "runpy.run_module('seqmodel', run_name='__main__', alter_sys=True)"
+    )
     train = ["train", data, *SMALL, "--processes", 2, "--track", "mlflow", "--run", "r"]
     for command in (train, ["train", "--resume", "--run", "r", "--track", "mlflow"]):
-        subprocess.run(
-            [*SEQMODEL, *map(str, command)],
-            env={**ENVIRONMENT, "PYTHONPATH": path},
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        assert outcome("-c", code, here / "site", *command, env=ENVIRONMENT)[0] == 0
     lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
     begun = [["start_run", "r"], ["log_params", "lstm"]]
     ended = [["end_run", "FINISHED"]]

@@ -4,14 +4,13 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from calling import ENVIRONMENT, Call, call_ok
+from forking import outcome
 from safetensors.numpy import load_file
 
 from seqmodel.cli.train import job
@@ -42,6 +41,10 @@ def test_train_prints_plain_lines_without_a_terminal(call: Call, data: Path, run
     )
     files = {"best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"}
     assert {f.name for f in Path("runs/data-lstm-1").iterdir()} == files | {"metrics.jsonl"}
+    told = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
+    values = json.loads(told.out)
+    assert (told.err, set(values), values["best"]["epoch"]) == ("", {"run", "epochs", "best"}, 1)
+    assert values["run"] == "runs/data-lstm-2"  # without a name it takes the next number
 
 
 def test_train_warns_only_when_a_trivial_model_is_better(
@@ -66,17 +69,6 @@ def test_train_warns_only_when_a_trivial_model_is_better(
         )
         assert result.err.splitlines()[2:] == [line] * worse
         assert call_ok(*train, "-q").err == ""
-
-
-def test_train_json_and_quiet(call: Call, data: Path):
-    """Guards machine-readable output; runs without a name take the next number."""
-    for number in (1, 2):
-        result = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
-        assert result.err == ""
-        values = json.loads(result.out)
-        assert set(values) == {"run", "epochs", "best"}
-        assert values["run"] == f"runs/data-lstm-{number}"
-        assert values["best"]["epoch"] == values["epochs"] == 1
 
 
 @pytest.mark.parametrize("options", [[], ["--lr", 0], ["--trials", 2]])
@@ -164,8 +156,7 @@ def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(
     train = ["train", data, "--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end"]
     train += [*options, "-q"]
     call_ok(*train, "--run", "whole")
-    command = [sys.executable, "-c", DIES, " ".join(map(str, points)), *map(str, train)]
-    subprocess.run(command, env=ENVIRONMENT, check=True)
+    assert outcome("-c", DIES, " ".join(map(str, points)), *train, env=ENVIRONMENT)[0] == 0
     resumed = [Path(f"r{point}").exists() for point in points]
     assert len(set(resumed)) == 2  # the points are well chosen
     for point, there in zip(points, resumed, strict=True):

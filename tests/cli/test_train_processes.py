@@ -15,9 +15,9 @@ from safetensors.numpy import load_file
 
 from seqmodel.runs.checkpoint import load_checkpoint
 
-SMALL = ("--hidden", 4, "--epochs", 3, "--dropout", 0.2, "--parts", 2)
-LONG = ("--hidden", 4, "--epochs", 400, "--patience", 400, "--dropout", 0.2)
-LONG += ("--schedule", "constant")
+MODEL = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--dropout", 0.2)
+SMALL = (*MODEL, "--epochs", 3, "--parts", 2)
+LONG = (*MODEL, "--epochs", 4000, "--patience", 4000, "--schedule", "constant")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
@@ -159,23 +159,6 @@ def test_what_slurm_starts_again_goes_on(call: Call, data: Path, monkeypatch: py
         result = call(*line)
         assert (result.status, "run is already complete" in result.err) == (status, not status)
     assert Path("run/last.safetensors").read_bytes() == before
-
-
-def test_torchrun_goes_on_after_a_process_was_killed(data: Path):
-    """--max-restarts starts the same command again, which then resumes."""
-    process = subprocess.Popen(
-        [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "--",
-         "seqmodel", "train", str(data), *map(str, SMALL[:-2]), "--epochs", "30", "--run", "run"],
-        env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    begun("run", process, 3)
-    os.kill(children(process)[-1], signal.SIGKILL)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    assert "epoch 30/30" in err
-    assert len(out.splitlines()) == 1
-    call_ok("train", data, *SMALL, "--epochs", 30, "--run", "one", "-q")
-    assert same_weights("one", "run")
 
 
 def test_a_host_with_the_wrong_data_is_named(data: Path, music: Path):

@@ -25,8 +25,7 @@ h = sigmoid(a) (.) n + 0.1 - m
 """
 IMPOSTOR = "unit: gru\nh = phi(W x + U h' + b)\n"
 OPTIONS = [
-    {"layers": 2},
-    {"bias": False},
+    {"layers": 2, "bias": False},
     {"gate_activation": "hard-sigmoid", "activation": "sigmoid"},
     {"activation": "relu"},
 ]

@@ -18,5 +18,17 @@ def test_total_variation_by_hand():
     assert total_variation(Counter(), Counter()) == 0
 
 
+def test_the_order_of_values_does_not_matter():
+    """Names are in another order with each hash seed: the last bit must not differ with it."""
+    counts = [(7 * k % 11, 5 * k % 13) for k in range(1, 10)]
+    found = set()
+    for step in range(1, 10):  # 1 to 9 times step modulo 11 are other places in a set
+        one, other = Counter(), Counter()
+        for k, (a, b) in enumerate(counts, 1):
+            one[k * step % 11], other[k * step % 11] = a, b
+        found.add(total_variation(one, other))
+    assert len(found) == 1
+
+
 def test_shares_are_in_order():
     assert list(shares(Counter({3: 1, -2: 3})).items()) == [(-2, 0.75), (3, 0.25)]

@@ -30,6 +30,25 @@ def random_model(options, frame=FRAMES, *, std=0.3, seed=0):
     return model
 
 
+def read_however_cut(encoder, frames, start):
+    """Frames (T, B, F) encoded; the same in windows and frame by frame, as sampling reads them."""
+    whole = encoder.encode(frames, start)
+    assert torch.equal(whole.inputs[..., -encoder.skip_size :], whole.skip)
+    windows, past = [], start
+    for window in frames.tensor_split([1, 11, 13]):
+        part = encoder.encode(window, past)
+        windows.append(part.inputs)
+        past = part.last
+    assert torch.equal(torch.cat(windows), whole.inputs)
+    assert all(map(torch.equal, past, whole.last))
+    past = start
+    for t, frame in enumerate(frames):
+        assert torch.equal(encoder.inputs(past), whole.inputs[t])
+        past = encoder.append(past, frame)
+    assert all(map(torch.equal, past, whole.last))
+    return whole
+
+
 def compiled_and_plain(model, prime, given=None):
     """A piece of each that goes on from `prime` (T, D), by the same uniforms; whether it ended."""
     sampler = Sampler(model, given=given, chunk=DRAWN)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from models import read_however_cut
 from texts import compiled
 
 from seqmodel.model.ages import (
@@ -87,12 +88,10 @@ def test_the_encoder_reads_them_however_a_piece_is_cut(onsets, echo):
     """Guards the place of the counts in the memory, beside the echo's, and their carrying on."""
     frames = np.stack([piece(60, 7, onsets=onsets, seed=seed) for seed in (1, 2)], 1)
     encoder = NoteEncoder(7, onsets=onsets, ages=True, echo=echo)
-    past, found = encoder.start(torch.zeros(1), 2), []
-    for window in torch.from_numpy(frames).split([1, 20, 2, 37]):
-        encoded = encoder.encode(window, past)
-        past = encoded.last
-        found.append(encoded.skip.view(len(window), 2, 7, -1)[..., -AGES:])
+    start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
+    encoded = read_however_cut(encoder, torch.from_numpy(frames), start)
+    found = encoded.skip.view(60, 2, 7, -1)[..., -AGES:].numpy()
     for b in range(2):
         # Before the first frame stands one of silence.
         heard = np.vstack([np.zeros((1, len(frames[0, 0]))), frames[:-1, b]])
-        assert (torch.cat(found)[:, b].numpy() == by_definition(heard, 7)).all()
+        assert (found[:, b] == by_definition(heard, 7)).all()

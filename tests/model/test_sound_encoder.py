@@ -148,6 +148,7 @@ def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid)
     assert expected[-1, -5] != 0  # it has found a period
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize(
     ("rate", "T", "B", "threads"), [(8000, 90, 1, 1), (8000, 41, 10, 2), (48000, 30, 17, 3)]
@@ -157,22 +158,19 @@ def test_compiled_features_are_the_texts(dtype, rate, T, B, threads):
     samples = voice(T, B, grid=2).to(dtype)
     noise = torch.from_numpy(np.random.default_rng(5).normal(0, 0.5, (T, B))).to(dtype)
     noise[:, ::2] = 0
-    (predictors, known, memory), former = start(rate, B), torch.get_num_threads()
+    predictors, known, memory = start(rate, B)
     torch.set_num_threads(threads)
-    try:
-        for through in (None, noise):
-            plain, after = specified(predictors, known, samples, memory, noise=through)
-            told, kept = compiled_inputs(predictors, known, samples, memory, noise=through)
-            close = {"rtol": 1e-8, "atol": 1e-8} if dtype == torch.float64 else {}
-            torch.testing.assert_close(told, plain.to(dtype), **close)
-            torch.testing.assert_close(kept, after, rtol=1e-8, atol=1e-6)
-            parts = [None, None] if through is None else [through[:23], through[23:]]
-            first = compiled_inputs(predictors, known, samples[:23], memory, noise=parts[0])
-            second = compiled_inputs(predictors, known, samples[23:], first[1], noise=parts[1])
-            assert torch.equal(torch.cat([first[0], second[0]]), told)
-            assert torch.equal(second[1], kept)
-    finally:
-        torch.set_num_threads(former)
+    for through in (None, noise):
+        plain, after = specified(predictors, known, samples, memory, noise=through)
+        told, kept = compiled_inputs(predictors, known, samples, memory, noise=through)
+        close = {"rtol": 1e-8, "atol": 1e-8} if dtype == torch.float64 else {}
+        torch.testing.assert_close(told, plain.to(dtype), **close)
+        torch.testing.assert_close(kept, after, rtol=1e-8, atol=1e-6)
+        parts = [None, None] if through is None else [through[:23], through[23:]]
+        first = compiled_inputs(predictors, known, samples[:23], memory, noise=parts[0])
+        second = compiled_inputs(predictors, known, samples[23:], first[1], noise=parts[1])
+        assert torch.equal(torch.cat([first[0], second[0]]), told)
+        assert torch.equal(second[1], kept)
 
 
 def test_the_loudest_sounds_are_pushed_as_at_the_last_node():

@@ -19,7 +19,7 @@ def plain(output, h, frames, past=None):
 def compiled(output, h, frames, past=None):
     nats = output.score(h, frames, past)
     node = nats.grad_fn
-    while node and "Nats" not in node.name():  # before the sum over samples
+    while nats.numel() and "Nats" not in node.name():  # before the sum over samples
         node = node.next_functions[0][0]
     return nats
 
@@ -34,18 +34,22 @@ def assert_close(ours, theirs, bound):
         torch.testing.assert_close(a / scale, b / scale, rtol=0, atol=bound)
 
 
-def relative_errors(output, h, *blocks):
-    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
-    h = h.requires_grad_()
-    given = torch.randn(blocks[0].shape[:-1], dtype=h.dtype)
-    leaves = [h, *output.parameters()]
-    found = [
-        [nats, *torch.autograd.grad(nats, leaves, given)]
-        for nats in (score(output, h, *blocks) for score in (compiled, plain))
-    ]
-    for ours, theirs in zip(*found, strict=True):
-        assert ours.shape == theirs.shape
-        yield ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=0.1)).item()
+def assert_compiled_is_plain(output, h, frames, past=None, *, bound):
+    """In nats and every gradient, weighted or not; padding has weight 0.
+
+    The gradient that arrives at the weighted sum must not be lost.
+    """
+    leaves = [h.requires_grad_(), *output.parameters()]
+    theirs = plain(output, h, frames, past)
+    weights = torch.rand(theirs.shape, dtype=h.dtype)
+    weights[-2:, 1:] = 0
+    slopes = torch.autograd.grad(theirs, leaves, weights, retain_graph=True)
+    ours = compiled(output, h, frames, past)
+    total = output.weighted_score(h, frames, weights, past)
+    assert_close([ours, total], [theirs, (theirs * weights).sum()], bound)
+    assert_close(torch.autograd.grad(ours, leaves, weights), slopes, bound)
+    assert_close(torch.autograd.grad(total, leaves, retain_graph=True), slopes, bound)
+    assert_close(torch.autograd.grad(-2.5 * total, leaves), [-2.5 * s for s in slopes], bound)
 
 
 def assert_any_dimensions(output, frames, past):
@@ -58,29 +62,6 @@ def assert_any_dimensions(output, frames, past):
         for t in range(3)
     ]
     np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
-
-
-class ScoreOf(torch.nn.Module):
-    """A module whose forward is an output's score, compiled or plain."""
-
-    def __init__(self, output, score):
-        super().__init__()
-        self.output, self.score = output, score
-
-    def forward(self, h, *blocks):
-        return self.score(self.output, h, *blocks)
-
-
-def score_of_weights(output, score, *blocks):
-    """The score as a function of h and the weights, and these weights by name."""
-    model = ScoreOf(output, score)
-    weights = dict(model.named_parameters())
-
-    def function(h, *values):
-        named = dict(zip(weights, values, strict=True))
-        return torch.func.functional_call(model, named, (h, *blocks))
-
-    return function, weights
 
 
 def assert_compiled_draws_are_plain(output, chunks, temperature, uniforms_per_step):

@@ -11,7 +11,7 @@ import torch
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
 from same_draws import assert_strikes_are_possible, both_samplers, same_draws
 from scipy import stats
-from scores import ScoreOf, assert_close
+from scores import assert_close, assert_compiled_is_plain, plain
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
@@ -24,7 +24,6 @@ from seqmodel.sampling import sampler
 from seqmodel.units import UNITS
 
 H = 5
-with_onsets = pytest.mark.parametrize("onsets", [False, True], ids=["roll", "onsets"])
 
 
 def make(notes, width, *, hidden=H, end=False, onsets=False, dtype=torch.float64):
@@ -72,10 +71,6 @@ def nats_by_hand(output, h, frame, before):
     return nats.sum()
 
 
-def plain_nats(output, h, frames, past=None):
-    return output.nats(output(h), frames, past)
-
-
 # ---- the specification --------------------------------------------------------------------------
 
 
@@ -84,7 +79,7 @@ def test_each_note_is_given_those_below_it(end):
     """Guards against a note that sees itself or those above, and against mixed-up columns."""
     output = make(6, 3, end=end)
     h, (frames, _) = torch.randn(4, 2, H, dtype=torch.float64), some_frames(4, 2, 6)
-    logits, nats = output.note_logits(h, frames), plain_nats(output, h, frames)
+    logits, nats = output.note_logits(h, frames), plain(output, h, frames)
     for t, b in itertools.product(range(4), range(2)):
         frame = frames[t, b].numpy()
         p = by_hand(output, h[t, b], frame)
@@ -99,7 +94,7 @@ def test_the_likelihood_sums_to_one(scale):
     output, frames = make(8, 5), all_frames(8)
     for h in scale * torch.randn(3, H, dtype=torch.float64):
         several = h.expand(256, 1, H)
-        for nats in (plain_nats(output, several, frames[:, None]), output.score(several, frames)):
+        for nats in (plain(output, several, frames[:, None]), output.score(several, frames)):
             assert float((-nats.double()).exp().sum().detach()) == pytest.approx(1, abs=1e-12)
 
 
@@ -111,23 +106,9 @@ def test_with_onsets_the_likelihood_sums_to_one(before):
     past = torch.from_numpy(as_frames(np.array(before))).double()
     expected = [nats_by_hand(output, h[0, 0], x.numpy(), past.numpy()) for x in frames]
     given = h, frames[:, None], past.expand(64, 1, 6)
-    for nats in (plain_nats(output, *given), output.score(*given)):
+    for nats in (plain(output, *given), output.score(*given)):
         np.testing.assert_allclose(nats.detach().flatten(), expected, rtol=1e-12)
         assert torch.exp(-nats.detach()).sum() == pytest.approx(1, abs=1e-13)
-
-
-@with_onsets
-def test_gradients_are_those_of_the_score(onsets):
-    model = ScoreOf(make(3, 4, onsets=onsets), plain_nats)
-    names, values = zip(*model.named_parameters(), strict=True)
-    given = some_frames(4, 2, 3, onsets=onsets)
-    h = torch.randn(4, 2, H, dtype=torch.float64, requires_grad=True)
-
-    def score(h, *values):
-        named = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(model, named, (h, *given))
-
-    assert torch.autograd.gradcheck(score, (h, *values))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -140,7 +121,7 @@ def test_nats_of_a_confident_model_are_exact(dtype):
         output.linear.bias[:4] = torch.tensor([1e4, -1e4, 40.0, -12.0])
     h, frame = torch.zeros(1, 1, H, dtype=dtype), torch.tensor([[[0, 1, 1, 0]]], dtype=dtype)
     exact = 20_000 + np.log1p(np.exp(-40.0)) + np.log1p(np.exp(-12.0))
-    for nats in (plain_nats(output, h, frame), output.score(h, frame)):
+    for nats in (plain(output, h, frame), output.score(h, frame)):
         assert nats.item() == pytest.approx(exact, rel=2 * torch.finfo(dtype).eps)
 
 
@@ -182,50 +163,26 @@ def test_its_hidden_units_do_not_stay_alike():
     ],
 )
 def test_compiled_score_is_the_plain_one(notes, width, shape, onsets, dtype):
-    """In nats, logits and every gradient, weighted or not; padding has weight 0.
-
-    Empty, full and single-note frames are among the rows.
-    """
+    """In logits too; empty, full and single-note frames are among the rows."""
     output = make(notes, width, hidden=13, end=width == 5, onsets=onsets, dtype=dtype)
-    h = torch.randn(*shape, 13, dtype=dtype, requires_grad=True)
+    h = torch.randn(*shape, 13, dtype=dtype)
     frames, past = some_frames(*shape, notes, onsets=onsets, dtype=dtype)
-    weights = torch.rand(*shape, dtype=dtype)
     if not onsets:
         frames[2:3], frames[3:4] = 0, 1
         frames[4:5] = torch.eye(notes, dtype=dtype)[-1]
-    weights[-2:, -1:] = 0
-    leaves = [h, *output.parameters()]
-    theirs = plain_nats(output, h, frames, past)
-    slopes = torch.autograd.grad(theirs, leaves, weights, retain_graph=True)
-    ours = output.score(h, frames, past)
-    total = output.weighted_score(h, frames, weights, past)
-    if h.numel():
-        assert "Nats" in ours.grad_fn.name()
     bound = 1e-12 if dtype == torch.float64 else 5e-6
-    assert_close([ours, total], [theirs, (theirs * weights).sum()], bound)
-    assert_close(torch.autograd.grad(ours, leaves, weights), slopes, bound)
-    assert_close(torch.autograd.grad(total, leaves, retain_graph=True), slopes, bound)
-    assert_close(torch.autograd.grad(-2.5 * total, leaves), [-2.5 * s for s in slopes], bound)
+    assert_compiled_is_plain(output, h, frames, past, bound=bound)
     logits = output.conditional_logits(output(h), frames)
     assert_close([output.note_logits(h, frames)], [logits], bound)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_share_the_rows(threads):
     """Guards against tables shared between threads, and against skipped blocks."""
-    output = make(19, 21, hidden=13)
-    h = torch.randn(37, 5, 13, dtype=torch.float64, requires_grad=True)
-    (frames, _), weights = some_frames(37, 5, 19), torch.rand(37, 5, dtype=torch.float64)
-    leaves = [h, *output.parameters()]
-    theirs = (plain_nats(output, h, frames) * weights).sum()
-    former = torch.get_num_threads()
     torch.set_num_threads(threads)
-    try:
-        ours = output.weighted_score(h, frames, weights)
-        slopes = torch.autograd.grad(ours, leaves)
-    finally:
-        torch.set_num_threads(former)
-    assert_close([ours, *slopes], [theirs, *torch.autograd.grad(theirs, leaves)], 1e-12)
+    h, (frames, _) = torch.randn(37, 5, 13, dtype=torch.float64), some_frames(37, 5, 19)
+    assert_compiled_is_plain(make(19, 21, hidden=13), h, frames, bound=1e-12)
 
 
 def test_other_types_take_the_plain_path():
@@ -249,7 +206,7 @@ def test_a_nan_in_h_shows_only_in_its_row():
 # ---- the draw -----------------------------------------------------------------------------------
 
 
-@with_onsets
+@pytest.mark.parametrize("onsets", [False, True], ids=["roll", "onsets"])
 def test_frames_are_drawn_as_often_as_they_are_likely(onsets):
     """All possible frames at one h: chi-square against exp(-nats).
 

@@ -7,7 +7,13 @@ import pytest
 import torch
 from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
-from scores import assert_compiled_draws_are_plain, both, compiled, plain, relative_errors
+from scores import (
+    assert_compiled_draws_are_plain,
+    assert_compiled_is_plain,
+    both,
+    compiled,
+    plain,
+)
 
 from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.outputs.protocol import Window
@@ -118,23 +124,7 @@ def test_compiled_score_is_the_plain_one(sizes, dtype):
     h, frames = random_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
     frames[::7], frames[3::7] = -1.0, 32767 / 32768
     bound = 1e-12 if dtype == torch.float64 else 2e-4
-    assert max(relative_errors(output, h.to(dtype), frames.to(dtype))) < bound
-
-
-def test_the_loss_is_the_weighted_score():
-    """In value and every gradient."""
-    output = make().float()
-    h, frames = (x.float() for x in random_rows(7))
-    leaves = [h.requires_grad_(), *output.parameters()]
-    weights = torch.rand(7, 2)
-    loss = output.loss(h, frames, None, weights, np.array([7, 7])).total
-    plain = (output.score(h, frames, None) * weights).sum()
-    for ours, theirs in zip(
-        [loss, *torch.autograd.grad(loss, leaves)],
-        [plain, *torch.autograd.grad(plain, leaves)],
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+    assert_compiled_is_plain(output, h.to(dtype), frames.to(dtype), bound=bound)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -148,33 +138,7 @@ def test_compiled_score_is_the_plain_one_at_any_level(level, log_scale, dtype):
         output.linear.weight[:, -2:] = 0
         output.linear.bias[4:] = log_scale
     bound = 1e-12 if dtype == torch.float64 else 1e-3
-    assert max(relative_errors(output, h.to(dtype), frames.to(dtype))) < bound
-
-
-@both
-def test_gradients_are_those_of_the_score(score):
-    """At both ends of the range and where the uniform share takes over too."""
-    h, frames = random_rows(2)
-    frames[0, 0, 0], frames[1, 1, 1], frames[1, 0, 2] = -1.0, 32767 / 32768, -0.9
-    frames[1, 1, 0] = 1 - 16 * STEP
-    h[0, 0, -2], h[4, 1, -2], h[3, 1, -2] = -1.0, 1.0, 1.0  # their anchors
-    rest, last = h.split([H - 4, 4], -1)
-    output = make(components=2)
-    names, values = zip(*output.named_parameters(), strict=True)
-
-    class Score(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.output = output
-
-        def forward(self, rest):
-            return score(self.output, torch.cat([rest, last], -1), frames)
-
-    def nats(rest, *values):
-        named = {f"output.{name}": value for name, value in zip(names, values, strict=True)}
-        return torch.func.functional_call(Score(), named, rest)
-
-    assert torch.autograd.gradcheck(nats, (rest.requires_grad_(), *values))
+    assert_compiled_is_plain(output, h.to(dtype), frames.to(dtype), bound=bound)
 
 
 @both

@@ -39,7 +39,7 @@ def train(rank, size, group, config, data, folder, *, resume, stop_at, stopped_b
 def main():
     for line in sys.stdin:
         order = json.loads(line)
-        torch.set_num_threads(order.pop("threads", 1))
+        torch.set_num_threads(order.pop("threads"))
         rank, size, port = (order.pop(name) for name in ("rank", "size", "port"))
         if size == 1:
             said = train(rank, size, Group(), **order)

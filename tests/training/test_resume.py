@@ -90,7 +90,6 @@ SOUND = {
     "samples": SAMPLES,
     "samples, no average": {**SAMPLES, "average": 0.0},
     "logistic": {**BLOCKS, "epochs": 2},
-    "gaussian": {"output": "gaussian", "truncate": 20, "epochs": 2},
 }
 """Each with whatever it has to save."""
 
@@ -160,9 +159,7 @@ def whole(tmp_path_factory, training):
     return whole
 
 
-@pytest.mark.parametrize(
-    "kind", ["all", "tied", "played", "module", "samples", "logistic", "gaussian"]
-)
+@pytest.mark.parametrize("kind", ["all", "played", "module", "samples", "logistic"])
 def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(tmp_path, training, whole, kind):
     """Also between windows of a batch, where state, samples and noise are carried over."""
     carried, folder = [], tmp_path / "run"

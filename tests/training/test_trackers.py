@@ -17,6 +17,7 @@ from calling import call_ok
 
 from seqmodel.experiment.search import search
 from seqmodel.runs.folder import RUN_FOLDER, load_run, read_metrics
+from seqmodel.training import tensorboard as module
 from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.tensorboard import tensorboard
 from seqmodel.training.trackers import followed
@@ -51,6 +52,18 @@ def written(folder):
 def tracked(config, dataset, folder, **options):
     heard = followed(Listener(), TRACKERS, config, folder)
     return train_run(config, dataset, folder, listener=heard, **options)
+
+
+@pytest.fixture
+def one_sample(monkeypatch):
+    """The first sample for all epochs: to draw one takes longer than to train."""
+    draw, drawn = module._sample, []
+
+    def sample(run):
+        drawn.extend([] if drawn else [draw(run)])
+        return drawn[0]
+
+    monkeypatch.setattr(module, "_sample", sample)
 
 
 def improvements(folder):
@@ -104,6 +117,7 @@ def test_a_finished_run_can_be_tracked_later(folder, request, tmp_path):
     assert np.allclose(np.diff(ends), seconds[1:], atol=1e-4)
 
 
+@pytest.mark.usefixtures("one_sample")
 def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp_path):
     """As if the run had been killed before its epochs 2 and 3 were on disk, but not their events.
 
@@ -128,6 +142,7 @@ def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp
     assert [path.name for path in written(folder)] == ["events.out.tfevents.000002.seqmodel"]
 
 
+@pytest.mark.usefixtures("one_sample")
 def test_each_run_of_a_search_has_a_curve_of_its_own(dataset, make_config, tmp_path):
     """Those that go on after the first look are tracked twice, and still have one curve."""
     config = make_config(tpe_trials=4, epochs=4, unit="gru")

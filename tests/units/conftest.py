@@ -1,9 +1,6 @@
 """Which unit runs on which backend, and how: what several files' tests take in turns."""
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 from drawing import PAIRS, WIDE
 
 from seqmodel.units import UNITS
@@ -20,15 +17,6 @@ def pair(request) -> tuple[str, str]:
 def name(request) -> str:
     """A unit's name, each in turn."""
     return request.param
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    """Two torch threads, whatever the environment says."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=WIDE, ids=["afterwards", "step by step"])

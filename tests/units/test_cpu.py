@@ -157,13 +157,10 @@ def test_functions_at_their_limits(dtype):
             torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=tiny, equal_nan=True)
 
 
-@pytest.mark.parametrize("order", ["first", "second"])
-@pytest.mark.parametrize("known", ["lstm", "gru-reset-after"])
 @pytest.mark.parametrize("lengths", [None, torch.tensor([1, 3])], ids=["dense", "ragged"])
-def test_finite_differences(known, lengths, order):
-    """Of values, and of gradients, which the backend differentiates through the specification."""
-    options = {"gate_activation": "hard-sigmoid", "activation": "sigmoid"}
-    unit = random_unit(known, 3, 4, backend="cpu", **(options if order == "first" else {}))
+def test_finite_differences_of_gradients(lengths):
+    """Which the backend differentiates through the specification."""
+    unit = random_unit("lstm", 3, 4, backend="cpu")
     x, state = random_tensor(3, 2, 3).requires_grad_(), random_state(unit, 2)
     start, weights = [part.requires_grad_() for part in state], dict(unit.named_parameters())
 
@@ -172,11 +169,11 @@ def test_finite_differences(known, lengths, order):
         h, last = functional_call(unit, given, (x, rest[: len(start)], lengths))
         return h, *last
 
-    check = torch.autograd.gradcheck if order == "first" else torch.autograd.gradgradcheck
-    assert check(run, (x, *start, *weights.values()), fast_mode=order == "second")
+    inputs = x, *start, *weights.values()
+    assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 20, 10))
 def test_values_and_gradients_of_random_units(first):
     """Guards against a gradient lost between passes, a slot overwritten while it is needed."""
     for seed in range(first, first + 10):

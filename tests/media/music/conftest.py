@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from kept_files import song_at
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +24,9 @@ def awkward(shared_data):
     """Paths of the odd and broken MIDI files."""
     paths = [path for path in (shared_data / "awkward/midi").rglob("*") if path.is_file()]
     return sorted(paths, key=Path.as_posix)
+
+
+@pytest.fixture
+def song(tmp_path):
+    """The file of a band."""
+    return song_at(tmp_path / "song.mid")

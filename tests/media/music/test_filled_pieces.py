@@ -191,6 +191,7 @@ def test_bars_need_beats(melody: Path):
 def test_names_of_notes():
     for pitch in range(128):
         assert pitch_of(note_name(pitch)) == pitch
+    assert [note_name(pitch) for pitch in (21, 61, 70, 0)] == ["A0", "C#4", "Bb4", "C-1"]
     assert [pitch_of(name) for name in ("c4", "B#3", "Cb4", "Db-1", "60", " A0 ")] == [
         60, 60, 59, 1, 60, 21,
     ]  # fmt: skip

@@ -3,166 +3,36 @@
 What a file should hold afterwards is computed here anew, from mido's messages, note by note.
 """
 
-import io
 from collections import Counter
 
 import mido
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from midi_files import closed, states_by_mido
+from kept_files import (
+    BEATS,
+    DRUMS,
+    check_kept,
+    is_note,
+    note,
+    notes_of,
+    others,
+    read,
+    redrawn,
+    save,
+    sounding_after,
+    stretch,
+    timed,
+)
+from midi_files import states_by_mido
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.music.corpus import load_midi
-from seqmodel.media.music.frames import PianoRollFrames, from_states, is_kit
+from seqmodel.media.music.frames import PianoRollFrames, from_states
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.placing import place
-from seqmodel.media.music.sampling import as_played
-
-BEATS = PianoRollFrames(Grid.of_beats(4), onsets=True)
-DRUMS = 9
-
-
-def save(path, tracks, *, division=480, kind=1):
-    """A MIDI file of tracks of (tick, message), in order of time."""
-    file = mido.MidiFile(type=kind, ticks_per_beat=division)
-    for events in tracks:
-        track, now = mido.MidiTrack(), 0
-        for tick, message in sorted(events, key=lambda event: event[0]):
-            track.append(message.copy(time=tick - now))
-            now = tick
-        file.tracks.append(track)
-    file.save(path)
-    return path
-
-
-def note(on, off, pitch, channel=0, velocity=64):
-    return [
-        (on, mido.Message("note_on", note=pitch, channel=channel, velocity=velocity)),
-        (off, mido.Message("note_off", note=pitch, channel=channel, velocity=velocity // 2)),
-    ]
-
-
-def timed(track):
-    """(Tick, message without a time) of a track's events."""
-    now, found = 0, []
-    for message in track:
-        now += message.time
-        found.append((now, message.copy(time=0)))
-    return found
-
-
-def is_note(message):
-    return message.type in ("note_on", "note_off")
-
-
-def notes_of(track):
-    """(On, off, pitch, channel) of a track's notes, by mido's messages."""
-    keys = {}
-    for tick, message in timed(track):
-        if is_note(message):
-            strike = message.type == "note_on" and message.velocity > 0
-            keys.setdefault((message.note, message.channel), []).append((tick, strike))
-    pause = 1 << 40
-    return [(*pair, *key) for key, events in keys.items() for pair in closed(events, pause)]
-
-
-def read(data):
-    return mido.MidiFile(file=io.BytesIO(data))
-
-
-@pytest.fixture
-def song(tmp_path):
-    """Four bars: a conductor, a lead, a bass off the grid, drums, lyrics, all that a file holds."""
-    meta, message = mido.MetaMessage, mido.Message
-    head = [
-        (0, meta("track_name", name="Straßenlied")),
-        (0, meta("set_tempo", tempo=400_000)),
-        (0, meta("time_signature", numerator=4, denominator=4)),
-        (0, meta("key_signature", key="F")),
-        (960, meta("marker", text="verse")),
-        (2000, meta("set_tempo", tempo=600_000)),
-        (2000, mido.UnknownMetaMessage(0x60, data=(1, 2, 3))),
-        (7680, meta("set_tempo", tempo=300_000)),
-    ]
-    lead = [
-        (0, meta("track_name", name="Lead")),
-        (0, message("sysex", data=(0x7E, 0x7F, 9, 1))),
-        (0, message("program_change", program=73)),
-        (0, message("control_change", control=7, value=90)),
-        *[
-            each
-            for beat in range(16)
-            for each in note(480 * beat, 480 * beat + 470, 70 + beat % 3, velocity=60 + beat)
-        ],
-        *[(tick, message("pitchwheel", pitch=tick - 3000)) for tick in range(2400, 3400, 55)],
-        *[(480 * beat, meta("lyrics", text=f"la{beat}")) for beat in range(16)],
-        (2500, message("aftertouch", value=44)),
-        (2500, message("polytouch", note=71, value=4)),
-    ]
-    bass = [
-        (0, meta("track_name", name="Bass")),
-        (0, message("program_change", channel=1, program=33)),
-        *note(7, 2411, 38, 1),  # lasts into the second bar
-        *note(2399, 2890, 41, 1),
-        *note(3333, 5333, 43, 1),  # lasts beyond it
-        *note(5791, 7680, 38, 1),
-        *note(3000, 3100, 5, 1),  # off the keyboard
-    ]
-    drums = [
-        (0, meta("track_name", name="Kit")),
-        *[each for k in range(32) for each in note(240 * k, 240 * k + 30, 36 + k % 5, DRUMS)],
-    ]
-    return save(tmp_path / "song.mid", [head, lead, bass, drums])
-
-
-def redrawn(path, free, drawn=None, frame=BEATS, *, into=None, transposed=0, length=None, **how):
-    """(Frames, file) with the states `drawn` (T, 88), or silence, where it is `free` (T, 88)."""
-    original = Original(path, frame, transposed=transposed, into=into)
-    file = original.frames[:length]
-    file = np.pad(file, ((0, (length or len(file)) - len(file)), (0, 0)))
-    if is_kit(file):
-        frames = np.where(free, 0 if drawn is None else drawn, file).astype(np.uint8)
-        return frames, original.with_drawn(frames, free, **how)
-    states = np.zeros(free.shape) if drawn is None else drawn
-    roll = np.where(free, states > 0, file[:, :88] > 0)
-    begins = roll & ~np.pad(roll[:-1], ((1, 0), (0, 0)))
-    drawn = np.concatenate([roll, begins | (roll & free & (states == 1))], axis=1)
-    frames = as_played(drawn.astype(np.uint8), file, free)
-    return frames, original.with_drawn(frames, free, **how)
-
-
-def stretch(length, begin, end, low=21, high=108):
-    """(T, 88), free from one frame to another and from one pitch to another."""
-    free = np.zeros((length, 88), bool)
-    free[begin:end, low - 21 : high - 20] = True
-    return free
-
-
-def others(track):
-    return [event for event in timed(track) if not is_note(event[1])]
-
-
-def check_kept(before, after, free):
-    """That every event is there but for those of notes, of pitches that sound in what is `free`."""
-    division = before.ticks_per_beat
-    assert after.ticks_per_beat == division
-    for old, new in zip(before.tracks, after.tracks, strict=False):
-        *was, (last, _) = others(old)
-        *now, (end, message) = others(new)
-        assert (was, message.type) == (now, "end_of_track")
-        assert end == max([last, *(each[1] for each in notes_of(new))])
-        stays = Counter[tuple[int, int, int, int]]()
-        for on, off, pitch, channel in notes_of(old):
-            begin, end = ((8 * tick + division) // (2 * division) for tick in (on, off))
-            unseen = channel == DRUMS or not 21 <= pitch <= 108
-            untouched = unseen or not free[begin : max(end, begin + 1), pitch - 21].any()
-            # Of a key that is struck twice at once, one strike may be left.
-            stays[on, off, pitch, channel] += untouched and on < off
-        assert stays <= Counter(notes_of(new))
 
 
 def test_every_other_event_stays(song):
@@ -288,219 +158,6 @@ def test_the_file_reads_as_what_was_drawn(tmp_path_factory, piece):
         check_kept(mido.MidiFile(path), read(data), free)
 
 
-def sounding_after(path, cut, length, states=None, frame=BEATS, **options):
-    """A file cut off at a frame, with `length` frames in all, the later ones as drawn."""
-    free = stretch(length, cut, length)
-    return read(redrawn(path, free, states, frame, length=length, cut=cut, **options)[1])
-
-
-def test_a_beginning_is_as_it_is_and_what_follows_is_drawn(song):
-    """Guards events that are shifted or stay behind, notes that ring on, and a held pedal."""
-    file = mido.MidiFile(song)
-    pedal = mido.Message("control_change", channel=1, control=64, value=64)  # just down
-    file.tracks[2].insert(2, pedal)
-    file.save(song)
-    states = np.zeros((48, 88), int)
-    states[32:40, 43 - 21] = 2  # the bass note that sounds at the cut goes on for two beats
-    states[36:44, 60 - 21] = 1
-    after = sounding_after(song, 32, 48, states)
-    for number, (old, new) in enumerate(zip(file.tracks, after.tracks, strict=False)):
-        early = [each for each in timed(old) if each[0] < 3840]
-        assert timed(new)[: len(early)] == early
-        late = timed(new)[len(early) :]
-        if number == 2:
-            assert late[:-1] == [
-                (3840, pedal.copy(value=0)),
-                (4800, mido.Message("note_off", note=43, channel=1, velocity=64)),
-            ]
-        else:
-            assert [message.type for _, message in late] == ["end_of_track"]
-    drawn = [(3840 + 480 + 120 * k, 3840 + 600 + 120 * k, 60) for k in range(8)]
-    assert [each[:3] for each in notes_of(after.tracks[4])] == drawn
-    program = mido.Message("program_change", channel=2, program=73)
-    assert (0, program) in timed(after.tracks[4])
-    assert after.tracks[4][-2] == mido.MetaMessage("marker", text="end of piece", time=480)
-
-
-PEDAL = PianoRollFrames(Grid.of_beats(4), onsets=True, pedal=True)
-
-
-@pytest.fixture
-def held(tmp_path):
-    """Two short notes that the pedal holds up to the third bar, and a note from there on."""
-    pedal = mido.Message("control_change", control=64, value=100)
-    moves = [(0, pedal), (3840, pedal.copy(value=0))]
-    notes = note(0, 480, 60) + note(480, 960, 64) + note(3840, 5760, 67)
-    return save(tmp_path / "held.mid", [moves + notes])
-
-
-@pytest.mark.parametrize(
-    ("free", "end", "left"),
-    [
-        ((16, 24), 16, [(0, 480, 60), (480, 960, 64)]),  # the pedal holds both: nothing ends them
-        ((16, 24), 24, [(0, 480, 60), (480, 960, 64)]),
-        ((24, 40), 40, [(0, 4800, 60), (480, 960, 64)]),  # the key, where the pedal no longer does
-        ((0, 8), 0, [(960, 3840, 60), (960, 3840, 64)]),  # struck anew: the pedal held them on
-        ((0, 8), 8, [(960, 3840, 64)]),
-    ],
-)
-def test_what_the_pedal_holds(held, free, end, left):
-    """Guards notes whose keys are let go before, or in, what is drawn, in which they sound on."""
-    states = np.zeros((48, 88), int)
-    states[free[0] : end, 60 - 21] = 2
-    frames, data = redrawn(held, stretch(48, *free), states, PEDAL)
-    after = read(data)
-    assert [each[:3] for each in sorted(notes_of(after.tracks[0]))][: len(left)] == left
-    assert others(after.tracks[0]) == others(mido.MidiFile(held).tracks[0])
-    again = place(read_score(data), PEDAL.grid, drums=False, pedal=True).frames(onsets=True)
-    given = ~np.tile(stretch(48, *free), 2)
-    np.testing.assert_array_equal(again[given], frames[given])
-    if end > free[0]:
-        np.testing.assert_array_equal(again[:, 60 - 21], frames[:, 60 - 21])
-
-
-@pytest.mark.parametrize(("end", "off"), [(16, 480), (20, 2400)])
-def test_a_pedal_is_raised_where_the_file_is_cut_off(held, end, off):
-    """The keys of what it holds stay, but for one that the drawn music holds on."""
-    states = np.zeros((24, 88), int)
-    states[16:end, 60 - 21] = 2
-    (track, _) = sounding_after(held, 16, 24, states, PEDAL).tracks
-    assert [each[:3] for each in notes_of(track)] == [(0, off, 60), (480, 960, 64)]
-    assert [tick for tick, message in timed(track) if message.type == "control_change"] == [0, 1920]
-
-
-def test_a_pedal_that_the_run_does_not_hear_is_named(held):
-    assert Original(held, PEDAL, transposed=0).remarks == []
-    (remark,) = Original(held, BEATS, transposed=0).remarks
-    assert remark.startswith(
-        f"{held} has a sustain pedal, which stays; the run reads notes as long"
-    )
-
-
-def test_nothing_is_struck_where_a_file_is_cut_off(tmp_path):
-    """Nor is a drum without length, which ends no later than there."""
-    path = save(
-        tmp_path / "cut.mid", [note(0, 480, 60) + note(480, 480, 36, DRUMS) + note(480, 960, 64)]
-    )
-    after = timed(sounding_after(path, 4, 8).tracks[0])
-    assert after == [*note(0, 480, 60), (480, mido.MetaMessage("end_of_track"))]
-
-
-def test_a_whole_file_loses_nothing(song):
-    """What is drawn after its end, in its last tempo, takes none of its events away."""
-    states = np.zeros((72, 88), int)
-    states[64:, 38 - 21] = 2  # held on from the last bass note, which ends at the end
-    frames, data = redrawn(song, stretch(72, 64, 72), states, length=72)
-    before, after = mido.MidiFile(song), read(data)
-    for old, new in zip(before.tracks, after.tracks, strict=False):
-        assert timed(old) == timed(new)
-    assert [each[:3] for each in notes_of(after.tracks[4])] == [(7680, 8640, 38)]
-    assert frames[64, 88 + 38 - 21]
-
-
-def test_real_time_follows_the_tempos_before_the_cut(song):
-    """Ticks of 0.1 s: 120 at 400,000 us a beat, then 80 at 600,000; the later change is gone."""
-    frame = PianoRollFrames(Grid.of_seconds("0.1"), onsets=True)
-    states = np.zeros((100, 88), int)
-    states[50::2, 40] = 1
-    after = sounding_after(song, 50, 100, states, frame)
-    assert [m.tempo for m in after.tracks[0] if m.type == "set_tempo"] == [400_000, 600_000]
-    border = 2000 * 400_000 / 480  # in microseconds
-    ticks = [round(2000 + (t * 1e5 - border) * 480 / 600_000) for t in range(50, 100, 2)]
-    assert [each[0] for each in notes_of(after.tracks[4])] == ticks
-
-
-def test_drawn_notes_have_the_files_key_and_all_move_together(song):
-    """A run in C reads a song in F 5 lower; --transpose moves its notes too, but for drums."""
-    states = np.zeros((64, 88), int)
-    states[16:20, 55 - 21] = 2
-    _, data = redrawn(song, stretch(64, 16, 32), states, transposed=-5)
-    assert [each[:3] for each in notes_of(read(data).tracks[4])] == [(1920, 2400, 60)]
-    _, data = redrawn(song, stretch(64, 16, 32), states, transposed=-5, semitones=2)
-    moved, before = read(data), mido.MidiFile(song)
-    assert [each[:3] for each in notes_of(moved.tracks[4])] == [(1920, 2400, 62)]
-    assert notes_of(moved.tracks[1])[0] == (0, 470, 72, 0)
-    assert (2500, mido.Message("polytouch", note=73, value=4)) in timed(moved.tracks[1])
-    assert timed(moved.tracks[3]) == timed(before.tracks[3])
-
-
-def test_notes_that_octaves_move_onto_one_key_do_not_overlap(song):
-    """The run's C8, 3 semitones up, is folded onto the key of its C7, which sounds on."""
-    states = np.zeros((64, 88), int)
-    states[16:24, 108 - 21] = states[20:28, 96 - 21] = 2
-    _, data = redrawn(song, stretch(64, 16, 32), states, semitones=3)
-    drawn = [each[:3] for each in notes_of(read(data).tracks[4])]
-    assert drawn == [(1920, 2880, 99), (2880, 3360, 99)]
-
-
-def test_hits_are_replaced_by_hits(song):
-    """A run of drums replaces what is on channel 10 alone, and draws there."""
-    frame = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
-    free, hits = np.zeros((63, 47), bool), np.zeros((63, 47), np.uint8)
-    free[16:32] = True
-    hits[16:32:8, 38 - 35] = 1
-    _, data = redrawn(song, free, hits, frame)
-    before, after = mido.MidiFile(song), read(data)
-    for number in (0, 1, 2):
-        assert timed(before.tracks[number]) == timed(after.tracks[number])
-    kept = [each for each in notes_of(before.tracks[3]) if not 1920 <= each[0] < 3840]
-    assert notes_of(after.tracks[3]) == kept
-    drawn = [(1920, 2040, 38, DRUMS), (2880, 3000, 38, DRUMS)]
-    assert notes_of(after.tracks[4]) == drawn
-    assert not [message for message in after.tracks[4] if message.type == "program_change"]
-
-
-def test_into_a_track(song):
-    """By name or number; on its channel, where no two notes of a key overlap off the grid."""
-    states = np.zeros((64, 88), int)
-    states[16:32, 50] = 1
-    states[20:24, 38 - 21] = 2  # the file's own note ends 11 ticks after frame 20 begins
-    free = stretch(64, 20, 32) | stretch(64, 16, 32, 60)
-    for name in ("Bass", " Bass ", "3"):
-        _, data = redrawn(song, free, states, into=name)
-        after = read(data)
-        assert len(after.tracks) == 4
-        bass = notes_of(after.tracks[2])
-        assert {channel for *_, channel in bass} == {1}
-        assert [each[:2] for each in sorted(bass) if each[2] == 71] == [
-            (120 * t, 120 * t + 120) for t in range(16, 32)
-        ]
-        assert [each[:2] for each in sorted(bass) if each[2] == 38][:2] == [(7, 2411), (2411, 2880)]
-    _, data = redrawn(song, free, states, into="1")  # which has no notes, and so no channel
-    assert {each[3] for each in notes_of(read(data).tracks[0])} == {2}
-
-
-def test_into_a_track_of_mostly_drums(song):
-    """Pitches have its other channel."""
-    file = mido.MidiFile(song)
-    file.tracks[3].insert(1, mido.Message("note_on", note=60, channel=5))
-    file.tracks[3].insert(2, mido.Message("note_off", note=60, channel=5, time=0))
-    file.save(song)
-    states = np.zeros((64, 88), int)
-    states[16:20, 50] = 2
-    added = notes_of(read(redrawn(song, stretch(64, 16, 32), states, into="Kit")[1]).tracks[3])
-    assert (1920, 2400, 71, 5) in added
-
-
-@pytest.mark.parametrize(
-    ("into", "said"),
-    [
-        ("Lead", r"--into Lead: tracks 2 and 4 of .*song.mid have that name: take a number"),
-        ("Violin", r"--into Violin: .* has no such track, but 1 Straßenlied, 2 Lead, 3 Bass, 4"),
-        ("0", r"--into 0: .* has no such track"),
-        ("6", r"--into 6: .* has no such track"),
-        ("5", r"--into 5 is a track of drums, and the run's frames are pitches"),
-    ],
-)
-def test_a_track_that_is_not_there_or_not_clear(song, into, said):
-    file = mido.MidiFile(song)
-    file.tracks.insert(3, mido.MidiTrack([mido.MetaMessage("track_name", name="Lead")]))
-    file.tracks[0][0] = mido.MetaMessage("track_name", name="Strassenlied")
-    file.save(song)
-    with pytest.raises(UsageError, match=said.replace("ß", "ss")):
-        Original(song, BEATS, transposed=0, into=into)
-
-
 def test_a_strike_that_never_ends_stays(tmp_path):
     """It ends the note before it, and is none itself that could be replaced."""
     strikes = [(tick, mido.Message("note_on", note=60, velocity=64)) for tick in (0, 480)]
@@ -545,55 +202,9 @@ def test_a_pause_too_long_for_one_delta(tmp_path):
     assert sorted(read_score(data).off_tick.tolist()) == [9999, late + 30000]
 
 
-def test_formats(tmp_path):
-    """One track becomes two, unless the notes go into it; patterns cannot have one more."""
-    path = save(tmp_path / "one.mid", [note(0, 480, 60) + note(480, 960, 62)], kind=0)
-    free = stretch(8, 4, 8)
-    for into, kind, tracks in ((None, 1, 2), ("1", 0, 1)):
-        after = read(redrawn(path, free, into=into)[1])
-        assert (after.type, len(after.tracks)) == (kind, tracks)
-    save(path, [note(0, 480, 60), note(0, 480, 62)], kind=2)
-    with pytest.raises(UsageError, match=r"one.mid holds patterns .* convert it to format 1"):
-        Original(path, BEATS, transposed=0)
-    save(path, [note(0, 4, 60)], division=2)
-    with pytest.raises(UsageError, match=r"has ticks longer than the run's frames \(4 steps per"):
-        Original(path, BEATS, transposed=0)
-
-
-def test_the_program_is_the_one_there(song):
-    """Of the track of most notes that are replaced, not one that it changes to later."""
-    file = mido.MidiFile(song)
-    file.tracks[1].append(mido.Message("program_change", program=11))
-    file.save(song)
-    states = np.zeros((64, 88), int)
-    states[20:24, 60 - 21] = 1
-    drawn = read(redrawn(song, stretch(64, 16, 32), states)[1]).tracks[4]
-    assert mido.Message("program_change", channel=2, program=73) in drawn
-
-
-def test_where_all_channels_are_taken(tmp_path):
-    """Drawn notes share one with those they replace, and change no program."""
-    tracks = [note(0, 960, 60 + channel, channel) for channel in range(16)]
-    path = save(tmp_path / "full.mid", [*tracks, note(960, 1440, 50, 4)])
-    states = np.zeros((12, 88), int)
-    states[8:, 50 - 21] = states[8:, 64 - 21] = 2
-    after = read(redrawn(path, stretch(12, 8, 12), states)[1])
-    drawn = [(960, 1440, 50, 4), (960, 1440, 64, 4)]
-    assert sorted(notes_of(after.tracks[-1])) == drawn
-    assert not [message for message in after.tracks[-1] if message.type == "program_change"]
-
-
-def test_what_is_not_seen_is_said(song):
-    remarks = Original(song, BEATS, transposed=0).remarks
-    kept = "which the run does not replace: they stay"
-    assert remarks == [f"{song} has drums and notes off the keyboard, {kept}"]
-    kit = Original(song, PianoRollFrames(Grid.of_beats(4), drums=True, kit=True), transposed=0)
-    assert kit.remarks == [f"{song} has notes besides drums, {kept}"]
-
-
 def test_real_songs_stay(shared_data):
-    """All of every band song but the notes that are drawn anew; its beginning where it is cut."""
-    paths = sorted((shared_data / "music/real/band").glob("*.mid"))
+    """All of band songs but the notes that are drawn anew; the beginning where they are cut."""
+    paths = sorted((shared_data / "music/real/band").glob("*.mid"))[::3]
     assert paths
     for path in paths:
         before = mido.MidiFile(path)

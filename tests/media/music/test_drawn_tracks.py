@@ -1,0 +1,148 @@
+"""Where drawn notes go in a file of tracks, channels, programs and keys, and what it says."""
+
+import mido
+import numpy as np
+import pytest
+from kept_files import BEATS, DRUMS, note, notes_of, read, redrawn, save, stretch, timed
+
+from seqmodel.errors import UsageError
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.original import Original
+
+
+def test_drawn_notes_have_the_files_key_and_all_move_together(song):
+    """A run in C reads a song in F 5 lower; --transpose moves its notes too, but for drums."""
+    states = np.zeros((64, 88), int)
+    states[16:20, 55 - 21] = 2
+    _, data = redrawn(song, stretch(64, 16, 32), states, transposed=-5)
+    assert [each[:3] for each in notes_of(read(data).tracks[4])] == [(1920, 2400, 60)]
+    _, data = redrawn(song, stretch(64, 16, 32), states, transposed=-5, semitones=2)
+    moved, before = read(data), mido.MidiFile(song)
+    assert [each[:3] for each in notes_of(moved.tracks[4])] == [(1920, 2400, 62)]
+    assert notes_of(moved.tracks[1])[0] == (0, 470, 72, 0)
+    assert (2500, mido.Message("polytouch", note=73, value=4)) in timed(moved.tracks[1])
+    assert timed(moved.tracks[3]) == timed(before.tracks[3])
+
+
+def test_notes_that_octaves_move_onto_one_key_do_not_overlap(song):
+    """The run's C8, 3 semitones up, is folded onto the key of its C7, which sounds on."""
+    states = np.zeros((64, 88), int)
+    states[16:24, 108 - 21] = states[20:28, 96 - 21] = 2
+    _, data = redrawn(song, stretch(64, 16, 32), states, semitones=3)
+    drawn = [each[:3] for each in notes_of(read(data).tracks[4])]
+    assert drawn == [(1920, 2880, 99), (2880, 3360, 99)]
+
+
+def test_hits_are_replaced_by_hits(song):
+    """A run of drums replaces what is on channel 10 alone, and draws there."""
+    frame = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
+    free, hits = np.zeros((63, 47), bool), np.zeros((63, 47), np.uint8)
+    free[16:32] = True
+    hits[16:32:8, 38 - 35] = 1
+    _, data = redrawn(song, free, hits, frame)
+    before, after = mido.MidiFile(song), read(data)
+    for number in (0, 1, 2):
+        assert timed(before.tracks[number]) == timed(after.tracks[number])
+    kept = [each for each in notes_of(before.tracks[3]) if not 1920 <= each[0] < 3840]
+    assert notes_of(after.tracks[3]) == kept
+    drawn = [(1920, 2040, 38, DRUMS), (2880, 3000, 38, DRUMS)]
+    assert notes_of(after.tracks[4]) == drawn
+    assert not [message for message in after.tracks[4] if message.type == "program_change"]
+
+
+def test_into_a_track(song):
+    """By name or number; on its channel, where no two notes of a key overlap off the grid."""
+    states = np.zeros((64, 88), int)
+    states[16:32, 50] = 1
+    states[20:24, 38 - 21] = 2  # the file's own note ends 11 ticks after frame 20 begins
+    free = stretch(64, 20, 32) | stretch(64, 16, 32, 60)
+    for name in ("Bass", " Bass ", "3"):
+        _, data = redrawn(song, free, states, into=name)
+        after = read(data)
+        assert len(after.tracks) == 4
+        bass = notes_of(after.tracks[2])
+        assert {channel for *_, channel in bass} == {1}
+        assert [each[:2] for each in sorted(bass) if each[2] == 71] == [
+            (120 * t, 120 * t + 120) for t in range(16, 32)
+        ]
+        assert [each[:2] for each in sorted(bass) if each[2] == 38][:2] == [(7, 2411), (2411, 2880)]
+    _, data = redrawn(song, free, states, into="1")  # which has no notes, and so no channel
+    assert {each[3] for each in notes_of(read(data).tracks[0])} == {2}
+
+
+def test_into_a_track_of_mostly_drums(song):
+    """Pitches have its other channel."""
+    file = mido.MidiFile(song)
+    file.tracks[3].insert(1, mido.Message("note_on", note=60, channel=5))
+    file.tracks[3].insert(2, mido.Message("note_off", note=60, channel=5, time=0))
+    file.save(song)
+    states = np.zeros((64, 88), int)
+    states[16:20, 50] = 2
+    added = notes_of(read(redrawn(song, stretch(64, 16, 32), states, into="Kit")[1]).tracks[3])
+    assert (1920, 2400, 71, 5) in added
+
+
+@pytest.mark.parametrize(
+    ("into", "said"),
+    [
+        ("Lead", r"--into Lead: tracks 2 and 4 of .*song.mid have that name: take a number"),
+        ("Violin", r"--into Violin: .* has no such track, but 1 Straßenlied, 2 Lead, 3 Bass, 4"),
+        ("0", r"--into 0: .* has no such track"),
+        ("6", r"--into 6: .* has no such track"),
+        ("5", r"--into 5 is a track of drums, and the run's frames are pitches"),
+    ],
+)
+def test_a_track_that_is_not_there_or_not_clear(song, into, said):
+    file = mido.MidiFile(song)
+    file.tracks.insert(3, mido.MidiTrack([mido.MetaMessage("track_name", name="Lead")]))
+    file.tracks[0][0] = mido.MetaMessage("track_name", name="Strassenlied")
+    file.save(song)
+    with pytest.raises(UsageError, match=said.replace("ß", "ss")):
+        Original(song, BEATS, transposed=0, into=into)
+
+
+def test_formats(tmp_path):
+    """One track becomes two, unless the notes go into it; patterns cannot have one more."""
+    path = save(tmp_path / "one.mid", [note(0, 480, 60) + note(480, 960, 62)], kind=0)
+    free = stretch(8, 4, 8)
+    for into, kind, tracks in ((None, 1, 2), ("1", 0, 1)):
+        after = read(redrawn(path, free, into=into)[1])
+        assert (after.type, len(after.tracks)) == (kind, tracks)
+    save(path, [note(0, 480, 60), note(0, 480, 62)], kind=2)
+    with pytest.raises(UsageError, match=r"one.mid holds patterns .* convert it to format 1"):
+        Original(path, BEATS, transposed=0)
+    save(path, [note(0, 4, 60)], division=2)
+    with pytest.raises(UsageError, match=r"has ticks longer than the run's frames \(4 steps per"):
+        Original(path, BEATS, transposed=0)
+
+
+def test_the_program_is_the_one_there(song):
+    """Of the track of most notes that are replaced, not one that it changes to later."""
+    file = mido.MidiFile(song)
+    file.tracks[1].append(mido.Message("program_change", program=11))
+    file.save(song)
+    states = np.zeros((64, 88), int)
+    states[20:24, 60 - 21] = 1
+    drawn = read(redrawn(song, stretch(64, 16, 32), states)[1]).tracks[4]
+    assert mido.Message("program_change", channel=2, program=73) in drawn
+
+
+def test_where_all_channels_are_taken(tmp_path):
+    """Drawn notes share one with those they replace, and change no program."""
+    tracks = [note(0, 960, 60 + channel, channel) for channel in range(16)]
+    path = save(tmp_path / "full.mid", [*tracks, note(960, 1440, 50, 4)])
+    states = np.zeros((12, 88), int)
+    states[8:, 50 - 21] = states[8:, 64 - 21] = 2
+    after = read(redrawn(path, stretch(12, 8, 12), states)[1])
+    drawn = [(960, 1440, 50, 4), (960, 1440, 64, 4)]
+    assert sorted(notes_of(after.tracks[-1])) == drawn
+    assert not [message for message in after.tracks[-1] if message.type == "program_change"]
+
+
+def test_what_is_not_seen_is_said(song):
+    remarks = Original(song, BEATS, transposed=0).remarks
+    kept = "which the run does not replace: they stay"
+    assert remarks == [f"{song} has drums and notes off the keyboard, {kept}"]
+    kit = Original(song, PianoRollFrames(Grid.of_beats(4), drums=True, kit=True), transposed=0)
+    assert kit.remarks == [f"{song} has notes besides drums, {kept}"]
