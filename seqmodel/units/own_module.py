@@ -10,6 +10,7 @@ wrong, such as an h that depends on later frames.
 """
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -42,7 +43,9 @@ class ModuleUnit(Layer):
         kind = find_class(name)
         if not callable(getattr(kind, "zero_state", None)):
             raise UsageError(f"{name} has no method zero_state(batch_size)")
-        with _blaming(name):
+        with _blaming(name), warnings.catch_warnings():
+            # The search for a size tries 1, where parts of a module may have no weight.
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.module = kind(input_size, hidden_size)
             self._single = isinstance(self.module.zero_state(1), Tensor)
 
