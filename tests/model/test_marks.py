@@ -291,7 +291,9 @@ def test_samples_have_marks_and_the_frames_of_a_model_without() -> None:
     loud = np.where(prime[:, 88:] > 0, 40, 0).astype(np.uint8)
     primed = marked(prime, velocity=loud)
     pieces = []
-    for chunk in (1, 7, 64):
+    for chunk, window in ((1, None), (7, None), (64, None), (64, 3)):
+        if window:  # what is read at a time
+            model.window = lambda pieces: 3
         sampler = Sampler(model, chunk=chunk)
         frames = sampler.draw(Uniforms(1), prime=primed)
         piece = marked(prime[:0])

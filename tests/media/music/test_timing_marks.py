@@ -64,6 +64,10 @@ def test_moved_notes_stay_in_their_frames(grid: Grid, seed: int, tempo: float) -
     placed = place(read_score(data), grid, drums=False)
     again = placed.frames(onsets=True)
     assert np.array_equal(again, np.pad(frames, ((0, len(again) - len(frames)), (0, 0))))
+    (track,) = mido.MidiFile(file=io.BytesIO(data)).tracks
+    for pitch in range(61, 67):
+        kinds = [m.type for m in track if m.type.startswith("note_") and m.note == pitch]
+        assert kinds == ["note_on", "note_off"] * (len(kinds) // 2)
 
 
 def test_samples_are_as_late_as_their_timing(tmp_path: Path) -> None:
