@@ -37,7 +37,7 @@ from seqmodel.model.motifs import (
     motifs_size,
     write_motifs,
 )
-from seqmodel.outputs.notes import OCTAVE, hits_alone, note_count
+from seqmodel.outputs.notes import OCTAVE, as_drawn, hits_alone, note_count
 
 WINDOW = 2 * OCTAVE + 1
 OF_FRAME = WINDOW + OCTAVE + 1
@@ -78,7 +78,8 @@ class NoteEncoder(nn.Module, Encoder):
     not changed. Of half of them a share of the notes, drawn from 0 to `noise`, is missing, and some
     are read as if a frame were held for up to HELD frames. Flaws become rarer as the learning rate
     falls. A model that has read flawless music alone goes on from a flaw of its own as if it were
-    meant: its samples thin out, or freeze.
+    meant: its samples thin out, or freeze. With `first_change`, where outputs tell what changes,
+    they go by the past as it is read: a missing note begins, one held for too long ends.
     """
 
     def __init__(
@@ -94,13 +95,17 @@ class NoteEncoder(nn.Module, Encoder):
         noise: float = 0.0,
         hits: bool = False,
         rests: bool = False,
+        first_change: bool = False,
     ) -> None:
-        """`hits` says that what sounds is struck in every frame."""
+        """`hits` says that what sounds is struck in every frame.
+
+        `first_change` says that the output is told what changes, see `outputs.first_change`.
+        """
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
         self.clock, self.noise, self.hits, self._begun_with = clock, noise, hits, noise
-        self.rests = rests
+        self.rests, self.first_change = rests, first_change
         self.bars = np.zeros(0, np.int64) if bars is None else bars
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
         barred = bars is not None
@@ -133,6 +138,7 @@ class NoteEncoder(nn.Module, Encoder):
             noise=config.input_noise,
             hits=hits_alone(frame),
             rests=config.rests,
+            first_change=config.first_change,
         )
 
     def start_at(self, train: Split) -> None:
@@ -164,6 +170,9 @@ class NoteEncoder(nn.Module, Encoder):
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
             given = self._heard(for_kernels(before)).contiguous()
+            if self.first_change and self.training:
+                before = given.to(before)
+                frames = as_drawn(frames, before) if self.onsets else frames
         T, B, _ = before.shape
         memory = None if past.memory is None else past.memory.to("cpu", copy=True)
         fields = self._fields(T, B, memory, given.dtype)

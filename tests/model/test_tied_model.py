@@ -99,6 +99,27 @@ def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, hits, mon
 
 
 @KINDS
+def test_what_changes_is_told_after_what_is_read(onsets, hits):
+    """By the true past, a chord that is read as held for too long was never taught to end, nor a
+    note that is missing to begin."""
+    T, B, D = 30, 50, 5
+    torch.manual_seed(5)
+    sounding = torch.rand(T, B, D) < 0.7
+    silent = torch.cat([torch.ones(1, B, D, dtype=torch.bool), ~sounding[:-1]])
+    struck = sounding & (silent | (torch.rand(T, B, D) < 0.3))
+    frames = (torch.cat([sounding, struck], 2) if onsets else sounding).double()
+    encoder = NoteEncoder(D, onsets=onsets, hits=hits, noise=1.0, first_change=True)
+    found = encoder.train().encode(frames, encoder.start(frames.new_zeros(1), B))
+    read = found.inputs.view(T, B, D, -1)[..., 12] > 0
+    assert (read[1:] != sounding[:-1]).any()
+    assert torch.equal(found.past[..., :D] > 0, read)
+    assert torch.equal(found.frames[..., :D] > 0, sounding)
+    if onsets:
+        assert torch.equal(found.frames[..., D:] > 0, sounding & (struck | ~read))
+    assert torch.equal(found.last.numbers, frames[-1])
+
+
+@KINDS
 def test_in_training_frames_are_read_as_held(onsets, hits, monkeypatch):
     """In one stretch of a window, at any place, without strikes, of drums therefore silent; in as
     many windows as there should be."""
