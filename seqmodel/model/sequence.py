@@ -13,7 +13,7 @@ from seqmodel.kernels.dropout import Dropout
 from seqmodel.media.marks import MARKS
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.outputs.protocol import Output, labelled
-from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
+from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack, layers_of
 
 if TYPE_CHECKING:
     from seqmodel.model.marks import Marks
@@ -97,6 +97,10 @@ class SequenceModel(nn.Module):
         self.output.start_at(train)
         if self.encoder.end_odds:
             self.output.start_ends_at(self.encoder.end_odds)
+
+    def layers(self) -> list[Layer]:
+        """The layers of the unit, the lowest first."""
+        return layers_of(self.unit)
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""

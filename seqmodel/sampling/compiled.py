@@ -35,7 +35,7 @@ from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.sampling.own_module import PythonStep
 from seqmodel.sampling.plain import Drawing, Draws
 from seqmodel.units.cpu.stepping import steps
-from seqmodel.units.module import layers_of, units_of
+from seqmodel.units.module import units_of
 from seqmodel.units.own_module import ModuleUnit
 
 FREE, ON, OFF = 0.0, -1.0, 2.0
@@ -76,7 +76,7 @@ class CompiledModel:
     @classmethod
     def of(cls, model: SequenceModel) -> "CompiledModel":
         """Compile all but the draw, of a model on the CPU."""
-        arena, layers, encoder = Arena(), layers_of(model.unit), model.encoder
+        arena, layers, encoder = Arena(), model.layers(), model.encoder
         inputs = encoder.compiled(arena)
         own = [layer for layer in layers if isinstance(layer, ModuleUnit)]
         python = PythonStep(own, inputs.x, arena) if own else None
