@@ -127,7 +127,7 @@ def test_long_values_are_shortened(call: Call):
         result = call("train", "--unit", value)
         assert result.status == 2
         assert re.match("seqmodel: there is no unit 'zz?", result.err)
-        assert result.err.endswith("`seqmodel units` lists, or a file NAME.unit\n")
+        assert result.err.endswith("a file NAME.unit, or package.module:Class\n")
         assert len(result.err) < 1500
 
 
