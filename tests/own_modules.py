@@ -107,6 +107,30 @@ class NotFinite(_Plain):
         return torch.log(-self.linear(x).abs()), state
 
 
+class Float32(_Plain):
+    """A state that is float32 wherever the weights are not."""
+
+    def zero_state(self, batch_size: int) -> Tensor:
+        return torch.zeros(batch_size, self.size)
+
+
+class InADict(_Plain):
+    def zero_state(self, batch_size: int) -> dict[str, Tensor]:
+        return {"h": self.linear.weight.new_zeros(batch_size, self.size)}
+
+
+class LooksFarAhead(_Plain):
+    """As `LooksAhead`, but by 40 frames."""
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return self.linear(x.roll(-40, 0)), state
+
+
+class Random(_Plain):
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return self.linear(F.dropout(x)), state
+
+
 class Narrow(_Plain):
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         return self.linear(x)[..., 1:], state

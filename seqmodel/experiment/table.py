@@ -57,9 +57,12 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 
 def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
-    """The same of the mean over several datasets, for pairs that were named beforehand."""
+    """The same of the mean over several datasets, for pairs that were named beforehand.
+
+    None where valid decides on one dataset and test on another.
+    """
     named = [each for each in comparisons if each.against is not None or each.all_pairs]
-    if len(named) < 2:
+    if len(named) < 2 or len({each.judged for each in named}) > 1:
         return []
     gaps: list[dict[tuple[str, str], Difference]] = []
     for comparison in named:
@@ -163,10 +166,10 @@ def _caption(comparison: Comparison) -> str:
     varying = " ± the standard deviation over seeds" if seeds > 1 else ", one seed"
     caption = f"Nats per frame on {comparison.dataset}: mean{varying}."
     if comparison.against is not None:
-        caption += (
-            f" Below {comparison.judged}: the difference from {comparison.against}, with an "
-            "interval of at least 95 % that allows for all pairs, seeds and pieces."
-        )
+        caption += f" The row above {comparison.against}: how many more than {comparison.against}"
+        conclusive = any(gap.conclusive for gap in comparison.compared.values())
+        interval = " ± half an interval of at least 95 % that allows for all pairs, seeds, pieces"
+        caption += f"{interval if conclusive else ''}, on {comparison.judged}."
     return caption
 
 

@@ -107,6 +107,8 @@ def plain(line: str) -> str:
 
 
 FUNCTIONS = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
+LARGEST = 1e30
+"""What vectors start at is smaller."""
 LONGEST = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
 
@@ -270,6 +272,8 @@ class _Parser:
             self._fail(start.start("value"), advice)
         number, how, *both = value.groups()
         first, last = map(float, both if how else (number, number))
+        if not max(abs(first), abs(last)) < LARGEST:
+            self._fail(start.start("value"), "too large a number to start at")
         if how == "logspace" and min(first, last) <= 0:
             self._fail(start.start("value"), "logspace goes between two numbers above 0")
         self._starts[found[0]] = Start(how or "uniform", first, last)

@@ -2,7 +2,8 @@
 
     class Mine(nn.Module):
         def __init__(self, input_size: int, hidden_size: int): ...
-        def zero_state(self, batch_size: int): ...      # a tensor (B, ...), or a tuple of these
+        def zero_state(self, batch_size: int): ...      # a tensor (B, ...), or a tuple of these,
+                                                        # as weight.new_zeros(B, ...) makes them
         def forward(self, x, state): ...                # x (T, B, I) -> h (T, B, H), state
 
 It runs as it is, over rows of one length each; `check_module` finds what would make likelihoods
@@ -27,8 +28,8 @@ from seqmodel.units.backends import check_device
 from seqmodel.units.definition import state_of
 from seqmodel.units.module import Layer, UnitState, checked_lengths
 
-T, B = 7, 3
-"""The frames and rows of a check."""
+T, B = 128, 3
+"""The frames and rows of a check, which sees what reaches over half of these frames at most."""
 
 
 class ModuleUnit(Layer):
@@ -93,9 +94,13 @@ class ModuleUnit(Layer):
             h, after = self.module(x, state[0] if self._single else tuple(state))
         return h, self._named(after)
 
-    def _named(self, state: Tensor | tuple[Tensor, ...]) -> UnitState:
-        tensors = (state,) if isinstance(state, Tensor) else tuple(state)
-        return state_of(tuple(f"state{k}" for k in range(len(tensors))), tensors)
+    def _named(self, state: Any) -> UnitState:
+        tensors = (state,) if isinstance(state, Tensor) else state
+        fits = isinstance(tensors, tuple | list)
+        if not fits or not all(isinstance(tensor, Tensor) for tensor in tensors):
+            given = type(state).__name__
+            raise UsageError(f"{self.name}: a state is a tensor or a tuple of them, not a {given}")
+        return state_of(tuple(f"state{k}" for k in range(len(tensors))), tuple(tensors))
 
     def extra_repr(self) -> str:
         """What `print(unit)` shows inside the parentheses."""
@@ -109,6 +114,8 @@ def find_class(name: str) -> Any:
         UsageError: if there is none, or it is not a torch module.
     """
     module, _, path = name.partition(":")
+    if module.endswith(".py"):
+        raise UsageError(f"{name}: write {module.removesuffix('.py')}:{path}, without .py")
     here = str(Path.cwd())
     sys.path.append(here)  # last, so that a file there cannot take the place of a library
     try:
@@ -130,11 +137,12 @@ def _blaming(name: str) -> Iterator[None]:
         yield
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         *_, last = extract_tb(error.__traceback__)
-        place = f"{Path(last.filename).name}, line {last.lineno}"
+        place = f" ({Path(last.filename).name}, line {last.lineno})"
         first, *_ = str(error).splitlines() or [""]
-        raise UsageError(f"{name}: {type(error).__name__}: {first} ({place})") from error
+        shown = "" if isinstance(error, SyntaxError | ModuleNotFoundError) else place
+        raise UsageError(f"{name}: {type(error).__name__}: {first}{shown}") from error
 
 
 @cache
@@ -152,16 +160,18 @@ def check_module(name: str, input_size: int, hidden_size: int) -> None:
             raise UsageError(f"{name} has no parameters to learn")
         unit = unit.double().eval()
         x = torch.randn(T, B, input_size, dtype=torch.float64)
-        start = _double(unit.zero_state(B))
+        start = unit.zero_state(B)
+        kinds = {tensor.dtype for tensor in start if tensor.is_floating_point()}
+        if kinds - {torch.float64}:
+            raise UsageError(
+                f"{name}: zero_state must be in the weights' dtype and on their device, as "
+                "self.weight.new_zeros(...) makes it"
+            )
         h, after = unit(x, start)
         _check_shapes(unit, h, start, after)
         _check_gradients(unit, h)
         with torch.no_grad():
             _check_dependences(unit, x, start, h, after)
-
-
-def _double(state: UnitState) -> UnitState:
-    return type(state)(*(t.double() if t.is_floating_point() else t for t in state))
 
 
 def _check_shapes(unit: ModuleUnit, h: Tensor, start: UnitState, after: UnitState) -> None:
@@ -202,6 +212,11 @@ def _check_dependences(
     def alike(ours: Tensor, theirs: Tensor) -> bool:
         return torch.allclose(ours, theirs, rtol=1e-6, atol=1e-9)
 
+    if not alike(unit(x, start)[0], h):
+        raise UsageError(
+            f"{unit.name}: the same input gives another h: in evaluation nothing may be random, or "
+            "kept elsewhere than in the state"
+        )
     half = T // 2
     other = x.clone()
     other[half:] += 1

@@ -175,7 +175,7 @@ def test_each_variant_is_compared_with_the_one_that_was_named():
     csv = table.differences_csv([made]).splitlines()
     low, high = tanh.interval
     assert csv[2] == f"set,test,tanh,lstm,{tanh.mean!r},{low!r},{high!r}"
-    assert "difference from lstm" in table.latex([made])
+    assert "how many more than lstm $\\pm$ half an interval" in table.latex([made])
     assert table.latex([made]).count("+0.5") == 1
 
 
@@ -198,3 +198,12 @@ def test_datasets_are_judged_together_whichever_leads_on_each():
     assert line == f"over 2 datasets: gru is better than lstm {expected}"
     assert line in table.text([first, second], [])
     assert not table.joint_verdicts([CLOSE, CLOSE])
+
+
+def test_valid_and_test_are_not_judged_together():
+    """Guards against the mean of a split on which choices were made and of one on which not."""
+    test = against("lstm", *CLOSE.outcomes)
+    outcomes = [replace(o, nats={"valid": o.nats["test"]}) for o in test.outcomes]
+    valid = replace(test, lengths={"valid": LENGTHS}, baselines={}, outcomes=outcomes)
+    assert len(table.joint_verdicts([test, test])) == 2
+    assert not table.joint_verdicts([test, valid])

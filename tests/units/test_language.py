@@ -90,6 +90,7 @@ def test_what_a_text_defines():
             "expected a number, as in b starts at 1, or unif",
             "at ^",
         ),
+        ("h = W x + b\nb starts at uniform(1e999, 2)", "too large a number to start at", "at ^"),
         ("h = W x + b\nb starts 1", "expected a number, as in b starts at 1", "starts ^"),
         ("h = W x + b\nb starts at 1\nb starts at 2", "b starts twice", "^"),
         ("z = W x + b\nh = z + b\nb starts at 1", "b stands in several equations: say bz", "^"),

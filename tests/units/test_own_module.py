@@ -72,6 +72,10 @@ def test_good_modules_pass(name):
         ("Forgets", "depends on where a sequence is cut"),
         ("Grows", "changes its shape"),
         ("NotFinite", "not finite"),
+        ("LooksFarAhead", "depends on later frames"),
+        ("Random", "the same input gives another h"),
+        ("Float32", "zero_state must be in the weights' dtype"),
+        ("InADict", "a state is a tensor or a tuple of them, not a dict"),
         ("Narrow", "h must be (T, B, H)"),
         ("NoState", "zero_state"),
         ("Raises", "RuntimeError: mat1 and mat2 do not fit (own_modules.py, line "),
@@ -84,6 +88,16 @@ def test_what_would_go_wrong_is_said_in_one_line(name, words):
         check_module(f"own_modules:{name}", 3, 4)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_exits_or_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Guards against a command that ends without a word."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exits_at_once.py").write_text("raise SystemExit(3)")
+    with pytest.raises(UsageError, match="SystemExit: 3"):
+        make("exits_at_once:Unit", 3, 4)
+    with pytest.raises(UsageError, match=r"write exits_at_once:Unit, without \.py"):
+        make("exits_at_once.py:Unit", 3, 4)
 
 
 def test_a_module_that_is_not_there():

@@ -1,5 +1,6 @@
 """Parts of music: which notes of a MIDI file are whose, by the names of tracks and instruments."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -102,18 +103,16 @@ def named_parts(text: str) -> tuple[str, ...]:
 def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]:
     """The names of tracks that most scores have, the highest on average first, and `OTHER`.
 
-    A track without a name, or with one that others in its file have too, goes by its instrument's
-    family.
+    They are named apart, as in `parts_of_notes`.
     """
     pieces, notes, spelling = Counter[str](), Counter[str](), dict[str, str]()
     pitches = Counter[str]()
     for score in scores:
-        own = [part for part in parts_of(score) if drums or part["programs"]]
-        shared = Counter(part["name"].casefold() for part in own)
         here = dict[str, None]()
-        for part in own:
-            alone = part["name"] and shared[part["name"].casefold()] == 1
-            name = part["name"] if alone else _family(part)
+        for part in _named_apart(parts_of(score)):
+            name = part["name"]
+            if not (drums or part["programs"]):
+                continue
             spelling.setdefault(name.casefold(), name)
             notes[name.casefold()] += part["notes"]
             pitches[name.casefold()] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
@@ -123,6 +122,17 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]
     taken = [name for name in found if name != OTHER][:MOST_TRACKS]
     taken.sort(key=lambda name: -pitches[name] / notes[name])
     return (*(spelling[name] for name in taken), OTHER)
+
+
+def _named_apart(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of `parts_of` a file without a name, or with one that others have, by their family."""
+    shared = Counter(part["name"].casefold() for part in parts)
+    shared[""] = len(parts) + 1  # no name is none of its own
+    apart = (shared[part["name"].casefold()] == 1 for part in parts)
+    return [
+        part if own else part | {"name": _family(part)}
+        for part, own in zip(parts, apart, strict=True)
+    ]
 
 
 def _notes_of(part: dict[str, Any], score: Score) -> NDArray[np.bool_]:
@@ -137,15 +147,20 @@ def _family(part: dict[str, Any]) -> str:
 def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
     """Which of the `names` one of `parts_of` a file belongs to, from 1 on; 0 for none.
 
-    That which is its name, else the first that occurs in its name, or in the name of its first
-    instrument or of that one's family, else `OTHER`.
+    That which is its name, else the first that is a word of its name, also as a plural, or of the
+    name of its first instrument or of that one's family, else `OTHER`.
     """
     wanted = [name.casefold() for name in names]
     instrument = INSTRUMENTS[part["programs"][0] - 1] if part["programs"] else ""
     own = part["name"].casefold()
-    for fits in (own.__eq__, own.__contains__, f"{_family(part)}, {instrument}".__contains__):
+    letter = r"[^\W\d_]"
+    for text, pattern in (
+        (own, "{0}$"),
+        (own, rf".*(?<!{letter}){{0}}s?(?!{letter})"),
+        (f"{_family(part)}, {instrument}", rf".*(?<!{letter}){{0}}s?(?!{letter})"),
+    ):
         for number, name in enumerate(wanted, 1):
-            if name != OTHER and fits(name):
+            if name != OTHER and re.match(pattern.format(re.escape(name)), text):
                 return number
     return wanted.index(OTHER) + 1 if OTHER in wanted else 0
 
@@ -153,10 +168,14 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
 def parts_of_notes(
     score: Score, names: Sequence[str]
 ) -> tuple[NDArray[np.uint8], Counter[tuple[int, int]]]:
-    """`part_of` each note (N,); how many notes each (part, program from 0 on) has."""
+    """`part_of` each note (N,); how many notes each (part, program from 0 on) has.
+
+    A track without a name, or with one that others in its file have too, goes by its instrument's
+    family.
+    """
     found = np.zeros(len(score.pitch), np.uint8)
     programs = Counter[tuple[int, int]]()
-    for part in parts_of(score):
+    for part in _named_apart(parts_of(score)):
         number = part_of(part, names)
         found[_notes_of(part, score)] = number
         for program in part["programs"][:1]:

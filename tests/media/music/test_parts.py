@@ -57,7 +57,10 @@ BASS = ("bass", 33, [(0, 12, 36)])
     ("name", "program", "part"),
     [
         ("Bass", 0, "bass"),  # its name before its instrument
-        ("BASSOON", 70, "bass"),  # the first name that occurs in it
+        ("BASSOON", 70, "other"),  # no word of it
+        ("Basses", 0, "other"),
+        ("2 FLUTES", 0, "flute"),
+        ("Strings1", 0, "strings"),
         ("Track 4", 34, "bass"),
         ("Track 4", 73, "flute"),
         ("Track 4", 49, "strings"),
@@ -201,3 +204,21 @@ def test_damaged_parts_are_named(damage: dict[str, object]) -> None:
     values = replace(FRAMES, onsets=True, marks={"part": part}, programs=(0, 9)).to_json()
     with pytest.raises(ValueError, match=r"frame\.(part\.names|programs) must be"):
         PianoRollFrames.from_json(values | damage)
+
+
+def test_parts_of_one_track_go_by_their_instruments(tmp_path: Path) -> None:
+    """Guards against a title, as in files of format 0, that takes all channels to one part."""
+    data = mido.MidiFile(type=0)
+    track = mido.MidiTrack([mido.MetaMessage("track_name", name="My bass song")])
+    for channel, program in enumerate((56, 0, 33)):
+        track.append(mido.Message("program_change", channel=channel, program=program))
+    for channel in range(3):
+        track.append(mido.Message("note_on", channel=channel, note=60 + channel))
+        track.append(mido.Message("note_off", channel=channel, note=60 + channel, time=960))
+    data.tracks.append(track)
+    (tmp_path / "in" / "train").mkdir(parents=True)
+    data.save(tmp_path / "in" / "train" / "a.mid")
+    _, manifest = prepared(tmp_path, tracks=True)
+    assert manifest["parts"] == {"bass": 1, "piano": 1, "brass": 1, "other": 0}
+    _, manifest = prepared(tmp_path, parts="bass,trumpet,piano")
+    assert manifest["parts"] == {"bass": 1, "trumpet": 1, "piano": 1, "other": 0}
