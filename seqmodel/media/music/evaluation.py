@@ -265,7 +265,8 @@ class Statistics(_Pieces):
 
     def against(self, train: Self) -> dict[str, Any]:
         found = super().against(train)
-        for name in self.strikes.keys() & train.strikes.keys() - found["distances"].keys():
+        both = [name for name in self.strikes if name in train.strikes]
+        for name in (name for name in both if name not in found["distances"]):
             ours, theirs = (Counter(of._levels(name)) for of in (self, train))
             found["distances"][name] = total_variation(ours, theirs)
         return {
@@ -294,7 +295,8 @@ class Statistics(_Pieces):
         frame.
         """
         figures = dict[str, float]()
-        for name in self.strikes.keys() - dict(self._named()).keys():
+        named = dict(self._named())
+        for name in (name for name in self.strikes if name not in named):
             numbers, strikes = self._numbers(name), self.strikes[name]
             figures[name] = float(numbers.mean())
             figures[f"{name}_spread"] = float(numbers.std())
