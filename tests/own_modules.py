@@ -37,7 +37,7 @@ class LayerNormLSTM(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention over the last WINDOW frames, which are the state."""
+    """Attention over the last WINDOW frames, which are the state, learned ones at first."""
 
     WINDOW = 4
 
@@ -45,9 +45,10 @@ class Attention(nn.Module):
         super().__init__()
         self.read = nn.Linear(input_size, 3 * hidden_size)
         self.hidden_size = hidden_size
+        self.start = nn.Parameter(torch.ones(self.WINDOW, 2 * hidden_size))
 
     def zero_state(self, batch_size: int) -> Tensor:
-        return self.read.weight.new_zeros(batch_size, self.WINDOW, 2 * self.hidden_size)
+        return self.start.expand(batch_size, -1, -1)
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         outputs = []

@@ -89,7 +89,8 @@ class Sampler(PieceSampler):
         self._steps = model.encoder.steps
         self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
         start = self.model.start(1, None if given is None else given[np.newaxis])
-        tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
+        tensors = [t.detach() for t in start.tensors()]  # the start of a module may be learned
+        tensors = [t.double() if t.is_floating_point() else t for t in tensors]
         self.start = start.like(tensors)._replace(levels=None)
 
     def draw(
