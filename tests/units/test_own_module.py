@@ -1,5 +1,6 @@
 """Units that are modules of the user's: what they are given, and what is refused."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from same_draws import both_samplers
 from seqmodel.errors import UsageError
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.units import make
+from seqmodel.units import make, module_name
+from seqmodel.units.definition import define
 from seqmodel.units.module import Stack
 from seqmodel.units.own_module import check_module
+from seqmodel.units.trial import try_unit
 
 
 @pytest.mark.parametrize("kind", [LayerNormLSTM, Attention])
@@ -156,3 +159,19 @@ def test_an_error_while_sampling_is_told(make_config, dataset):
         patch.setattr(Attention, "forward", own_modules.Raises.forward)
         with pytest.raises(UsageError, match="RuntimeError: mat1 and mat2 do not fit"):
             list(sampler.piece(4, seed=1))
+
+
+def test_the_units_of_the_results_are_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Guards against a page whose modules, or whose text, the tool would refuse."""
+    page = (Path(__file__).parents[2] / "docs/results/own-units.md").read_text()
+    (code,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results_page.py").write_text(code)
+    (named,) = re.findall(r"--units (\S+)", page)
+    names = [name.replace("mine:", "results_page:") for name in named.split(",")]
+    modules = [name for name in names if module_name(name)]
+    assert len(modules) == 5
+    for name in modules:
+        check_module(name, 6, 8)
+    text = page.split("`decays.unit`:")[1].split("```")[1]
+    try_unit(define(text, "decays"))
