@@ -170,7 +170,7 @@ def test_the_units_of_the_results_are_sound(tmp_path: Path, monkeypatch: pytest.
     (named,) = re.findall(r"--units (\S+)", page)
     names = [name.replace("mine:", "results_page:") for name in named.split(",")]
     modules = [name for name in names if module_name(name)]
-    assert len(modules) == 5
+    assert len(modules) == 4
     for name in modules:
         check_module(name, 6, 8)
     text = page.split("`decays.unit`:")[1].split("```")[1]
