@@ -106,19 +106,18 @@ def hidden_size_for(
     even a hidden size of 1 exceeds twice the budget, so that nominally equal sizes are not far
     apart.
     """
-    if module_name(unit) is not None:
-        return size_for(
-            lambda hidden: make(unit, input_size, hidden, layers=layers).parameter_count(),
-            parameters,
-            f"{unit}: one unit over {input_size} inputs",
-        )
-    spec = unit_spec(unit)
+    name = module_name(unit)
+    spec = unit_spec(unit) if name is None else None
 
     def count(hidden: int) -> int:
+        if spec is None:
+            return make(unit, input_size, hidden, layers=layers).parameter_count()
         first = spec.parameter_count(input_size, hidden, bias=bias)
         return first + (layers - 1) * spec.parameter_count(hidden, hidden, bias=bias)
 
-    return size_for(count, parameters, f"{spec.name}: one unit over {input_size} inputs")
+    return size_for(
+        count, parameters, f"{spec.name if spec else name}: one unit over {input_size} inputs"
+    )
 
 
 def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int:

@@ -11,9 +11,12 @@ import torch
 from own_modules import Attention, LayerNormLSTM
 from same_draws import both_samplers
 
+from seqmodel.data.batches import load
 from seqmodel.errors import UsageError
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.training.state import TrainingState
+from seqmodel.training.update import weight_noise, window_gradient
 from seqmodel.units import make, module_name
 from seqmodel.units.definition import define
 from seqmodel.units.module import Stack
@@ -175,3 +178,17 @@ def test_the_units_of_the_results_are_sound(tmp_path: Path, monkeypatch: pytest.
         check_module(name, 6, 8)
     text = page.split("`decays.unit`:")[1].split("```")[1]
     try_unit(define(text, "decays"))
+
+
+def test_training_reaches_all_of_a_module(make_config, dataset):
+    """Guards against weight noise that spares modules, and a first state that never learns."""
+    config = make_config(unit="own_modules:Attention", weight_noise=0.1)
+    state = TrainingState(with_sizes(config, dataset.frame), dataset["train"], torch.device("cpu"))
+    unit = state.model.unit.module
+    before = {name: weight.detach().clone() for name, weight in unit.named_parameters()}
+    with weight_noise(state.model, 0.1):
+        noisy = {n for n, weight in unit.named_parameters() if not torch.equal(weight, before[n])}
+    assert noisy == {"read.weight", "start"}
+    assert all(torch.equal(weight, before[name]) for name, weight in unit.named_parameters())
+    window_gradient(state, load(dataset["train"], np.arange(2), window=5), 1)
+    assert all(weight.grad.any() for weight in unit.parameters())

@@ -185,12 +185,12 @@ class Events:
         self.of_channel = self.track << 4 | self.status & 15
         self.player = self.of_channel if in_turn else self.of_channel & 15
 
-    def programs(self) -> tuple[tuple[int, int, int], ...]:
-        """(Track, channel, program) of each change, a track's in order."""
+    def programs(self) -> tuple[tuple[int, int, int, int], ...]:
+        """(Track, channel, tick, program) of each change, a track's in order."""
         changes = np.flatnonzero(self.status >> 4 == 0xC)
-        program = self.data[self.at[changes]] & 127
-        rows = zip(self.track[changes].tolist(), self.status[changes] & 15, program, strict=True)
-        return tuple((track, int(channel), int(number)) for track, channel, number in rows)
+        channel, program = self.status[changes] & 15, self.data[self.at[changes]] & 127
+        columns = self.track[changes], channel, self.ticks[changes], program
+        return tuple(zip(*(column.tolist() for column in columns), strict=True))
 
     def pedals(self) -> Pedals:
         """What moves sustain pedals; the drums have none."""

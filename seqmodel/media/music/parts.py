@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,17 +67,21 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
     """The parts of a file that have notes, each a channel of a track, in order, counted from 1.
 
     A part has the programs of its channel in its track or, if there are none, in all tracks, or
-    else program 1; drums have none.
+    else program 1, those that most of its notes are played with first; drums have none.
     """
-    of_part: dict[tuple[int, ...], list[int]] = {}
-    for track, channel, program in score.programs:
+    of_part: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for track, channel, tick, program in score.programs:
         for where in ((track, channel), (channel,)):
-            of_part.setdefault(where, []).append(program + 1)
-    found = []
-    notes = np.bincount(score.track << 4 | score.channel)
+            of_part.setdefault(where, []).append((tick, program + 1))
+    found, places = [], score.track << 4 | score.channel
+    notes = np.bincount(places)
     for number in np.flatnonzero(notes).tolist():
         track, channel = number >> 4, number & 15
-        programs = of_part.get((track, channel)) or of_part.get((channel,)) or [1]
+        changes = of_part.get((track, channel)) or of_part.get((channel,)) or [(0, 1)]
+        ticks, known = zip(*sorted(changes, key=itemgetter(0)), strict=True)
+        at = np.searchsorted(ticks, score.on_tick[places == number], "right") - 1
+        played = Counter(known[max(0, k)] for k in at.tolist())
+        programs = [*(program for program, _ in played.most_common()), *known]
         found.append(
             {
                 "track": track + 1,

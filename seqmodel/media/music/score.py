@@ -26,7 +26,7 @@ class Score:
             microseconds per `ticks_per_unit`.
         meters: the time signatures, if any, each (tick, beats, of) and unlike the one before.
         keys: the key signatures in the same way, such as "Eb" and "C#m".
-        programs: (track, channel, program) of each program change, in order within a track.
+        programs: (track, channel, tick, program) of each program change, in order within a track.
         pedal: how often the sustain pedal is pressed.
         format: as stated in the file.
         tracks, track_names: how many tracks were found, and their names, "" for none.
@@ -50,7 +50,7 @@ class Score:
     tempo: NDArray[np.int64]
     meters: tuple[tuple[int, int, int], ...]
     keys: tuple[str, ...]
-    programs: tuple[tuple[int, int, int], ...]
+    programs: tuple[tuple[int, int, int, int], ...]
     pedal: int
     format: int
     tracks: int
