@@ -10,15 +10,16 @@ for a status that runs on or no longer does. Where notes are drawn,
   that agrees, and later if the drawn music holds it on;
 - one that lasts beyond begins anew, in its own track, where nothing drawn leads into it;
 - drawn notes have a track of their own, or one for each part that the run knows, and, as far as
-  there is one, a channel, or those of a track that is there already. They begin and end at the tick
-  nearest to their frames, at the file's tempos.
+  there is one, a channel; or those of a track that is there: one that is asked for, or of the same
+  name, as earlier drawings leave it. They begin and end at the tick nearest to their frames, at the
+  file's tempos.
 
 A file of which only the beginning is continued is cut off there: its later events are dropped, what
 sounds on and is not drawn ends, and a pedal that is down is released.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,14 @@ from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.parts import Part
 from seqmodel.media.music.placing import in_frames, place
-from seqmodel.media.music.writing import PIANO, lateness, onset, tracks_of, velocities
+from seqmodel.media.music.writing import (
+    PIANO,
+    lateness,
+    onset,
+    tracks_of,
+    tracks_of_parts,
+    velocities,
+)
 from seqmodel.media.words import listed
 
 CHANNELS = 16
@@ -65,7 +73,7 @@ class Original:
 
     Attributes:
         frames: (T, 176), or (T, 47) of a kit: the file as it is placed on the run's grid.
-        remarks: what of it the run does not see, one line each.
+        remarks: what of it the run does not see, and a lack of channels, one line each.
     """
 
     def __init__(
@@ -127,10 +135,19 @@ class Original:
                 f"{path} has a sustain pedal, which stays; the run reads notes as long as their "
                 "keys are held"
             )
+        self._names = [name.strip() for name in score.track_names]
         self._into = None if into is None else self._track(into)
+        if into is None and not frame.kit:
+            drawn = {part.name for part in tracks_of_parts(frame.parts, DRAWN)}
+            free = len(self._free_channels())
+            if free < len(drawn.difference(self._names)):
+                self.remarks.append(
+                    f"{path} has {free or 'no'} free channels for new tracks: what is drawn beyond "
+                    "them sounds on the channel of most of the notes that it replaces"
+                )
 
     def _track(self, text: str) -> int:
-        names = [name.strip() for name in self._score.track_names]
+        names = self._names
         found = [k for k, name in enumerate(names) if name == text.strip()]
         if len(found) > 1:
             numbers = listed([str(k + 1) for k in found])
@@ -177,6 +194,7 @@ class Original:
         replaced = [n for n in left if n in self._cells] if cut is None else []
         first = int(ticks[free.any(axis=1).argmax()])
         notes, lowest = notes_of(frames), rows_of(frames).lowest
+        near = replaced or list(self._cells)
         loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         steps = np.diff(ticks)
         steps[1:] = np.minimum(steps[1:], steps[:-1])  # a tempo may change between
@@ -186,11 +204,13 @@ class Original:
         }
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
-        parts, taken = self._frame.parts if self._into is None else (), list[int]()
+        parts, taken = self._frame.parts if self._into is None else (), set[int]()
         _, *tracks = tracks_of(notes, frames, given, parts)
         for part, its in [each for each in tracks if each[1].any()] or tracks[:1]:
+            program = part.program if parts else self._program(near, first)
+            added_track = max([len(self._names), *(number + 1 for number in added)])
             track, channel, head = self._home(
-                replaced or list(self._cells), first, part if parts else None, taken
+                part._replace(program=program), near, taken, added_track
             )
             others, new = self._others(channel, left, semitones), list[smf.Timed]()
             rows = np.column_stack([notes, loud])[its].tolist()
@@ -213,7 +233,7 @@ class Original:
                 marked = False
             if new:
                 added[track] += [*head, *new]
-                taken.append(channel)
+                taken.add(channel)
         return self._encoded(data, removed, added, end)
 
     def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
@@ -350,43 +370,51 @@ class Original:
                 )
         return removed, added
 
+    def _free_channels(self) -> list[int]:
+        events = self._file.events
+        used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
+        return [channel for channel in range(CHANNELS) if channel not in used]
+
     def _home(
-        self, near: Sequence[int], tick: int, part: Part | None, taken: Sequence[int]
+        self, part: Part, near: Sequence[int], taken: Set[int], added_track: int
     ) -> tuple[int, int, list[smf.Timed]]:
         """The track and channel of drawn notes, and what that track begins with.
 
-        A channel of their own, but for those `taken` by other parts, gets the program of their
-        `part` or, without, that which most of the notes `near` have at a tick.
+        That is the `added_track`, unless the file has one, and a channel without events and not
+        `taken` by other parts, with the program of the `part`. Where none is left, it is the
+        channel of most of the notes `near`.
         """
-        events, score = self._file.events, self._score
-        used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL, *taken}
-        spare = [channel for channel in range(CHANNELS) if channel not in used]
-        head = list[smf.Timed]()
-        if self._into is None:
-            track, own = len(events.tracks) + len(taken), Counter[int]()
-            name = DRAWN if part is None else part.name
-            head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, name.encode())))
-        else:
-            track = self._into
-            own = Counter(score.channel[score.track == track].tolist())
-            own.pop(DRUM_CHANNEL, None)
-        like = Counter(score.channel[near].tolist()).most_common(1)
+        score, there = self._score, self._into
+        if there is None:
+            same = [number for number, name in enumerate(self._names) if name == part.name]
+            there = max(same, default=None)
+        track, head = there, list[smf.Timed]()
+        if track is None:
+            track = added_track
+            head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode())))
         if self._frame.kit:
             return track, DRUM_CHANNEL, head
-        if own:
-            return track, own.most_common(1)[0][0], head
-        if not spare:
-            return track, like[0][0] if like else 0, head
-        program = PIANO if part is None else part.program
-        if like and part is None:
+        own = score.channel[score.track == there].tolist()
+        own = own or [channel for number, channel, *_ in score.programs if number == there]
+        own = [channel for channel in own if channel != DRUM_CHANNEL]
+        free = [channel for channel in self._free_channels() if channel not in taken]
+        if not own and free:
+            head.append((0, smf.FIRST, bytes([smf.PROGRAM | free[0], part.program])))
+            return track, free[0], head
+        ((channel, _),) = Counter(own or score.channel[near].tolist() or [0]).most_common(1)
+        return track, channel, head
+
+    def _program(self, near: Sequence[int], tick: int) -> int:
+        """The program that the channel of most of the notes `near` has at a tick."""
+        events, program = self._file.events, PIANO
+        for channel, _ in Counter(self._score.channel[near].tolist()).most_common(1):
             (changes,) = np.nonzero(
-                (events.status == smf.PROGRAM | like[0][0]) & (events.ticks <= tick)
+                (events.status == smf.PROGRAM | channel) & (events.ticks <= tick)
             )
             if len(changes):
                 last = changes[np.argsort(events.ticks[changes], kind="stable")[-1]]
                 program = int(events.data[events.at[last]]) & 127
-        head.append((0, smf.FIRST, bytes([smf.PROGRAM | spare[0], program])))
-        return track, spare[0], head
+        return program
 
     def _others(
         self, channel: int, left: Mapping[int, list[Note]], semitones: int

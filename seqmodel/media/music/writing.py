@@ -251,13 +251,18 @@ def tracks_of(
     if given is not None:
         drawn, name = ~given_notes(notes, given), DRAWN
         tracks.append((Part(GIVEN, PIANO), ~drawn))
-    if not parts:
-        return [*tracks, (Part(name, PIANO), drawn)]
-    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    own = (
+        marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest] if parts else 1
+    )
     own = np.where(own > 0, own, len(parts))
-    for number, part in enumerate(parts, 1):
-        tracks.append((part._replace(name=f"{name} {part.name}".strip()), drawn & (own == number)))
-    return tracks
+    each = enumerate(tracks_of_parts(parts, name), 1)
+    return [*tracks, *((part, drawn & (own == number)) for number, part in each)]
+
+
+def tracks_of_parts(parts: Sequence[Part], name: str) -> list[Part]:
+    """What the tracks of some parts, or of notes without any, are called, after `name` if any."""
+    named = [part._replace(name=f"{name} {part.name}".strip()) for part in parts]
+    return named or [Part(name, PIANO)]
 
 
 def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:

@@ -134,10 +134,35 @@ def test_where_all_channels_are_taken(tmp_path):
     path = save(tmp_path / "full.mid", [*tracks, note(960, 1440, 50, 4)])
     states = np.zeros((12, 88), int)
     states[8:, 50 - 21] = states[8:, 64 - 21] = 2
+    (said,) = Original(path, BEATS, transposed=0).remarks[1:]  # after one of notes on channel 10
+    assert "has no free channels for new tracks" in said
     after = read(redrawn(path, stretch(12, 8, 12), states)[1])
     drawn = [(960, 1440, 50, 4), (960, 1440, 64, 4)]
     assert sorted(notes_of(after.tracks[-1])) == drawn
     assert not [message for message in after.tracks[-1] if message.type == "program_change"]
+
+
+def test_drawing_again_goes_on_where_the_last_drawing_is(song):
+    """On its track and its channel; of two such tracks on the last one."""
+    states = np.zeros((64, 88), int)
+    states[16:20, 50] = states[40:44, 52] = 2
+    song.write_bytes(redrawn(song, stretch(64, 16, 32), states)[1])
+    assert [each[2:] for each in notes_of(mido.MidiFile(song).tracks[4])] == [(71, 2)]
+    for kept in ([(71, 2)], []):  # and where nothing is left on it
+        free = stretch(64, 40, 48) | (stretch(64, 16, 32) if not kept else False)
+        states[16:32] = 0
+        after = read(redrawn(song, free, states)[1])
+        assert [track.name for track in after.tracks] == [
+            "Straßenlied", "Lead", "Bass", "Kit", "drawn"
+        ]  # fmt: skip
+        assert [each[2:] for each in notes_of(after.tracks[4])] == [*kept, (73, 2)]
+        assert sum(message.type == "program_change" for message in after.tracks[4]) == 1
+        assert sum(message.type == "track_name" for message in after.tracks[4]) == 1
+    file = mido.MidiFile(song)
+    file.tracks += [mido.MidiTrack(file.tracks[4]), mido.MidiTrack()]
+    file.save(song)
+    after = read(redrawn(song, stretch(64, 40, 48), states)[1])
+    assert [len(notes_of(track)) for track in after.tracks[4:]] == [1, 2, 0]
 
 
 def test_what_is_not_seen_is_said(song):
