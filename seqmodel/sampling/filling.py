@@ -34,6 +34,9 @@ BYTES = 80
 """What a number of a candidate takes up for a while, all in all."""
 NEGLIGIBLE = 15.0
 """Nats by which a particle is behind the best when it is given up, where nothing more is drawn."""
+AHEAD, SURVIVORS = 64, 8
+"""Frames after the last drawn one that all particles score, and how many are resampled then for the
+rest of the piece, which may be a hundred times as long and tells few of them apart."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Filled:
     """(n,), the effective number of particles at each frame from the first with anything free to
     the last."""
     fitting: float
-    """The effective number of distinct paths, once all that follows is scored."""
+    """The effective number of distinct paths, once all that follows is scored; towards the end of a
+    long piece it falls as that of the few which are left there."""
     log_given: float
     """An estimate of log p(what is given) from that frame on."""
 
@@ -176,7 +180,8 @@ class _Pass:
         self._particles = filler.particles
         self._particles.begin(carry)
         before = piece[self._begin - 1] if self._begin else np.zeros_like(piece[0])
-        self._last = np.repeat(before[None], filler.number, 0)  # the particles' previous frames
+        self._number = filler.number
+        self._last = np.repeat(before[None], self._number, 0)  # the particles' previous frames
         self._history = list[tuple[NDArray[np.int64], NDArray[np.uint8]]]()
 
     def run(self, *, retain: bool = False) -> Filled:
@@ -184,19 +189,20 @@ class _Pass:
 
         `log_given` is then meaningless, as the rest is not scored once one particle is left.
         """
-        weights = np.zeros(self._filler.number)  # logarithms
-        effective, log_given = [], 0.0
+        weights = np.zeros(self._number)  # logarithms
+        effective, log_given, fitting = list[float](), 0.0, 1.0
+        kept = retain  # whether the first is the retained one still
         for t in range(self._begin, len(self._piece)):
             frames, gained = self._advance(t, retain=retain)
             weights = weights + gained
             shares, evidence = self._shares(weights, t)
             ancestors = np.arange(len(weights))
             if t < self._end:
-                effective.append(1 / float((shares**2).sum()))
-                if effective[-1] < len(weights) / 2:
-                    ancestors = self._resampled(shares, retain=retain)
+                effective.append(_effective(shares))
+                if effective[-1] < self._number / 2:
+                    ancestors = self._resampled(shares, self._number, retain=retain)
                     log_given += evidence
-                    weights = np.zeros(len(weights))
+                    weights = np.zeros(self._number)
                 self._history.append((ancestors, np.packbits(frames[ancestors], axis=1)))
                 if self._free[t].any():
                     self._drew()
@@ -206,12 +212,21 @@ class _Pass:
                 if t == self._end:
                     weights = self._merged(weights)
                 ancestors = np.flatnonzero(weights >= weights.max() - NEGLIGIBLE)
-                self._history.append((ancestors, np.empty((0, 0), np.uint8)))
+                kept &= bool(ancestors[0] == 0)
                 weights = weights[ancestors]
+                if t == self._end + AHEAD and len(weights) > SURVIVORS:
+                    shares, evidence = self._shares(weights, t)
+                    survivors = self._resampled(shares, SURVIVORS, retain=kept)
+                    survivors, copies = np.unique(survivors, return_counts=True)
+                    ancestors, weights = ancestors[survivors], np.log(copies)
+                    log_given += evidence
+                    fitting = _effective(shares) / _effective(copies / SURVIVORS)
+                    self._number = SURVIVORS
+                self._history.append((ancestors, np.empty((0, 0), np.uint8)))
             self._last = frames[ancestors]
             self._particles.keep(ancestors, self._last)
         shares, evidence = self._shares(weights, len(self._piece) - 1)
-        piece, fitting = self._traced(self._one_of(shares)), 1 / float((shares**2).sum())
+        piece, fitting = self._traced(self._one_of(shares)), fitting * _effective(shares)
         return Filled(piece, np.array(effective), fitting, log_given + evidence)
 
     def _shares(self, weights: NDArray[np.float64], t: int) -> tuple[NDArray[np.float64], float]:
@@ -224,7 +239,7 @@ class _Pass:
             raise SeqmodelError(f"what is given is impossible from frame {t} on")
         shares = np.exp(weights - best)
         total = float(shares.sum())
-        return shares / total, best + math.log(total / self._filler.number)
+        return shares / total, best + math.log(total / self._number)
 
     def _merged(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """The weights, those of equal paths summed in one of them, the others -inf."""
@@ -279,14 +294,13 @@ class _Pass:
         ends = t == len(self._piece) - 1
         return -np.logaddexp(0, -logits if ends else logits)
 
-    def _resampled(self, shares: NDArray[np.float64], *, retain: bool) -> NDArray[np.int64]:
-        """Ancestors by systematic resampling; with `retain` multinomial, the first stays."""
-        N = len(shares)
+    def _resampled(self, shares: NDArray[np.float64], N: int, *, retain: bool) -> NDArray[np.int64]:
+        """Ancestors (N,) by systematic resampling; with `retain` multinomial, the first stays."""
+        reached, last = np.cumsum(shares), len(shares) - 1
         if not retain:
             at = (self._uniforms.take(1) + np.arange(N)) / N
-            return np.searchsorted(np.cumsum(shares), at).clip(max=N - 1)
-        others = np.searchsorted(np.cumsum(shares), self._uniforms.take(N - 1)).clip(max=N - 1)
-        return np.append(0, others)
+            return np.searchsorted(reached, at).clip(max=last)
+        return np.append(0, np.searchsorted(reached, self._uniforms.take(N - 1)).clip(max=last))
 
     def _one_of(self, shares: NDArray[np.float64]) -> int:
         reached = np.cumsum(shares)
@@ -301,3 +315,8 @@ class _Pass:
                 frames[t] = np.unpackbits(packed[k], count=frames.shape[1])
             k = int(ancestors[k])
         return frames
+
+
+def _effective(shares: NDArray[np.float64]) -> float:
+    """The effective number of particles that have such shares (N,) of the weight."""
+    return 1 / float((shares**2).sum())

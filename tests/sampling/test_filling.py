@@ -117,16 +117,25 @@ def outcomes(model, piece, free):
 
 
 @pytest.mark.parametrize(
-    ("kind", "particles", "candidates", "sweeps", "draws"),
+    ("kind", "particles", "candidates", "sweeps", "draws", "survivors"),
     [
-        ("nade", 24, 4, 0, 600),
-        ("nade", 12, 1, 1, 400),
-        ("note-unit", 2, 3, 6, 300),
-        ("first-change", 2, 3, 6, 300),
+        ("nade", 24, 4, 0, 600, 24),
+        ("nade", 12, 1, 1, 400, 12),
+        ("nade", 24, 4, 0, 600, 8),
+        ("note-unit", 2, 3, 6, 300, 2),
+        ("note-unit", 4, 3, 6, 300, 2),
+        ("first-change", 2, 3, 6, 300, 2),
     ],
 )
-def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, sweeps, draws):
-    """By enumeration; with two particles alone the first pass is far from it."""
+def test_the_drawn_follow_the_exact_conditional(
+    monkeypatch, kind, particles, candidates, sweeps, draws, survivors
+):
+    """By enumeration; with two particles alone the first pass is far from it.
+
+    Also where few particles are left for the last frame, of two that follow what is drawn.
+    """
+    monkeypatch.setattr("seqmodel.sampling.filling.AHEAD", 0)
+    monkeypatch.setattr("seqmodel.sampling.filling.SURVIVORS", survivors)
     model = build(kind, 4, end=True, seed=5 if kind == "first-change" else 3)  # many are likely
     piece = (random_states(1, 6, 4) > 0).astype(np.uint8)
     free = np.zeros(piece.shape, bool)
@@ -160,9 +169,9 @@ def test_what_is_retained_survives_every_resampling(monkeypatch):
     resampled = []
     resample = _Pass._resampled
 
-    def counted(self, shares, *, retain):
+    def counted(self, shares, N, *, retain):
         resampled.append(retain)
-        return resample(self, shares, retain=retain)
+        return resample(self, shares, N, retain=retain)
 
     monkeypatch.setattr(_Pass, "_resampled", counted)
     monkeypatch.setattr(_Pass, "_one_of", lambda self, shares: 0)
