@@ -74,6 +74,7 @@ MODELS: dict[str, ModelEntry] = {
             "bars": True,
             "held": True,
             "ages": True,
+            "first_change": None,
             "hidden": 64,
             "dropout": 0.2,
             "input_noise": 0.1,
@@ -218,10 +219,10 @@ class Config:
         MODEL,
         neutral=False,
     )
-    first_change: bool = setting(
+    first_change: bool | None = setting(
         False,
         "tied: draw the notes up to the first that changes without the unit along pitch, which "
-        "then runs only in frames that change.",
+        "then runs only in frames that change.  [default: where there is one, but for drums]",
         MODEL,
         neutral=False,
     )

@@ -61,7 +61,7 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
         if given:
             option = "--" + given[0].replace("_", "-")
             raise UsageError(f"{option} is for --model tied with the output note-unit")
-        return config
+        return replace(config, first_change=bool(config.first_change))
     assert config.hidden is not None
     along_time = config.unit if units.module_name(config.unit) is None else NOTE_UNIT
     return replace(
@@ -69,6 +69,7 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
         note_unit=config.note_unit or along_time,
         note_hidden=config.note_hidden or max(1, config.hidden // 2),
         note_layers=config.note_layers or config.layers,
+        first_change=config.first_change is not False,
     )
 
 

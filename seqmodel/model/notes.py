@@ -138,7 +138,7 @@ class NoteEncoder(nn.Module, Encoder):
             noise=config.input_noise,
             hits=hits_alone(frame),
             rests=config.rests,
-            first_change=config.first_change,
+            first_change=bool(config.first_change),
         )
 
     def start_at(self, train: Split) -> None:

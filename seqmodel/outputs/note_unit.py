@@ -96,7 +96,7 @@ class NoteUnitOutput(TiedOutput):
             end=config.end,
             onsets=frame.onsets,
             hits=hits_alone(frame),
-            first_change=config.first_change,
+            first_change=bool(config.first_change),
         )
 
     def start_at(self, train: Split) -> None:

@@ -168,6 +168,11 @@ ONE_ROW = {"model": "frame-wise", "hidden": 4}
             FRAMES,
             "--note-hidden is for",
         ),
+        (
+            {"model": "tied", "output": "bernoulli", "first_change": True},
+            FRAMES,
+            "--first-change is for the output note-unit",
+        ),
         ({"model": "tied"}, SOUND, "--model tied does not fit 16-bit audio"),
         ({"model": "bi-axial"}, FRAMES, "must be one of frame-wise, tied, sample-wise"),
         ({"model": "tied", "note_unit": "grue"}, FRAMES, "there is no unit 'grue'"),

@@ -8,7 +8,9 @@ from models import random_model
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.music.frames import transposed
+from seqmodel.media.music.frames import PianoRollFrames, transposed
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.registry import presets_of
 from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
@@ -27,8 +29,8 @@ def nats(model, frames):
     """The nats of each note (T, D) of one piece (T, D)."""
     line = torch.as_tensor(frames, dtype=torch.float64).unsqueeze(1)
     with torch.no_grad():
-        h, x, _, _ = model.read(line, model.start(1))
-        logits = model.output.note_logits(h, x)
+        h, x, past, _ = model.read(line, model.start(1))
+        logits = model.output.note_logits(h, x, past)
     return torch.nn.functional.softplus((1 - 2 * line) * logits)[:, 0]
 
 
@@ -200,6 +202,7 @@ def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
         if output == "note-unit":  # so that it forgets the lowest note within a few notes
             model.output.unit.U.mul_(0.3)
             model.output.unit.b.add_(2)
+            model.output.first.joint.weight.zero_()  # the mean over all notes sees both ends
     roll = np.zeros((8, 88), np.uint8)
     roll[:, 40:50] = np.random.default_rng(4).random((8, 10)) < 0.4
     roll[4:] = roll[:4]  # so that there is an echo
@@ -245,3 +248,20 @@ def test_sizes_along_pitch_follow_those_along_time_unless_given():
     given = {"note_unit": "tanh", "note_hidden": 7, "note_layers": 1}
     config = with_sizes(resolve({"model": "tied", "hidden": 9, "layers": 2} | given), FRAMES)
     assert (config.note_unit, config.note_hidden, config.note_layers) == ("tanh", 7, 1)
+
+
+def test_there_is_a_first_change_where_there_is_a_unit_along_pitch_but_for_drums():
+    """Guards against a default that --output bernoulli would refuse, or that thins drums out."""
+    kit = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
+    tied = {"model": "tied", "hidden": 4}
+    for options, frame, expected in (
+        (tied, FRAMES, True),
+        (tied, kit, False),
+        (tied | {"first_change": False}, FRAMES, False),
+        (tied | {"first_change": True}, kit, True),
+        (tied | {"output": "bernoulli"}, FRAMES, False),
+        (tied | {"model": "frame-wise"}, FRAMES, False),
+    ):
+        config = with_sizes(resolve(options, None, presets_of(frame)), frame)
+        assert config.first_change is expected
+        build_model(config, frame)

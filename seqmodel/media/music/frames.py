@@ -303,7 +303,13 @@ class PianoRollFrames(FrameDefinition):
     @property
     def presets(self) -> Mapping[str, Mapping[str, Any]]:
         """Drum loops are few and short: more and noisier updates, see README.md."""
-        own = {"batch_size": 1, "epochs": 20, "weight_noise": 0.075, "dropout": 0.0}
+        own = {
+            "batch_size": 1,
+            "epochs": 20,
+            "weight_noise": 0.075,
+            "dropout": 0.0,
+            "first_change": False,
+        }
         return {"tied": own} if self.kit else {}
 
     @property
