@@ -150,6 +150,7 @@ def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Callable[[int
 @contextmanager
 def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["Listener"]:
     """Yield a listener that shows `title` before the first event, then each event."""
+    from seqmodel.media.marks import MARK_FIGURES  # loads NumPy
     from seqmodel.training.loop import Listener
 
     with display("starting", quiet=quiet, silence=LONG_SILENCE) as shown:
@@ -171,8 +172,6 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
             begin()
-            from seqmodel.model.sequence import MARK_FIGURES  # loads torch
-
             figures = ((name, line.get(f"valid_{key}")) for name, key in MARK_FIGURES.items())
             marks = "".join(f"{name} {nats:.4f}  " for name, nats in figures if nats is not None)
             shown.say(

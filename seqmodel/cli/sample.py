@@ -14,7 +14,6 @@ import typer
 from seqmodel.cli.common import message, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
-    Device,
     Force,
     Json,
     Quiet,
@@ -60,7 +59,7 @@ EXCLUSIVE = [
     ("--json", "OUT -"),
     ("several runs", "--best-of"),
     ("several runs", "--fill"),
-    *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0", "--device cuda")),
+    *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0")),
 ]
 """Pairs of options."""
 Report = tuple[dict[str, Any], list[str], list[str]]
@@ -142,7 +141,6 @@ def sample(
         "16-bit PCM, little-endian, without a header.",
         autocompletion=one_of(FORMATS),
     ),
-    device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -164,7 +162,6 @@ def sample(
         raise UsageError("-n above 1 needs a file name, not stdout")
     special = {
         "--temperature 0": temperature == 0,
-        "--device cuda": device == "cuda",
         "OUT -": to_stdout,
         "several runs": len(runs or ()) > 1,
     }
@@ -183,7 +180,7 @@ def sample(
         check_target(target, force=force)
     paths = runs or [chosen_run(_able(kind), quiet=quiet)]
     # A step of one piece is too small for a GPU to be faster.
-    loaded, *_ = every = load_runs(paths, "cpu" if device == "auto" else device, 1)
+    loaded, *_ = every = load_runs(paths, "cpu", 1)
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     if kind not in medium.formats:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.model.sequence import MARK_FIGURES, SequenceModel
+from seqmodel.media.marks import MARK_FIGURES
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.protocol import Window
 
