@@ -301,7 +301,7 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
 
 def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
     """UsageError for a size option that the chosen output does not use."""
-    sizes = {name: entry.size[0] for name, entry in OUTPUTS.items() if entry.size is not None}
+    sizes = {name: entry.size for name, entry in OUTPUTS.items() if entry.size is not None}
     for setting in sizes.values():
         names = [name for name, size in sizes.items() if size == setting]
         if setting in given and chosen not in names:
