@@ -10,7 +10,7 @@ import pytest
 import torch
 from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
-from scores import assert_any_dimensions, plain
+from scores import assert_any_dimensions
 
 from seqmodel.outputs.block_logistic import WIDTH, DiscretisedLogisticOutput
 
