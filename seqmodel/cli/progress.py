@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqmodel.cli.common import message
 from seqmodel.config import Config
+from seqmodel.media.samples import Progress
 from seqmodel.media.words import clock, printable
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
         thread.join()
 
 
-def counting(shown: Display, what: str, then: str = "") -> Callable[[int, int], None]:
+def counting(shown: Display, what: str, then: str = "") -> Progress:
     """A function that shows how much of a total is done; `then` is what follows once all is."""
     before, began = 0, monotonic()
 
@@ -135,13 +136,8 @@ def counting(shown: Display, what: str, then: str = "") -> Callable[[int, int], 
     return count
 
 
-def part(count: Callable[[int, int], None], k: int, parts: int) -> Callable[[int, int], None]:
-    """`count` for one of equal parts, numbered from 0: what is done of it, and its total."""
-    return lambda done, total: count(k * total + done, parts * total)
-
-
 @contextmanager
-def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Callable[[int, int], None]]:
+def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Progress]:
     """Yield such a function, with a display of its own."""
     with display(what, quiet=quiet) as shown:
         yield counting(shown, what, then)

@@ -26,12 +26,12 @@ from seqmodel.cli.options import (
     options_of,
     with_media_options,
 )
-from seqmodel.cli.progress import counting, display, part
+from seqmodel.cli.progress import counting, display
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import new_file
 from seqmodel.media.definitions import Medium
 from seqmodel.media.registry import MEDIA, medium_of
-from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling
+from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def _drawing(
             usual = epoch["train_nats_per_frame"]
             best = int(np.argmin(np.abs(np.array(nats) - usual)))
             piece, facts = drafts[best], {"nats_per_frame": nats[best]}
-            written = sampling.write(file, [drawn[best]], _silent)
+            written = sampling.write(file, [drawn[best]])
             words = [f"{nats[best]:.3f} nats per frame (training {usual:.3f})"]
         if run.config.end:
             words.insert(0, "ended by the model" if piece.ended else "cut off at the limit")
@@ -357,7 +357,7 @@ def _filling(
             filling.piece, filling.free, seed=seed, number=k, sweeps=filling.sweeps,
             progress=progress,
         )  # fmt: skip
-        written = sampling.write(file, [filled.frames], _silent)
+        written = sampling.write(file, [filled.frames])
         nats = run.nll(filled.frames, sampling.given)
         there = float(nats[drawn].mean())
         around = float(nats[~drawn].mean()) if not drawn.all() else None
@@ -392,10 +392,6 @@ def _filling(
         return facts, lines, [f"{few}: try more --particles"]
 
     return write
-
-
-def _silent(done: int, total: int) -> None:
-    """Progress of writing what is drawn already."""
 
 
 def _format(out: Path, given: str | None) -> str:

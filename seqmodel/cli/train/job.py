@@ -202,7 +202,7 @@ def _warn_if_odd(folder: Path) -> None:
         for number in range(SAMPLES):
             piece = sampler.piece(sampling.length, seed=1, number=number)
             try:
-                hints.append(sampling.write(BytesIO(), piece, lambda done, total: None).hint)
+                hints.append(sampling.write(BytesIO(), piece).hint)
             except SeqmodelError as error:  # samples that are not finite
                 hints.append(str(error))
     if found := [hint for hint in hints if hint]:
