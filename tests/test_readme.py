@@ -1,8 +1,8 @@
 """README and guides are accurate: their commands run as written and print what they show.
 
 Unless SEQMODEL_WHOLE_GUIDES is set, a training as written is stopped after its first epoch, whose
-figures are compared, and one of an epoch more takes its place; experiments take one epoch of a few
-pieces. Of what follows only the words are compared, and no figures.
+figures are compared, and one of an epoch more, of a few pieces, takes its place; experiments take
+one epoch of these. Of what follows only the words are compared, and no figures.
 """
 
 import io
@@ -51,8 +51,8 @@ EXACT = ("seqmodel prepare", "seqmodel units")
 SHELL = re.compile(r"[|<>*]|^(?!seqmodel )")
 """What only a shell can run."""
 FIRST_EPOCH = re.compile(r"epoch +1/\d+  train")
-FEWER = "find sample_data/music -name '0[1-9]*' -delete; rm -r music"
-"""What makes the bundled music small."""
+FEW = "rm -rf few {0}; cp -r sample_data/{0} few; find few -name '0[1-9]*' -o -name '00[4-9]*'"
+"""Lists the files of a bundled dataset that its small copy, of three to a split, can do without."""
 
 
 def words(line: str) -> str:
@@ -149,11 +149,18 @@ def printed_by(command: str, log: io.StringIO | None = None) -> tuple[int, list[
     return status, log.getvalue().splitlines()
 
 
+def make_small(data: str) -> None:
+    """Prepare a few pieces of a bundled dataset anew, in its place."""
+    for line in (f"{FEW.format(data)} | xargs rm", f"seqmodel prepare few --out {data}"):
+        status, printed = printed_by(line)
+        assert status == 0, printed
+
+
 def shortened(command: str, shown: list[str]) -> tuple[int, list[str]]:
     """As `printed_by`, of a command that trains, in less time."""
+    data = command.split()[2]
     if command.startswith("seqmodel compare"):
-        printed_by(FEWER)
-        printed_by("seqmodel prepare sample_data/music --out music")
+        make_small(data)
         return printed_by(f"{command} --set epochs=1")
     status, printed = printed_by(command, Log())
     assert status == 128 + signal.SIGINT, printed
@@ -161,7 +168,8 @@ def shortened(command: str, shown: list[str]) -> tuple[int, list[str]]:
     wrong = first_difference([*shown[:first], "..."], printed, command)
     assert wrong is None, f"{command}: {wrong!r}\n{printed}"
     Path(printed[0].partition(":")[0]).rename("begun")
-    status, rest = printed_by(f"{command} --epochs 1 --init-from begun")
+    make_small(data)
+    status, rest = printed_by(f"{command} --epochs 1 --init-from begun --lr 0.0001")
     return status, printed + rest
 
 

@@ -1,19 +1,15 @@
-"""Units, whole models of music and the model of sound, timed against torch.nn; shared updates.
+"""Units, whole models of music and the model of sound, timed against torch.nn.
 
 Timings stay comparable on a busy machine: contenders take turns, and we take medians. Whatever
 slows the machine down for a while then slows both down, and their ratio holds.
 """
 
 import math
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,23 +19,17 @@ from torch import Tensor, nn
 from seqmodel import units
 from seqmodel.bench import peers
 from seqmodel.config import MODELS, Config, resolve
-from seqmodel.data.batches import Batch
-from seqmodel.data.bundled import FRAMES, sample_dataset
-from seqmodel.data.dataset import open_dataset
-from seqmodel.kernels.run.machine import keep_freed_memory
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.media.music.medium import MUSIC
-from seqmodel.model.build import build_model, outline, with_sizes
+from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.training.processes import Group, joined, rendezvous
-from seqmodel.training.state import TrainingState
-from seqmodel.training.update import update, window_loss
+from seqmodel.training.update import window_loss
 from seqmodel.unit_setting import unit_name
 from seqmodel.units import UNITS, UnitSpec, unit_spec
 from seqmodel.units.backends import AUTO, backend_for, choose_device
@@ -346,97 +336,3 @@ def _real_time(model: SequenceModel, rate: int) -> float:
 def noise(T: int, B: int, F: int) -> Tensor:
     """Frames (T, B, F) of 16-bit noise."""
     return (torch.randn(T, B, F) * 1000).round() / 32768
-
-
-# ---- an update of one model on several processes, and what of it is exchange ----
-
-PARTS = 4
-PROCESSES = (1, 2, 4)
-SHARED_MODELS: tuple[dict[str, Any], ...] = (
-    {"batch_size": 4},
-    *(
-        {"model": "frame-wise", "unit": "lstm", "params": n, "batch_size": 16}
-        for n in (300_000, 1_200_000, 5_000_000)
-    ),
-)
-"""The default, and lstms over whole frames."""
-FRAMES_EACH = 160
-"""In a window."""
-LEAST_UPDATES = 5
-
-
-def process_rows(seconds: float) -> Iterator[Row]:
-    """Updates of each model by each number of processes.
-
-    Also what of it is the exchange of gradients, once all have theirs, and the time of one process
-    as a multiple.
-    """
-    for settings in SHARED_MODELS:
-        config = with_sizes(resolve({**settings, "parts": PARTS}, {}, MUSIC.presets), FRAMES)
-        about = {
-            **{"model": config.model, "unit": config.unit, "batch": config.batch_size},
-            **{"weights": outline(config, FRAMES).parameter_counts().with_output},
-            **{"frames": FRAMES_EACH, "parts": PARTS},
-        }
-        alone = 0.0
-        with TemporaryDirectory() as folder:
-            data = str(sample_dataset(Path(folder), "rolls"))
-            for size in PROCESSES:
-                timed = _timed(config, data, size, seconds)
-                alone = alone or timed["update_ms"]
-                yield {**about, **timed, "over_one": alone / timed["update_ms"]}
-
-
-def _timed(config: Config, data: str, size: int, seconds: float) -> dict[str, float]:
-    """The medians of the first process."""
-    store, spawn = rendezvous(), multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(size, spawn) as pool:
-        arguments = size, store.port, config, data, seconds
-        first, *_ = [pool.submit(_work, rank, *arguments) for rank in range(size)]
-        return first.result()
-
-
-def _work(
-    rank: int, size: int, port: int, config: Config, data: str, seconds: float
-) -> dict[str, float]:
-    keep_freed_memory()  # as the command line does
-    torch.set_num_threads(1)
-    if size == 1:
-        return _updates(config, data, Group(), seconds)
-    with joined(rank, size, rendezvous(port)) as group:
-        return _updates(config, data, group, seconds)
-
-
-def _updates(config: Config, data: str, group: Group, seconds: float) -> dict[str, float]:
-    share = config.parts // group.size
-    parts = range(group.rank * share, (group.rank + 1) * share)
-    state = TrainingState(config, open_dataset(data)["train"], torch.device("cpu"), parts)
-    pieces = config.batch_size // config.parts
-    frames = piano_rolls(FRAMES_EACH, pieces).to(torch.uint8).numpy()
-    windows = dict.fromkeys(parts, Batch(frames, np.full(pieces, FRAMES_EACH)))
-    total, summed, spent = FRAMES_EACH * config.batch_size, group.summed, 0.0
-
-    def timed(numbers: Tensor) -> Tensor:
-        nonlocal spent
-        started = time.perf_counter()
-        numbers = summed(numbers)
-        spent += time.perf_counter() - started
-        return numbers
-
-    def once() -> tuple[float, float]:
-        nonlocal spent
-        spent, started = 0.0, time.perf_counter()
-        update(state, windows, total, config.learning_rate, group)
-        state.carries.clear()
-        return time.perf_counter() - started, spent
-
-    group.summed = timed  # type: ignore[method-assign]
-    once()  # compiles
-    first = group.all(once()[0])[0]
-    rounds = max(LEAST_UPDATES, round(seconds / first))
-    whole, exchange = zip(*(once() for _ in range(rounds)), strict=True)
-    return {
-        "processes": group.size,
-        "update_ms": 1e3 * statistics.median(whole),
-        "exchange_ms": 1e3 * statistics.median(exchange),
-    }

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 Table = tuple[str, list[tuple[str, int, str]]]
 """A table's title, and of each column its head, its width and a row's cell in it."""
 
-PARTS = ("units", "models", "sampling", "sound", "processes")
+PARTS = ("units", "models", "sampling", "sound")
 
 
 def bench(
@@ -44,11 +44,10 @@ def bench(
 
     Units: a forward pass without autograd; a step, forward and backward with all gradients. Models:
     a training step on piano-rolls. Sound: one of the sample-wise model, the share of its features,
-    and sampling as a multiple of real time. Processes: an update that several share, and what of it
-    is exchange. All other steps take turns with torch.nn, so that whatever slows the machine down
-    slows both. Still, ratios hold only on a quiet machine: on a busy one threads wait for each
-    other, most of all in torch's own layers. Figures are medians over the rounds, followed by +-
-    half the interquartile range. Rows are printed as they are measured, on
+    and sampling as a multiple of real time. All steps take turns with torch.nn, so that whatever
+    slows the machine down slows both. Still, ratios hold only on a quiet machine: on a busy one
+    threads wait for each other, most of all in torch's own layers. Figures are medians over the
+    rounds, followed by +- half the interquartile range. Rows are printed as they are measured, on
     stderr with --json. --device is where units run; all else is measured on the CPU.
     """
     units = [read_unit(name) for name in dict.fromkeys(names or ())]
@@ -96,7 +95,6 @@ def _parts(
         "models": (measure.model_rows(measure.measure_step, units, seconds), _model),
         "sampling": (measure.model_rows(measure.measure_sampling, units, seconds), _sampling),
         "sound": (measure.sound_rows(units, seconds), _sound),
-        "processes": (measure.process_rows(seconds), _processes),
     }
 
 
@@ -135,18 +133,6 @@ def _sound(row: Row) -> Table:
         *_steps(row),
         ("features", 10, f"{row['features_percent']:.0f} %"),
         ("real time", 11, _times(row["real_time"])),
-    ]
-
-
-def _processes(row: Row) -> Table:
-    return f"an update on several processes, in {row['parts']} parts: T {row['frames']}", [
-        ("unit", 15, row["unit"]),
-        ("weights", 11, f"{row['weights']:,}"),
-        ("B", 4, str(row["batch"])),
-        ("processes", 11, str(row["processes"])),
-        ("update ms", 11, f"{row['update_ms']:.1f}"),
-        ("exchange", 10, f"{row['exchange_ms']:.1f}"),
-        ("ratio", 9, _times(row["over_one"])),
     ]
 
 

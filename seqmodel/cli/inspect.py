@@ -20,8 +20,6 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
 from seqmodel.media.words import plural
-from seqmodel.outputs.registry import OUTPUTS
-from seqmodel.unit_setting import unit_name
 
 RENDERED = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
 KINDS = dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.listen_formats)
@@ -126,26 +124,12 @@ def _run(values: dict[str, Any]) -> list[str]:
         lines.append(f"  unchanged: {', '.join(values['verified'])}")
     best = values.get("best", {})
     if "config" in values:
-        config = values["config"]
-        kind = "" if config["model"] == "frame-wise" else f"{config['model']} "
-        lines.append(
-            f"  {kind}{unit_name(config['unit'])}, {config['hidden']} hidden, "
-            f"{plural(config['layers'], 'layer')}"
-        )
-        size = OUTPUTS[values["output"]].size
-        if config["note_unit"] is not None:
-            lines.append(
-                f"  {values['output']} output: {unit_name(config['note_unit'])}, "
-                f"{config['note_hidden']} hidden, {plural(config['note_layers'], 'layer')}"
-            )
-        elif size is not None:
-            setting, counted = size
-            lines.append(f"  {values['output']} output, {plural(config[setting], counted)}")
+        lines.append(f"  {values['model']}")
         lines.append(
             f"  {values['parameters']:,} parameters, "
             f"{values['parameters_with_output']:,} with the output"
         )
-        lines.append(f"  trained on {config['data']}, {values['frames']}")
+        lines.append(f"  trained on {values['config']['data']}, {values['frames']}")
     if best:
         per_sample = "valid_nats_per_sample" in best
         lines.append(

@@ -18,7 +18,7 @@ from seqmodel.cli.help import DEVICES, one_of
 from seqmodel.config import GROUPS, Config, field_types, resolve
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Medium, Option
-from seqmodel.media.registry import MEDIA
+from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
 
@@ -35,7 +35,11 @@ NAMES: Mapping[str, Iterable[str]] = {
     "learning_rate": ("search",),
 }
 """For completion, the values of settings that `Config` does not list."""
-DEFAULTS = {name: asdict(resolve({}, presets=medium.presets)) for name, medium in MEDIA.items()}
+DEFAULTS = {
+    kind: asdict(resolve({}, presets=presets_of_kind(medium, kind)))
+    for name, medium in MEDIA.items()
+    for kind in (name, *medium.kinds)
+}
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
@@ -177,11 +181,11 @@ def _of_setting(field: Field[Any]) -> Parameter:
 
 def _default(name: str) -> str:
     """Such as "  [default: 2; audio: 8]"; "" for none."""
-    values = [(medium, str(values[name]).lower()) for medium, values in DEFAULTS.items()]
+    values = [(kind, str(values[name]).lower()) for kind, values in DEFAULTS.items()]
     first, *others = values
     if first[1] == "none":
         return ""
-    differ = [f"; {medium}: {value}" for medium, value in others if value != first[1]]
+    differ = [f"; {kind}: {value}" for kind, value in others if value != first[1]]
     return f"  [default: {first[1]}{''.join(differ)}]"
 
 

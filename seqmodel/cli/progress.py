@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqmodel.cli.common import message
 from seqmodel.config import Config
+from seqmodel.media.samples import Progress
 from seqmodel.media.words import clock, printable
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
         thread.join()
 
 
-def counting(shown: Display, what: str, then: str = "") -> Callable[[int, int], None]:
+def counting(shown: Display, what: str, then: str = "") -> Progress:
     """A function that shows how much of a total is done; `then` is what follows once all is."""
     before, began = 0, monotonic()
 
@@ -135,13 +136,8 @@ def counting(shown: Display, what: str, then: str = "") -> Callable[[int, int], 
     return count
 
 
-def part(count: Callable[[int, int], None], k: int, parts: int) -> Callable[[int, int], None]:
-    """`count` for one of equal parts, numbered from 0: what is done of it, and its total."""
-    return lambda done, total: count(k * total + done, parts * total)
-
-
 @contextmanager
-def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Callable[[int, int], None]]:
+def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Progress]:
     """Yield such a function, with a display of its own."""
     with display(what, quiet=quiet) as shown:
         yield counting(shown, what, then)
@@ -150,6 +146,7 @@ def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Callable[[int
 @contextmanager
 def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["Listener"]:
     """Yield a listener that shows `title` before the first event, then each event."""
+    from seqmodel.media.marks import MARK_FIGURES  # loads NumPy
     from seqmodel.training.loop import Listener
 
     with display("starting", quiet=quiet, silence=LONG_SILENCE) as shown:
@@ -171,8 +168,6 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
             begin()
-            from seqmodel.model.sequence import MARK_FIGURES  # loads torch
-
             figures = ((name, line.get(f"valid_{key}")) for name, key in MARK_FIGURES.items())
             marks = "".join(f"{name} {nats:.4f}  " for name, nats in figures if nats is not None)
             shown.say(

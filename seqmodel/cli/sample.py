@@ -14,7 +14,6 @@ import typer
 from seqmodel.cli.common import message, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
-    Device,
     Force,
     Json,
     Quiet,
@@ -27,12 +26,12 @@ from seqmodel.cli.options import (
     options_of,
     with_media_options,
 )
-from seqmodel.cli.progress import counting, display, part
+from seqmodel.cli.progress import counting, display
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import new_file
 from seqmodel.media.definitions import Medium
 from seqmodel.media.registry import MEDIA, medium_of
-from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling
+from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ EXCLUSIVE = [
     ("--json", "OUT -"),
     ("several runs", "--best-of"),
     ("several runs", "--fill"),
-    *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0", "--device cuda")),
+    *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0")),
 ]
 """Pairs of options."""
 Report = tuple[dict[str, Any], list[str], list[str]]
@@ -142,7 +141,6 @@ def sample(
         "16-bit PCM, little-endian, without a header.",
         autocompletion=one_of(FORMATS),
     ),
-    device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -164,7 +162,6 @@ def sample(
         raise UsageError("-n above 1 needs a file name, not stdout")
     special = {
         "--temperature 0": temperature == 0,
-        "--device cuda": device == "cuda",
         "OUT -": to_stdout,
         "several runs": len(runs or ()) > 1,
     }
@@ -183,7 +180,7 @@ def sample(
         check_target(target, force=force)
     paths = runs or [chosen_run(_able(kind), quiet=quiet)]
     # A step of one piece is too small for a GPU to be faster.
-    loaded, *_ = every = load_runs(paths, "cpu" if device == "auto" else device, 1)
+    loaded, *_ = every = load_runs(paths, "cpu", 1)
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     if kind not in medium.formats:
@@ -304,7 +301,7 @@ def _drawing(
             usual = epoch["train_nats_per_frame"]
             best = int(np.argmin(np.abs(np.array(nats) - usual)))
             piece, facts = drafts[best], {"nats_per_frame": nats[best]}
-            written = sampling.write(file, [drawn[best]], _silent)
+            written = sampling.write(file, [drawn[best]])
             words = [f"{nats[best]:.3f} nats per frame (training {usual:.3f})"]
         if run.config.end:
             words.insert(0, "ended by the model" if piece.ended else "cut off at the limit")
@@ -360,7 +357,7 @@ def _filling(
             filling.piece, filling.free, seed=seed, number=k, sweeps=filling.sweeps,
             progress=progress,
         )  # fmt: skip
-        written = sampling.write(file, [filled.frames], _silent)
+        written = sampling.write(file, [filled.frames])
         nats = run.nll(filled.frames, sampling.given)
         there = float(nats[drawn].mean())
         around = float(nats[~drawn].mean()) if not drawn.all() else None
@@ -395,10 +392,6 @@ def _filling(
         return facts, lines, [f"{few}: try more --particles"]
 
     return write
-
-
-def _silent(done: int, total: int) -> None:
-    """Progress of writing what is drawn already."""
 
 
 def _format(out: Path, given: str | None) -> str:

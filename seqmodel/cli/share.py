@@ -92,7 +92,10 @@ def export(
         raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
     check_target(out, force=force)
     loaded = load_run(run)
-    written = chosen.load()(loaded)
+    try:
+        written = chosen.load()(loaded)
+    except UsageError as error:
+        raise UsageError(f"{out}: {error}") from error
     write_file(out, written)
     if loaded.frame.marks and out.suffix.lower() != ".zip":
         learned = f"what {run} has learned of {listed([*loaded.frame.marks])}"

@@ -21,7 +21,7 @@ from seqmodel.media.definitions import (
     Settings,
     Work,
 )
-from seqmodel.media.samples import Progress
+from seqmodel.media.samples import Progress, unseen
 
 # ---- splits --------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ def prepare(
     strict: bool = False,
     split_by: SplitBy | None = None,
     only: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unseen,
 ) -> dict[str, Any]:
     """Write the dataset `out` from `sources` and return its manifest.
 
@@ -197,8 +197,7 @@ def prepare(
                         if strict or len(files) == 1:
                             raise SeqmodelError(f"{source.path}: {reason}") from error
                         skipped.append({"source": str(source.path), "reason": reason})
-                    if progress is not None:
-                        progress(k + 1, len(files))
+                    progress(k + 1, len(files))
                 if not tally.by_piece:
                     raise SeqmodelError(
                         f"none of the {len(files)} files can be used; the first, "

@@ -4,9 +4,8 @@ Media files are scored at once: they are prepared as the run's data were, all pi
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +22,7 @@ from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
 from seqmodel.media.picture import Picture
 from seqmodel.media.registry import medium_of
-from seqmodel.media.samples import Progress
+from seqmodel.media.samples import Progress, part, unseen
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 
@@ -41,7 +40,7 @@ def evaluate(
     per_piece: bool = False,
     per_frame: bool = False,
     voices: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = unseen,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
@@ -51,11 +50,10 @@ def evaluate(
     sung = _voices(run, pieces, train) if voices else None
     runs, each = (run, *others), []
     for k, one in enumerate(runs):
-        scored = progress and partial(_report, progress, k, len(runs))
-        each_frame = per_frame or len(runs) > 1
         scores = likelihood(
-            one.model, pieces, batch_size=batch_size, each_frame=each_frame, progress=scored
-        )
+            one.model, pieces, batch_size=batch_size, each_frame=per_frame or len(runs) > 1,
+            progress=part(progress, k, len(runs)),
+        )  # fmt: skip
         if not math.isfinite(scores.nats_per_frame):
             raise SeqmodelError(
                 f"{one.folder} scores {scores.nats_per_frame} nats per frame on {split} of "
@@ -87,10 +85,6 @@ def evaluate(
         **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
     }
-
-
-def _report(progress: Progress, before: int, runs: int, done: int, total: int) -> None:
-    progress(before * total + done, runs * total)
 
 
 def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:

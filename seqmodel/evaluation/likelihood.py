@@ -12,7 +12,9 @@ from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.model.sequence import MARK_FIGURES, SequenceModel
+from seqmodel.media.marks import MARK_FIGURES
+from seqmodel.media.samples import Progress, unseen
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.protocol import Window
 
@@ -88,7 +90,7 @@ def likelihood(
     *,
     batch_size: int = 32,
     each_frame: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = unseen,
     group: Group | None = None,
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
@@ -111,7 +113,7 @@ def likelihood(
     def report(read: int) -> None:
         # A group reports progress where all its processes are, which may then agree to save or
         # stop.
-        if progress is not None and size == 1:
+        if size == 1:
             progress(done + read, split.frames)
 
     # Very long frames are read one piece at a time: a window has at least a frame of each.
@@ -126,7 +128,7 @@ def likelihood(
                 nats[indices], first[indices], figures = theirs
                 _add(sums, figures)
                 done += int(split.lengths[indices].sum())
-            if size > 1 and progress is not None:
+            if size > 1:
                 progress(done, split.frames)
     model.train(was_training)
     figures = model.output.figures(

@@ -183,11 +183,6 @@ class FrameDefinition(Protocol):
         return range(0)
 
     @property
-    def presets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Those of `Medium.presets` that are others for such frames."""
-        return {}
-
-    @property
     def context(self) -> int:
         """C, the number of preceding values that a model reads; by default the previous frame."""
         return self.frame_size
@@ -418,6 +413,8 @@ class Medium(Protocol):
     """The same in human-readable form, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]
     """Preset or model -> settings of `Config` whose default differs for this medium."""
+    kinds: Mapping[str, Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """`FrameDefinition.kind` -> those of `presets` that are others for such frames."""
     paper_hidden: Mapping[str, int]
     """Unit -> hidden size in Chung et al. 2014."""
     paper_params: int

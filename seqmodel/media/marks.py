@@ -12,6 +12,8 @@ from seqmodel.plain import Fields
 
 MARKS = ("part", "velocity", "timing")
 """Their names, in the order in which a model draws them, each given those before it of the note."""
+MARK_FIGURES = {name: f"{name}_nats_per_note" for name in MARKS}
+"""What their nats are called among figures."""
 MOST_LEVELS = 16
 NUMBERS = "edges", "means"
 LARGEST = 127

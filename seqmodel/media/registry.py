@@ -32,7 +32,12 @@ def medium_of(frame: FrameDefinition) -> Medium:
 
 def presets_of(frame: FrameDefinition) -> Mapping[str, Mapping[str, Any]]:
     """`Medium.presets`, as they are for these frames."""
-    return {**medium_of(frame).presets, **frame.presets}
+    return presets_of_kind(medium_of(frame), frame.kind)
+
+
+def presets_of_kind(medium: Medium, kind: str) -> Mapping[str, Mapping[str, Any]]:
+    """`Medium.presets` for frames of a kind, which may be the medium's name."""
+    return {**medium.presets, **medium.kinds.get(kind, {})}
 
 
 def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinition:

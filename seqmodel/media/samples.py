@@ -17,6 +17,15 @@ Progress = Callable[[int, int], None]
 """Called with the amount done and the total."""
 
 
+def unseen(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def part(progress: Progress, k: int, parts: int) -> Progress:
+    """`progress` for one of equal parts, numbered from 0: what is done of it, and its total."""
+    return lambda done, total: progress(k * total + done, parts * total)
+
+
 @dataclass(frozen=True)
 class SampleRequest:
     """The part of a `seqmodel sample` request that concerns the medium."""
@@ -108,7 +117,7 @@ class Sampling(Protocol):
         self,
         file: BinaryIO,
         chunks: Iterable["NDArray[Any]"],
-        progress: Progress,
+        progress: Progress = unseen,
     ) -> Written:
         """Write a piece, given in chunks (n, F) as they are drawn, and report how much is done."""
 

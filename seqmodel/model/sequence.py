@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.dropout import Dropout
-from seqmodel.media.marks import MARKS
+from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.outputs.protocol import Output, labelled
 from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack, layers_of
@@ -18,7 +18,6 @@ from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack, l
 if TYPE_CHECKING:
     from seqmodel.model.marks import Marks
 
-MARK_FIGURES = {name: f"{name}_nats_per_note" for name in MARKS}
 FRAMES_AT_ONCE = 8192
 """Read at a time over all pieces outside training: bounds the memory."""
 ROWS_AT_ONCE = 1 << 16

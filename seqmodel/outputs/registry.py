@@ -27,8 +27,8 @@ class OutputEntry:
 
     It also fits models that are `like` one of these.
     """
-    size: tuple[str, str] | None = None
-    """The setting that gives its size, and what that counts; None if it has none."""
+    size: str | None = None
+    """The setting that gives its size; None if it has none."""
 
     def fits(self, model: str) -> bool:
         """Whether it reads this model's h."""
@@ -45,7 +45,7 @@ OUTPUTS = {
     "note-unit": OutputEntry(
         "binary",
         {"tied": "seqmodel.outputs.note_unit:NoteUnitOutput"},
-        ("note_hidden", "unit"),
+        "note_hidden",
     ),
     "bernoulli": OutputEntry(
         "binary",
@@ -57,12 +57,12 @@ OUTPUTS = {
     "nade": OutputEntry(
         "binary",
         {"frame-wise": "seqmodel.outputs.nade:NadeOutput"},
-        ("nade_hidden", "hidden unit"),
+        "nade_hidden",
     ),
     "gaussian": OutputEntry(
         "samples",
         {"frame-wise": "seqmodel.outputs.gaussian:GaussianMixtureOutput"},
-        ("components", "component"),
+        "components",
     ),
     "logistic": OutputEntry(
         "samples",
@@ -70,7 +70,7 @@ OUTPUTS = {
             "frame-wise": "seqmodel.outputs.block_logistic:DiscretisedLogisticOutput",
             "sample-wise": "seqmodel.outputs.logistic:SampleLogisticOutput",
         },
-        ("components", "component"),
+        "components",
     ),
     "categorical": OutputEntry(
         "levels",

@@ -8,6 +8,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
 from seqmodel.plots import plot_learning_curve
+from seqmodel.report.subjects import model_in_words
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.files import is_there
 from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, read_metrics
@@ -72,6 +73,7 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
         values |= {
             "parameters": parameters.units,
             "parameters_with_output": parameters.with_output,
+            "model": model_in_words(run),
             "output": output_name(run.config, run.frame),
             "frames": str(run.frame),
             "config": run.config.__dict__,

@@ -333,13 +333,13 @@ def _sample(
     series: str = "",
 ) -> parts.Sample:
     medium, sound = medium_of(run.frame), BytesIO()
-    written = sampling.write(sound, chunks, lambda done, total: None)
+    written = sampling.write(sound, chunks)
     hint = f", {written.hint}" if written.hint else ""
     download = None
     if medium.page_download:
         file = BytesIO()
         saved = _sampling(run, medium.page_download, options)
-        saved.write(file, chunks, lambda done, total: None)
+        saved.write(file, chunks)
         download = (f"{name}.{medium.page_download}", file.getvalue())
     return parts.Sample(
         caption=f"{name}: {written.size}{hint}",

@@ -40,7 +40,7 @@ def model_in_words(run: Run) -> str:
         layers = _stack(config.note_layers or 1)
         above = f"{layers}{unit_name(config.note_unit)} {config.note_hidden}"
         return f"{kind}{unit}, {output} of {above}"
-    return f"{kind}{unit}, {output}" + (f" {getattr(config, size[0])}" if size else "")
+    return f"{kind}{unit}, {output}" + (f" {getattr(config, size)}" if size else "")
 
 
 def _stack(layers: int) -> str:

@@ -1,6 +1,5 @@
 """Pieces drawn from a run, compared with the data: what its likelihood does not show."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of
+from seqmodel.media.samples import Progress, unseen
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
@@ -34,7 +34,7 @@ def compare_samples(
     seed: int,
     temperature: float = 1.0,
     seconds: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = unseen,
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
 
@@ -71,8 +71,7 @@ def compare_samples(
         piece = samplers[key].piece(length, seed=seed, number=k)
         drawn.append(np.concatenate(list(piece)))
         cut_off += not piece.ended
-        if progress is not None:
-            progress(k + 1, number)
+        progress(k + 1, number)
     same = pieces.name == train.name and run.trained_on(dataset)
     return {
         "pieces": number,

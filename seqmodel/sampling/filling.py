@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.kernels.run.machine import available_memory
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.samples import Progress, unseen
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, Candidates, CompiledParticles
@@ -88,7 +89,7 @@ class Filler:
         seed: int,
         number: int = 0,
         sweeps: int = 0,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Progress = unseen,
     ) -> Filled:
         """Draw those notes of `piece` (T, F) that are `free` (T, D), of which there are some.
 

@@ -135,7 +135,7 @@ def _sample(run: Run) -> Values:
     for kind in ("png", "wav"):
         files[kind] = io.BytesIO()
         drawn = SampleRequest(kind, length=len(frames), title=f"epoch {run.epoch}")
-        medium.sampling(run.frame, drawn).write(files[kind], [frames], lambda done, total: None)
+        medium.sampling(run.frame, drawn).write(files[kind], [frames])
     return [_image(files["png"].getvalue()), _audio(files["wav"].getvalue())]
 
 

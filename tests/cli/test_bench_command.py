@@ -22,9 +22,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "DRAWN", {"frame-wise": 3, "tied": 1})
     monkeypatch.setattr(measure, "CHUNKS", 1)
     monkeypatch.setattr(measure, "RATES", (8000,))
-    tiny = {"hidden": 3, "note_hidden": 2, "batch_size": 4}
-    monkeypatch.setattr(measure, "SHARED_MODELS", (tiny,))
-    monkeypatch.setattr(measure, "PROCESSES", (1,))
 
 
 def test_bench_prints_a_table_for_each_part(call: Call):
@@ -41,7 +38,6 @@ def test_bench_prints_a_table_for_each_part(call: Call):
         "sampling one piece, frame-wise",
         "sampling one piece, tied",
         "sound, sample-wise: B 16, 200 samples",
-        "an update on several processes, in 4 parts: T 160",
     ]
     for table in tables:
         _, head, *rows = table.splitlines()
@@ -57,9 +53,7 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
     row |= {**sizes, **both, "forward": both, "step": both}
     row["frames_per_second"] = {"ours": 1234567.8, "torch_nn": 48507.0}
     row |= {"rate": 16_000, "samples": 200, "features_percent": 12.3, "real_time": 100.2}
-    row |= {"update_ms": 12345.6, "exchange_ms": 1234.5, "over_one": 16.0}
-    row |= {"weights": 12345678, "parts": 16, "processes": 4}
-    for rows in ("process_rows", "unit_rows", "model_rows", "sound_rows"):
+    for rows in ("unit_rows", "model_rows", "sound_rows"):
         monkeypatch.setattr(measure, rows, lambda *args: [row])
     _, *tables = call("bench").out.rstrip("\n").split("\n\n")
     for table in tables:
@@ -70,7 +64,6 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
         "lstm-nopeephole 1024, 512 12346 +- 99 % 12346 +- 99 % 999.9x",
         "lstm-nopeephole 1024, 512 1,234,568 48,507 999.9x",
         "lstm-nopeephole 1024 16000 12346 +- 99 % 12346 +- 99 % 999.9x 12 % 100.2x",
-        "lstm-nopeephole 12,345,678 32 4 12345.6 1234.5 16.0x",
     ]
 
 

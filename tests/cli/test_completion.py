@@ -66,7 +66,7 @@ def completed(home: Path, *words: str) -> list[str]:
         ("tr", ["train"]),
         ("train --note-unit mg", ["mgu"]),
         ("compare --units gru,lstm-", ["gru,lstm-nopeephole"]),
-        ("sample x.mid --device c", ["cpu", "cuda"]),
+        ("eval x --device c", ["cpu", "cuda"]),
         ("eval ", []),  # paths: left to bash
     ],
 )

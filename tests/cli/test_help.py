@@ -128,15 +128,17 @@ def test_the_list_of_commands_is_not_cut_short(call: Call):
 def test_defaults_in_the_help_are_those_of_the_config(call: Call):
     """Guards against a help text that was not updated when a default changed."""
     found = entries(call("train", "--help").out)
-    audio = asdict(resolve({}, presets=AUDIO.presets))
+    kits = {**MUSIC.presets, **MUSIC.kinds["drums"]}
+    others = {"drums": asdict(resolve({}, presets=kits))}
+    others["audio"] = asdict(resolve({}, presets=AUDIO.presets))
     without = {field.name for field in fields(Config) if field.metadata["group"] is None}
     for name, value in asdict(resolve({}, presets=MUSIC.presets)).items():
         if name in without or value is None:
             continue
         option = "--" + name.replace("_", "-")
         text = next(text for entry, text in found.items() if option in re.split(r"[ ,]+", entry))
-        other = audio[name]
-        also = "" if other == value else f"; audio: {str(other).lower()}"
+        differ = {kind: its[name] for kind, its in others.items() if its[name] != value}
+        also = "".join(f"; {kind}: {str(other).lower()}" for kind, other in differ.items())
         assert f"[default: {str(value).lower()}{also}]" in text.replace("- ", "-")  # wrapped
 
 

@@ -107,7 +107,7 @@ def test_inspect_run(call: Call, data: Path, run: Path):
     assert best == read_metrics(run)[1]
     assert result.out == (
         f"{run}: run of 2 epochs\n"
-        "  lstm, 4 hidden, 1 layer\n"
+        "  lstm 4, bernoulli\n"
         "  1,500 parameters, 1,940 with the output\n"
         f"  trained on {data}, 88 notes, 4 steps per beat\n"
         f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
@@ -122,9 +122,8 @@ def test_inspect_shows_the_output(call: Call, data: Path):
     options = ("--output", "nade", "--nade-hidden", 9, "--hidden", 6, "--no-end", "--epochs", 1)
     call_ok("train", data, *options, "--run", "r", "-q")
     unit, output = 4 * 6 * (88 + 6 + 1) + 3 * 6, (88 + 9) * (6 + 1) + 2 * 88 * 9
-    assert call("inspect", "r").out.splitlines()[1:4] == [
-        "  lstm, 6 hidden, 1 layer",
-        "  nade output, 9 hidden units",
+    assert call("inspect", "r").out.splitlines()[1:3] == [
+        "  lstm 6, nade 9",
         f"  {unit:,} parameters, {unit + output:,} with the output",
     ]
 

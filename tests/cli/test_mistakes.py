@@ -227,8 +227,6 @@ sample o.mid --run {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begi
 sample o.mid --run {run} --fill {bad}/p.mid --below --length 9 -> 2 --fill and --length exclude
 sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
-sample o.mid --run {run} --fill {bad}/p.mid --below --device cuda
-    -> 2 --fill and --device cuda exclude each other
 sample o.mid --run {run} --metre 6/7 -> 2 --metre must be a time signature such as 3/4 or 6/8,
 sample o.mid --run {run} --key H -> 2 --key must be a note such as C, F# or Eb, not 'H'
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other

@@ -128,7 +128,7 @@ def closing(streams: Sequence[str], *arguments: object) -> tuple[int, str, str]:
     [
         "prepare {music} -o out", "sample out.mid --run {run}",
         "train {data} --hidden 4 --epochs 1 --run out --processes 2",
-        "compare {data} --units gru --set hidden=4 --set epochs=1 --quick --out out",
+        "compare {data} --units gru --set hidden=4 --set epochs=1 --quick --jobs 1 --out out",
     ],
 )  # fmt: skip
 def test_without_stdin_and_stderr_a_command_does_its_work(

@@ -22,10 +22,8 @@ h = phi(class + U c + b + a (.) (Ur h' + bUr))
 MODELS = {
     "default": {"model": "tied", "unit": "lstm", "end": True},
     "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
-    "tied, onsets": {"model": "tied", "unit": "gru", "onsets": True, "clock": False},
     "drums": {"model": "tied", "unit": "lstm", "kit": True},
-    "no echo": {"model": "tied", "unit": "tanh", "onsets": True, "echo": False, "bias": False},
-    "bars alone": {"model": "tied", "unit": "gru", "hidden": 5, "clock": False, "echo": False},
+    "bars alone": {"model": "tied", "unit": "tanh", "hidden": 5, "clock": False, "echo": False},
     "motifs": {"model": "tied", "unit": "mgu", "output": "bernoulli", "motifs": True},
     "resting": {
         "model": "tied",
@@ -36,14 +34,11 @@ MODELS = {
         "ages": True,
         "rests": True,
     },
-    "struck bernoulli": {"model": "tied", "unit": "gru2", "output": "bernoulli", "onsets": True},
-    "frame-wise": {"unit": "gru", "output": "bernoulli"},
     "frame-wise, onsets": {"unit": "gru3", "output": "bernoulli", "onsets": True, "end": True},
-    "nade": {"unit": "lstm", "output": "nade", "end": True},
     "nade, onsets": {"unit": "gru-reset-after", "output": "nade", "onsets": True},
     "stack": {"unit": "lstm", "layers": 2, "gate_activation": "hard-sigmoid", "bias": False},
 }
-ENDED = ("default", "frame-wise, onsets", "nade")
+ENDED = ("default", "frame-wise, onsets")
 """Models of whose pieces here some end before they are as long as the longest."""
 
 

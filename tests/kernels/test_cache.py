@@ -199,6 +199,7 @@ def test_files_unused_for_a_month_are_removed(folder: Path):
     for path in (left, letter):
         path.touch()
         os.utime(path, (month, month))
+    cache._sweep.cache_clear()  # as in another process
     Library(adding(4))
     assert used.exists()
     assert not unused.exists()

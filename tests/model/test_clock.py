@@ -194,7 +194,6 @@ def tied(output, *, lengths=LENGTHS, **options):
     [
         ("bernoulli", False, True, False),
         ("bernoulli", True, False, True),
-        ("note-unit", False, True, True),
         ("note-unit", True, True, True),
     ],
 )

@@ -98,10 +98,9 @@ def test_each_note_is_told_its_own_pieces_place(echo, clock):
             assert torch.equal(found[t, piece], expected.expand(13, BARS).double())
 
 
-@pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
-def test_compiled_and_plain_sampling_are_told_the_same(output):
+def test_compiled_and_plain_sampling_are_told_the_same():
     """By a primer, after which the bar goes on, and of a metre that is not the usual one."""
-    model = random_model({"model": "tied", "output": output, "end": False}, seed=4)
+    model = random_model({"model": "tied", "output": "bernoulli", "end": False}, seed=4)
     prime = (np.random.default_rng(1).random((7, 88)) < 0.1).astype(np.uint8)
     drawn = []
     for metre in ([[0, 4, 4]], [[0, 6, 8]]):

@@ -89,7 +89,7 @@ def test_the_unit_is_the_one_moved_by_hand(onsets, hits):
 @KINDS
 def test_compiled_and_plain_sampling_draw_the_same(onsets, hits, monkeypatch):
     """The skipped calls: a unit that went on, or was kept too long, would draw other notes."""
-    monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 40)
+    monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 24)
     D = 6
     drawn = same_draws(model_of(D, onsets=onsets, hits=hits))
     before = np.concatenate([np.zeros_like(drawn[:1]), drawn[:-1]])

@@ -151,7 +151,7 @@ def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid)
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize(
-    ("rate", "T", "B", "threads"), [(8000, 90, 1, 1), (8000, 41, 10, 2), (48000, 30, 17, 3)]
+    ("rate", "T", "B", "threads"), [(8000, 90, 1, 1), (8000, 41, 5, 2), (48000, 30, 7, 3)]
 )
 def test_compiled_features_are_the_texts(dtype, rate, T, B, threads):
     """And the memory, with noise and without, in one window or two."""

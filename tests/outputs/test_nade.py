@@ -21,7 +21,6 @@ from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.protocol import Window
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling import sampler
-from seqmodel.units import UNITS
 
 H = 5
 
@@ -249,13 +248,12 @@ def test_the_temperature_divides_each_conditional_logit(temperature):
 
 @pytest.mark.parametrize(
     ("unit", "width", "end", "onsets"),
-    [(unit, 13, k % 2 == 0, False) for k, unit in enumerate(UNITS)]
-    + [("lstm", 1, False, True), ("lstm", 64, True, False), ("gru", 13, True, True)],
+    [("lstm", 1, False, True), ("lstm", 64, True, False), ("gru", 13, True, True)],
 )
 def test_compiled_and_plain_sampling_draw_the_same(
     make_config, struck_dataset, monkeypatch, unit, width, end, onsets
 ):
-    """Every unit, across a chunk boundary; no impossible frame is drawn."""
+    """Across a chunk boundary; no impossible frame is drawn."""
     monkeypatch.setattr(sampler, "CHUNK", 12 if onsets else 5)
     torch.manual_seed(7)
     config = make_config(unit=unit, hidden=21, output="nade", nade_hidden=width, end=end)

@@ -202,7 +202,7 @@ def _warn_if_odd(folder: Path) -> None:
         for number in range(SAMPLES):
             piece = sampler.piece(sampling.length, seed=1, number=number)
             try:
-                hints.append(sampling.write(BytesIO(), piece, lambda done, total: None).hint)
+                hints.append(sampling.write(BytesIO(), piece).hint)
             except SeqmodelError as error:  # samples that are not finite
                 hints.append(str(error))
     if found := [hint for hint in hints if hint]:
@@ -301,7 +301,7 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
 
 def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
     """UsageError for a size option that the chosen output does not use."""
-    sizes = {name: entry.size[0] for name, entry in OUTPUTS.items() if entry.size is not None}
+    sizes = {name: entry.size for name, entry in OUTPUTS.items() if entry.size is not None}
     for setting in sizes.values():
         names = [name for name, size in sizes.items() if size == setting]
         if setting in given and chosen not in names:

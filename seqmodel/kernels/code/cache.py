@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -91,10 +92,11 @@ def _checksum(code: bytes) -> bytes:
     return blake2b(code, digest_size=_DIGEST_SIZE).digest()
 
 
+@cache
 def _sweep(folder: Path) -> None:
     """Remove files unused for long: code of other versions, and leftovers of killed processes.
 
-    Nothing else is removed: the folder may hold unrelated files.
+    Once in a process. Nothing else is removed: the folder may hold unrelated files.
     """
     oldest = time.time() - _KEPT_DAYS * 24 * 60 * 60
     with suppress(OSError):  # another process may be sweeping too

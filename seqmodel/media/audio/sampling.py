@@ -1,7 +1,7 @@
 """Sampled audio: how long a piece is, what it continues, how it is written."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +18,7 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.input import named, opened
 from seqmodel.media.npy import read_header
 from seqmodel.media.picture import Picture
-from seqmodel.media.samples import SampleRequest, Sampling, Written
+from seqmodel.media.samples import Progress, SampleRequest, Sampling, Written, unseen
 from seqmodel.media.sound import (
     FULL_SCALE,
     MAX_SAMPLES,
@@ -63,7 +63,7 @@ class AudioSampling(Sampling):
         self,
         file: BinaryIO,
         chunks: Iterable[NDArray[np.float32]],
-        progress: Callable[[int, int], None],
+        progress: Progress = unseen,
     ) -> Written:
         frame, request, included = self._frame, self._request, self._included
         total, size = included + self.length, frame.frame_size

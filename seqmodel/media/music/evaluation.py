@@ -129,10 +129,11 @@ DISSONANT = (1, 2, 6, 10, 11)
 class _Pieces(Measured):
     """What is counted of notes and of drums alike."""
 
-    lengths: list[int]
-    """The length in frames of each piece."""
-    pieces: PieceSet = ()
-    """Those that are compared."""
+    def __init__(self, pieces: PieceSet) -> None:
+        self.pieces = pieces
+        """Those that are counted."""
+        self.lengths = list[int]()
+        """The length in frames of each."""
 
     def figures(self) -> dict[str, Any]:
         lengths = self.lengths
@@ -169,7 +170,7 @@ class Statistics(_Pieces):
 
     def __init__(
         self,
-        pieces: Iterable[NDArray[np.uint8]],
+        pieces: PieceSet,
         limit: int | None = None,
         frame: PianoRollFrames | None = None,
     ) -> None:
@@ -178,7 +179,8 @@ class Statistics(_Pieces):
         The distributions are of the first `limit` frames of each, since beginnings are sparse. By
         `frame` bars, and train's levels of marks, are counted.
         """
-        self._frame, self.lengths = frame, list[int]()
+        super().__init__(pieces)
+        self._frame = frame
         self.notes_per_frame, self.note_lengths = Counter[int](), Counter[int]()
         self.intervals, self.pitch_classes = Counter[int](), Counter[int]()
         self.melodic_steps = Counter[int]()
@@ -186,7 +188,7 @@ class Statistics(_Pieces):
         self.longest_chords, self.last_chords = list[int](), list[int]()
         self.on_tonic = list[bool]()
         self.strikes = dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64]]]]()
-        for frames in pieces:
+        for frames in _played(pieces):
             self._add(frames, limit)
 
     def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
@@ -334,19 +336,25 @@ def _share_above(limit: int, values: Sequence[int]) -> float:
     return sum(value > limit for value in values) / len(values)
 
 
+def _played(pieces: PieceSet) -> Iterable[NDArray[np.uint8]]:
+    """Pieces with their marks, if any are kept."""
+    if isinstance(pieces, Sequence) or not pieces.frame.marks:
+        return pieces
+    return (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
+
+
 BEATS_IN_A_BAR = 4
 
 
 class Hits(_Pieces):
     """What is counted of a set of pieces of drums (T, 47): no lengths of notes, no intervals."""
 
-    def __init__(
-        self, pieces: Iterable[NDArray[np.uint8]], limit: int | None, frame: PianoRollFrames
-    ) -> None:
-        self.lengths, self.silent = list[int](), list[bool]()
+    def __init__(self, pieces: PieceSet, limit: int | None, frame: PianoRollFrames) -> None:
+        super().__init__(pieces)
+        self.silent = list[bool]()
         self.hits_per_frame, self.sounds = Counter[int](), Counter[str]()
         self._steps_per_beat = frame.grid.steps_per_beat
-        for frames in pieces:
+        for frames in _played(pieces):
             self.lengths.append(len(frames))
             self.silent.append(not frames.any())
             counted = frames[:limit]
@@ -391,12 +399,7 @@ class MusicComparison(Comparison):
     def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> _Pieces:
         frame = train.frame
         assert isinstance(frame, PianoRollFrames)
-        played: Iterable[NDArray[np.uint8]] = pieces
-        if not isinstance(pieces, Sequence) and pieces.frame.marks:
-            played = (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
-        found = Hits(played, limit, frame) if frame.kit else Statistics(played, limit, frame)
-        found.pieces = pieces
-        return found
+        return (Hits if frame.kit else Statistics)(pieces, limit, frame)
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         if "sounds" in values["train"]["distributions"]:

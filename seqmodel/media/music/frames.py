@@ -23,6 +23,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.grid import (
+    DRUMS,
     FASTEST,
     HIGHEST_PITCH,
     KIT,
@@ -44,7 +45,7 @@ from seqmodel.media.music.metre import (
     shifted,
 )
 from seqmodel.media.music.parts import OTHER, PROGRAMS, Part, named_parts
-from seqmodel.media.words import listed
+from seqmodel.media.words import listed, plural
 from seqmodel.plain import Fields
 
 Restrike = Literal["close", "discard"]
@@ -298,19 +299,7 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def kind(self) -> str:
-        return "drums" if self.kit else self.medium
-
-    @property
-    def presets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Drum loops are few and short: more and noisier updates, see README.md."""
-        own = {
-            "batch_size": 1,
-            "epochs": 20,
-            "weight_noise": 0.075,
-            "dropout": 0.0,
-            "first_change": False,
-        }
-        return {"tied": own} if self.kit else {}
+        return DRUMS if self.kit else self.medium
 
     @property
     def variants(self) -> range:
@@ -451,7 +440,7 @@ class PianoRollFrames(FrameDefinition):
     def __str__(self) -> str:
         if self.kit:
             return f"{KIT.size} drum sounds, {self.grid}"
-        kept = [f"{len(each.names)} {n}s" if each.names else n for n, each in self.marks.items()]
+        kept = [plural(len(each.names), n) if each.names else n for n, each in self.marks.items()]
         marked = f", with {listed(kept)}" if kept else ""
         return f"{NOTES} notes{' struck or held' * self.onsets}{marked}, {self.grid}"
 

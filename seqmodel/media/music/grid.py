@@ -14,6 +14,8 @@ ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy", ".json")
 SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
 """Formats of music rendered by the synthesizer."""
 
+DRUMS = "drums"
+"""The kind of frames of a drum kit."""
 DRUM_CHANNEL = 9
 """Channel 10 to musicians, who count from 1."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from seqmodel.media.definitions import Medium, Option, lazily
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
+    DRUMS,
     FASTEST,
     MIDI_SUFFIXES,
     PARTICLES,
@@ -48,6 +49,18 @@ class Music(Medium):
     named_suffixes = frozenset({".json"})
     file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy .json)"
     presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
+    # Drum loops are few and short: more and noisier updates, see README.md.
+    kinds: Mapping[str, Any] = {
+        DRUMS: {
+            "tied": {
+                "batch_size": 1,
+                "epochs": 20,
+                "weight_noise": 0.075,
+                "dropout": 0.0,
+                "first_change": False,
+            }
+        }
+    }
     # Chung et al. 2014, Table 1.
     paper_hidden: Mapping[str, int] = {"lstm": 36, "gru": 46, "tanh": 100}
     paper_params = 18_500

@@ -65,7 +65,7 @@ from seqmodel.media.music.writing import (
 )
 from seqmodel.media.npy import with_comment
 from seqmodel.media.picture import Picture
-from seqmodel.media.samples import Filling, SampleRequest, Sampling, Written
+from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, Written, unseen
 from seqmodel.media.words import plural
 
 
@@ -127,7 +127,7 @@ class MusicSampling(Sampling):
         self,
         file: BinaryIO,
         chunks: Iterable[NDArray[np.uint8]],
-        progress: Callable[[int, int], None],
+        progress: Progress = unseen,
     ) -> Written:
         included = end = self._included
         # Allocated once, and backed by memory only as it is filled: never twice the music.

@@ -108,6 +108,7 @@ def test_every_note_knows_its_part(tmp_path: Path) -> None:
     assert manifest["parts"] == {"voice": 3, "bass": 1, "other": 3}
     assert manifest["notes"]["shared"] == 1
     assert frame == PianoRollFrames.from_json(frame.to_json())
+    assert "3 parts" in str(frame)
     frames = train[0]
     plain, _ = prepared(tmp_path)
     assert (plain["train"][0] == frames).all()
