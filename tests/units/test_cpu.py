@@ -236,6 +236,8 @@ def test_values_and_gradients_of_random_units(first):
         "h = mean(tanh(W x)) (.) h' + mean(b) (.) W1 x",  # b's gradient is one number
         "h = tanh(W x + U (norm(h') - 0.5 * h' / mean(exp(h'))))",
         "c = 0.5 * c' + mean(c' (.) h')\nh = tanh(W x) - mean(norm(c) (.) V)",
+        "h = 0.9 * h' + norm(W x)",  # h's gradient is read by two passes, and carried by one
+        "c = norm(W x)\nh = c - 0 * c'",
         "h = tanh(max(W x, min(h', Wa x)) + U where(V (.) h' > b, norm(h'), 0.5))",
         *zoo(),
     ],

@@ -44,9 +44,9 @@ class Graph:
             self.nodes.append(key)
             alike = [self.alike[n] for n in self.reads(len(self.nodes) - 1)]
             self.alike.append(op in ("number", "mean") or (bool(alike) and all(alike)))
-            taken = op in ("*", "/") and (alike[1] or (op == "*" and alike[0]))
-            inside = op in ("+", "-") and any(self._scaled[n] for n in args)
-            self._scaled.append(self.alike[-1] or taken or inside)
+            scaled = op in ("+", "-") and any(self.alike[n] or self._scaled[n] for n in args)
+            scaled |= (op == "*" and any(alike)) or (op == "/" and alike[1])
+            self._scaled.append(scaled and not self.alike[-1])
         return self._found[key]
 
     def number(self, value: float) -> Id:
@@ -78,18 +78,21 @@ class Graph:
 
         So a gradient's means wait for one another less often: that of a - mean(a) is zero.
         """
-        if n not in self._means:
-            self._means[n] = self._mean(n)
+        waiting = [n]
+        while waiting:  # not by recursion, which has a limit
+            op, *args = self.nodes[m := waiting[-1]]
+            mean = m
+            if self._scaled[m]:
+                missing = [a for a in args if a not in self._means]
+                if missing:
+                    waiting += missing
+                    continue
+                a, b = (self._means[a] for a in args)
+                mean = self.number(0.0) if op == "-" and a == b else self.calculate(op, a, b)
+            elif not self.alike[m]:
+                mean = self.node("mean", m)
+            self._means[waiting.pop()] = mean
         return self._means[n]
-
-    def _mean(self, n: Id) -> Id:
-        op, *args = self.nodes[n]
-        if self.alike[n] or not self._scaled[n]:
-            return n if self.alike[n] else self.node("mean", n)
-        if op in ("+", "-"):
-            a, b = map(self.mean, args)
-            return self.number(0.0) if op == "-" and a == b else self.calculate(op, a, b)
-        return self.calculate(op, *(m if self.alike[m] else self.mean(m) for m in args))
 
     def gradients(self, seeds: Mapping[Id, Id]) -> dict[Id, Id]:
         """The gradient of each leaf, from those of some nodes."""
