@@ -84,7 +84,7 @@ def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict
         try_unit(spec)
     return {
         "unit": spec.name,
-        "equations": [equation.written for equation in spec.equations],
+        "equations": [*dict.fromkeys(equation.written for equation in spec.equations)],
         "starts": {f"{weight.term}{weight.gate}": at.told() for weight, at in spec.starts.items()},
         "gates": {gate: list(terms) for gate, terms in spec.gates.items()},
         "source": spec.source,

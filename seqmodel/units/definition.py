@@ -120,7 +120,7 @@ def _check(parsed: Text, lines: Lines) -> None:
         found += new
     for equation in parsed.equations:
         if equation.name not in reached:
-            lines.fail(equation.line, 0, f"{equation.name} has no effect on h")
+            lines.fail(equation.line, 0, f"{equation.defines} has no effect on h")
     if not any(weight.term == "W" for weight in parsed.weights):
         lines.fail(equations["h"].line, 0, "h does not depend on x: some equation needs a W x")
 

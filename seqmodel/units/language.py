@@ -8,8 +8,11 @@
     sum      = product { ( "+" | "-" ) product }
     product  = factor { ( "(.)" | "*" | "/" ) factor }
     factor   = "-" factor | number | "(" sum ")" | function "(" sum ")"
+             | ( "max" | "min" ) "(" sum "," sum ")"
+             | "where" "(" sum ( "<" | ">" ) sum "," sum "," sum ")"
              | input "x" | recurrent factor | vector | name | name "'"
-    function = "s" | "phi" | "tanh" | "sigmoid" | "relu" | "softplus" | "exp"
+    function = "s" | "phi" | "tanh" | "sigmoid" | "relu" | "softplus" | "exp" | "sqrt"
+             | "mean" | "norm"
 
 A name is defined by its equation, once; with ' it is its value at the previous step, which makes it
 a state, zero before the first. s is the gate activation and phi the activation, which the user
@@ -19,7 +22,10 @@ The rest of its name is the index of the gate that a weight belongs to; without 
 name which the equation defines, so that a bare W in two equations is two weights. Each weight
 stands in one place. Vectors may start at one number, at H drawn uniformly between two, or at H
 from one to the other in equal ratios. All else has H numbers; (.), which may be written *, and /
-are elementwise. The papers' signs for (.), s, phi, ' and - are read, too.
+are elementwise. mean(a) is one number, the mean of the H numbers of a, and norm(a) is (a - mean(a))
+/ sqrt(v + 1e-5), v the mean of the squares of a - mean(a): layer normalisation without its gain
+and bias. max(a, b) is where(a < b, b, a), and min(a, b) is where(a > b, b, a): of equals it is a,
+which then has the gradient. The papers' signs for (.), s, phi, ' and - are read, too.
 """
 
 import re
@@ -32,23 +38,22 @@ from seqmodel.errors import SeqmodelError
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<comment>#.*)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"|(?P<name>[A-Za-z][A-Za-z0-9_]*|[σφ])|(?P<sign>\(\.\)|[-+*/=()'⊙∘·′’−])"  # noqa: RUF001
+    r"|(?P<name>[A-Za-z][A-Za-z0-9_]*|[σφ])|(?P<sign>\(\.\)|[-+*/=()<>,'⊙∘·′’−])"  # noqa: RUF001
 )
 _PLAIN = {  # the signs of papers
     "σ": "s", "φ": "phi", "⊙": "(.)", "∘": "(.)", "·": "(.)", "′": "'", "’": "'", "−": "-",  # noqa: RUF001
 }  # fmt: skip
 
 
-_ONE = "functions have one argument; max(a, b) is a + relu(b - a), and min(a, b) is a - relu(a - b)"
-_GATE = "nothing is compared; what chooses is a gate, as in z (.) a + (1 - z) (.) b"
+_WHERE = "a choice is where(a < b, c, d)"
 _BRACKET = "the previous h is h', and products are added, as in W x + U h'"
-_SUM = "nothing is summed over the H numbers but by a matrix U"
+_SUM = "over the H numbers there are mean(a) and norm(a)"
 INSTEAD = {
-    ",": _ONE, "max": _ONE, "min": _ONE, "^": "the square of a is a (.) a",
-    "<": _GATE, ">": _GATE, "if": _GATE, "where": _GATE, "[": _BRACKET, "{": _BRACKET,
-    "@": "a matrix stands before its factor, as in W x", "|": "|a| is relu(a) + relu(-a)",
-    "abs": "abs(a) is relu(a) + relu(-a)", "silu": "silu(a) is a (.) sigmoid(a)",
-    "softmax": _SUM, "sum": _SUM, "mean": _SUM, "norm": _SUM,
+    "^": "the square of a is a (.) a, its root sqrt(a)",
+    "<": _WHERE, ">": _WHERE, "if": _WHERE, "[": _BRACKET, "{": _BRACKET,
+    "@": "a matrix stands before its factor, as in W x", "|": "|a| is max(a, -a)",
+    "abs": "abs(a) is max(a, -a)", "silu": "silu(a) is a (.) sigmoid(a)",
+    "softmax": _SUM, "sum": _SUM, "var": _SUM, "std": _SUM,
 }  # fmt: skip
 """What other languages have -> how it is written in this one, or that it cannot be."""
 
@@ -106,7 +111,17 @@ def plain(line: str) -> str:
     return "".join(_PLAIN.get(sign, sign) for sign in line.partition("#")[0]).strip()
 
 
-FUNCTIONS = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
+_TAKEN = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
+FUNCTIONS = (*_TAKEN, "sqrt")
+"""Elementwise, of one argument."""
+_ENDS = {
+    **dict.fromkeys((*FUNCTIONS, "mean", "norm"), (")",)),
+    **dict.fromkeys(("max", "min"), (",", ")")),
+    "where": ("<>", ",", ",", ")"),
+}
+"""What ends each argument. Of these only _TAKEN cannot be defined: older texts may have others."""
+EPSILON = 1e-5
+"""Added to the variance by norm, as in torch.nn.LayerNorm."""
 LARGEST = 1e30
 """What vectors start at is smaller."""
 LONGEST = 200
@@ -161,7 +176,8 @@ class Node(NamedTuple):
     | U | a weight, and the node that it multiplies |
     | vector | a weight V, b or bU |
     | +, -, *, / | two nodes |
-    | a function | a node |
+    | a function, mean | a node |
+    | where | four nodes a, b, c, d: c where a < b, else d |
     """
 
     op: str
@@ -176,6 +192,11 @@ class Equation(NamedTuple):
     line: int
     written: str
 
+    @property
+    def defines(self) -> str:
+        """The name that its line defines."""
+        return self.name.partition(".")[0]
+
 
 @dataclass(frozen=True, eq=False)
 class Text:
@@ -183,7 +204,7 @@ class Text:
 
     fields: Mapping[str, str]
     equations: tuple[Equation, ...]
-    """In the order in which a step computes them."""
+    """In the order in which a step computes them; what one computes once is h.1, h.2 and so on."""
     weights: Mapping[Weight, Place]
     """In the order in which they stand in the text."""
     primed: frozenset[str]
@@ -216,7 +237,7 @@ class _Parser:
         self._states: dict[str, tuple[int, int]] = {}  # the place of the first '
         self._starts: dict[Weight, Start] = {}
         self._statements: list[str] = []
-        self._line, self._target = 0, ""
+        self._line, self._target, self._parts = 0, "", 0
         self._rest: deque[Token] = deque()
 
     def read(self, number: int) -> None:
@@ -284,20 +305,32 @@ class _Parser:
             place = name if name.kind != "name" else self._rest[0]
             message = "expected an equation, such as h = phi(W x + U h' + b)"
             self._fail(place.column, message, INSTEAD.get(name.text))
-        if name.text in FUNCTIONS or name.text == "x" or _WEIGHT.fullmatch(name.text):
-            taken = f"x, {', '.join(FUNCTIONS)} and all that begins with W, U, V or b are taken"
+        if name.text in _TAKEN or name.text == "x" or _WEIGHT.fullmatch(name.text):
+            taken = f"x, {', '.join(_TAKEN)} and all that begins with W, U, V or b are taken"
             self._fail(name.column, f"{name.text} cannot be defined: {taken}")
         if name.text in self._equations:
             self._fail(name.column, f"{name.text} has two equations")
         self._next()
-        self._target = name.text
+        self._target, self._parts = name.text, 0
         value = self._sum()
         if self._rest[0].kind != "end":
             self._expected_operator("the end of the line")
+        self._define(name.text, value)
+
+    def _define(self, name: str, value: Node) -> None:
         written = plain(self.lines.lines[self._line - 1])
-        self._equations[name.text] = Equation(name.text, value, self._line, written)
+        self._equations[name] = Equation(name, value, self._line, written)
         if self._is_number(value):
-            self._numbers.add(name.text)
+            self._numbers.add(name)
+
+    def _once(self, value: Node) -> Node:
+        """A value that an expression reads several times, computed by an equation of its own."""
+        if value.op in ("now", "old", "number", "vector"):
+            return value
+        self._parts += 1
+        name = f"{self._target}.{self._parts}"
+        self._define(name, value)
+        return Node("now", (name,))
 
     def _sum(self) -> Node:
         left = self._product()
@@ -325,15 +358,14 @@ class _Parser:
         if token.text != "(":
             self._rest.appendleft(token)
             self._expected("a number, a name or (")
-        return self._closed()
+        return self._until(")")[0]
 
     def _named(self, token: Token) -> Node:
         name = token.text
-        if name in FUNCTIONS:
-            if self._rest[0].text != "(":
-                self._expected(f"( after {name}")
-            self._next()
-            return Node(name, (self._closed(),))
+        if name in _TAKEN and self._rest[0].text != "(":
+            self._expected(f"( after {name}")
+        if name in _ENDS and self._rest[0].text == "(":
+            return self._call(name)
         if found := _WEIGHT.fullmatch(name):
             return self._weight(token, Weight(found[1], found[2] or self._target))
         if name == "x":
@@ -349,12 +381,31 @@ class _Parser:
             self._undefined(token)
         return Node("now", (name,))
 
+    def _call(self, name: str) -> Node:
+        """A function of its arguments."""
+        self._next()
+        args, signs = zip(*(self._until(*ends) for ends in _ENDS[name]), strict=True)
+        match name, args:
+            case "where", (a, b, *both) if signs[0] == ">":
+                return Node("where", (b, a, *both))
+            case "max" | "min", both:
+                a, b = map(self._once, both)
+                return Node("where", (*((a, b) if name == "max" else (b, a)), b, a))
+            case "norm", (a,):
+                mean = Node("mean", (self._once(a),))
+                rest = self._once(Node("-", (*mean.args, mean)))
+                square = Node("mean", (Node("*", (rest, rest)),))
+                root = Node("sqrt", (Node("+", (square, Node("number", (EPSILON,)))),))
+                return Node("*", (rest, Node("/", (Node("number", (1.0,)), root))))
+        return Node(name, args)
+
     def _undefined(self, token: Token) -> NoReturn:
         name = token.text
         if self._rest[0].text == "(":
-            there = f"there are {', '.join(FUNCTIONS)}"
+            there = f"there are {', '.join(_ENDS)}"
             self._fail(token.column, f"{name} is no function", INSTEAD.get(name, there))
-        only = f", only {', '.join(self._equations)}" if self._equations else ""
+        names = ", ".join(name for name in self._equations if "." not in name)
+        only = f", only {names}" if names else ""
         hint = f"; {name}' is that of the previous step" if name == self._target else ""
         self._fail(token.column, f"{name} is not defined yet{only}{hint}", INSTEAD.get(name))
 
@@ -381,18 +432,18 @@ class _Parser:
             self._fail(token.column, f"{name} needs a vector to multiply, not a number")
         return Node("U", (weight, factor))
 
-    def _closed(self) -> Node:
+    def _until(self, *ends: str) -> tuple[Node, str]:
+        """A sum, and which of these signs ends it."""
         inside = self._sum()
-        if self._rest[0].text != ")":
-            self._expected_operator(")")
-        self._next()
-        return inside
+        if self._rest[0].text not in ends:
+            self._expected_operator(" or ".join(ends).replace(",", "a comma"))
+        return inside, self._next().text
 
     def _is_number(self, node: Node) -> bool:
         if node.op == "now":
             return node.args[0] in self._numbers
         nodes = [arg for arg in node.args if isinstance(arg, Node)]
-        return node.op == "number" or (bool(nodes) and all(map(self._is_number, nodes)))
+        return node.op in ("number", "mean") or (bool(nodes) and all(map(self._is_number, nodes)))
 
     def _next(self) -> Token:
         return self._rest.popleft()

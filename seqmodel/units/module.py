@@ -371,7 +371,9 @@ def difference(told: Tensor, spec: UnitSpec, *activations: str) -> str | None:
 
 def _meaning(spec: UnitSpec, s: str, phi: str) -> dict[str, tuple[object, str]]:
     """All that the meaning of a unit's weights depends on, to compare and to show."""
-    meaning: dict[str, tuple[object, str]] = {e.name: (e.value, e.written) for e in spec.equations}
+    meaning: dict[str, tuple[object, str]] = {}
+    for e in spec.equations:
+        meaning[e.defines] = (meaning.get(e.defines), e.value), e.written
     for name, chosen in (("s", s), ("phi", phi)):
         meaning[name] = chosen, f"{name} = {chosen}"
     for term in TERMS:

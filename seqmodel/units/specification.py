@@ -110,6 +110,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "relu": torch.relu,
     "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
     "exp": torch.exp,
+    "sqrt": torch.sqrt,
+    "mean": lambda x: x.mean(-1, keepdim=True),
+    "where": lambda a, b, c, d: torch.where(a < b, c, d),
 }
 GATE_ACTIVATIONS: Mapping[str, Function] = {"sigmoid": torch.sigmoid, "hard-sigmoid": _hard_sigmoid}
 ACTIVATIONS: Mapping[str, Function] = {
@@ -154,7 +157,7 @@ def run(
     }
 
     def value(node: Node, t: int, old: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Tensor:
-        """A tensor (B, H), (H,) or, of numbers, ()."""
+        """A tensor (B, H), (H,), of means (B, 1) or (1,), or of numbers ()."""
         args = node.args
         match node.op:
             case "number":

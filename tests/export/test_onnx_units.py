@@ -21,7 +21,7 @@ k = s(bk) * 2
 a = softplus(Wa x + Ua h' + ba) / (1 + exp(-k'))
 n = phi(W x + U (a (.) h') + V (.) m' + b)
 m = tanh(a) - 0.5 * relu(n)
-h = sigmoid(a) (.) n + 0.1 - m
+h = sigmoid(a) (.) n + 0.1 - m + 0.1 * sqrt(mean(where(m < a, k, 2)))
 """
 IMPOSTOR = "unit: gru\nh = phi(W x + U h' + b)\n"
 OPTIONS = [

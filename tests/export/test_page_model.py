@@ -14,8 +14,8 @@ k = 1 + 0.5 / 3
 a = 0.3 * s(Wa x + Ua (k * c' (.) h') + ba) / (1 + softplus(Va (.) c'))
 if = -tanh(Wif x + Uif (a + Uin h') + bif)
 c = c' - exp(-softplus(a)) (.) (c' - if)
-class = relu(c) + if'
-h = phi(class + U c + b + a (.) (Ur h' + bUr))
+class = relu(c) + if' + max(norm(a + Ub c'), min(a, mean(if)))
+h = phi(class + U c + b + a (.) (Ur h' + bUr)) / sqrt(1 + where(c < a, c (.) c, 0))
 """
 """Every construct of the language, and names that JavaScript reserves."""
 

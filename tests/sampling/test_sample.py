@@ -71,7 +71,10 @@ def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
     np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
 
 
-@pytest.mark.parametrize(("unit", "layers"), [(u, 1 + k % 2) for k, u in enumerate(UNITS)])
+@pytest.mark.parametrize(
+    ("unit", "layers"),
+    [*((u, 1 + k % 2) for k, u in enumerate(UNITS)), ("lstm-layer-norm", 2)],
+)
 def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, layers):
     """Every unit, stacks, ends and temperatures: not one of some 90,000 draws may differ."""
     end = layers == 2

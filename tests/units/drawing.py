@@ -28,9 +28,10 @@ CHOICES = [
 
 
 # All units are loops derived from a graph, so few show what a backend does with sequences: two
-# states, a product of a product of the state, and whatever torch.nn has.
+# states, a product of a product of the state, means, and whatever torch.nn has.
 PAIRS = [
-    ("lstm", "cpu"), ("gru", "cpu"), ("gru3", "cpu"), ("lstm", "reference"), ("mgu", "reference"),
+    ("lstm", "cpu"), ("gru", "cpu"), ("gru3", "cpu"), ("lstm-layer-norm", "cpu"),
+    ("lstm", "reference"), ("mgu", "reference"),
     ("tanh", "torch-nn"), ("lstm-nopeephole", "torch-nn"), ("gru-reset-after", "torch-nn"),
 ]  # fmt: skip
 WIDE = 1 << 20, 1

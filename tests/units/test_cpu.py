@@ -46,6 +46,7 @@ TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f
     [
         *((known, (63, 7, 33, 88), WIDE[k % 2]) for k, known in enumerate(UNITS)),
         *(("lstm", size, wide) for size in SIZES for wide in WIDE),
+        *(("lstm-layer-norm", size, WIDE[k % 2]) for k, size in enumerate(SIZES)),
     ],
 )
 def test_values_and_gradients(known, size, wide, monkeypatch):
@@ -143,7 +144,7 @@ def test_saturation_and_values_that_are_not_finite(known):
 def test_functions_at_their_limits(dtype):
     """Guards against an exp that saturates, so that a unit diverges unnoticed."""
     values = [-1e9, -800.0, -90.0, -1e-9, 0.0, 1e-9, 9.0, 88.5, 90.0, 800.0, 1e9]
-    for function in ("exp", "softplus", "relu", "sigmoid", "tanh"):
+    for function in ("exp", "softplus", "relu", "sigmoid", "tanh", "sqrt"):
         unit = make(f"h = {function}(W x)", 1, 1).to(dtype)
         with torch.no_grad():
             unit.W.fill_(1.0)
@@ -155,6 +156,41 @@ def test_functions_at_their_limits(dtype):
         for ours, theirs in zip(*found, strict=True):
             tiny = 2e-7 if dtype == torch.float32 else 1e-15
             torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=tiny, equal_nan=True)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_of_equals_the_first_has_the_gradient(backend):
+    """Guards against backends that share it out, or give it twice."""
+    texts = {
+        "max(c, W x)": 0, "max(W x, c)": 1, "min(c, W x)": 0, "min(W x, c)": 1,
+        "where(W x < c, 1, W1 x)": 1, "where(W x > c, 1, W1 x)": 1,
+    }  # fmt: skip
+    for text, slope in texts.items():
+        unit = make(f"c = b + 2\nh = {text}", 1, 3, backend=backend).double()
+        with torch.no_grad():
+            unit.W.fill_(1.0)
+        x = torch.full((1, 1, 1), 2.0, dtype=torch.float64, requires_grad=True)
+        h, _ = unit(x)
+        assert h.tolist() == [[[2.0] * 3]]
+        assert torch.autograd.grad(h.sum(), x)[0].item() == 3 * slope
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+@pytest.mark.parametrize("H", [1, 7, 100, 1001])
+def test_a_mean_is_exact_and_the_same_in_any_batch(H, itemsize):
+    """Guards against numbers beyond H in it, and sums whose order depends on batch or window."""
+    dtype = {4: torch.float32, 8: torch.float64}[itemsize]
+    unit = make("h = mean(V (.) W x)", 1, H, backend="cpu").to(dtype)
+    with torch.no_grad():
+        unit.V.copy_(random_tensor(1, H))
+        unit.W.fill_(1.0)
+    x = random_tensor(9, 5, 1, dtype=dtype)
+    h, _ = unit(x)
+    right = x.double() * unit.V.double().mean()
+    assert float((h - right).detach().abs().max()) < {4: 5e-7, 8: 2e-15}[itemsize]
+    alone = torch.stack([unit(x[:, row : row + 1])[0][:, 0] for row in range(5)], 1)
+    assert torch.equal(h, alone)
+    assert torch.equal(h, torch.cat([unit(x[:4])[0], unit(x[4:])[0]]))
 
 
 @pytest.mark.parametrize("lengths", [None, torch.tensor([1, 3])], ids=["dense", "ragged"])
@@ -195,6 +231,14 @@ def test_values_and_gradients_of_random_units(first):
         "n = W1 x + W2 x\nh = tanh(n - U h') (.) n + U1 (U2 h')",
         "T = s(Wi x + Ui T')\nclass = T (.) in'\nin = s(Wc x)\nh = class + lengths'\nlengths = T",
         "h = exp(W x) / (1 + exp(W1 x + U h'))",
+        "h = mean(mean(W x) + V (.) h')",  # a state that is one number, a mean of a mean
+        "m = mean(W x + U h')\nh = tanh(U1 (m (.) b - mean(m + Wa x)) + m)",
+        "h = mean(tanh(W x)) (.) h' + mean(b) (.) W1 x",  # b's gradient is one number
+        "h = tanh(W x + U (norm(h') - 0.5 * h' / mean(exp(h'))))",
+        "c = 0.5 * c' + mean(c' (.) h')\nh = tanh(W x) - mean(norm(c) (.) V)",
+        "h = 0.9 * h' + norm(W x)",  # h's gradient is read by two passes, and carried by one
+        "c = norm(W x)\nh = c - 0 * c'",
+        "h = tanh(max(W x, min(h', Wa x)) + U where(V (.) h' > b, norm(h'), 0.5))",
         *zoo(),
     ],
 )
@@ -205,7 +249,7 @@ def test_values_and_gradients_of_odd_units(text):
         assert_backends_agree(unit, random_tensor(5, 3, 3), lengths=lengths)
 
 
-@pytest.mark.parametrize("known", ["lstm", "gru"])
+@pytest.mark.parametrize("known", ["lstm", "gru", "lstm-layer-norm"])
 def test_ragged_and_dense_loops_are_bit_identical(known):
     """Guards against ragged loops that round differently from the dense ones."""
     unit = random_unit(known, 9, 21, backend="cpu", dtype=torch.float32)

@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pytest
 import torch
-from drawing import CHOICES, random_state, random_tensor, random_unit, results
+from drawing import CHOICES, random_state, random_tensor, random_unit, results, weighted_sum
+from own_modules import LayerNormLSTM
 
-from seqmodel.units import UNITS, zoo
+from seqmodel.units import UNITS, make, zoo
 
 
 def sigmoid(a):
@@ -16,6 +17,10 @@ def sigmoid(a):
 
 def relu(a):
     return np.maximum(a, 0.0)
+
+
+def norm(a):
+    return (a - a.mean()) / np.sqrt(a.var() + 1e-5)
 
 
 GATE_ACTIVATIONS = {"sigmoid": sigmoid, "hard-sigmoid": lambda a: np.clip(a / 6 + 0.5, 0, 1)}
@@ -51,6 +56,8 @@ def assert_as_written(unit, x, bound):
     """The specification against the equations, as they are written, run by Python."""
     start, spec = random_state(unit, x.shape[1]), unit.spec
     names = {"tanh": np.tanh, "relu": relu, "exp": np.exp, "sigmoid": sigmoid}
+    names |= {"sqrt": np.sqrt, "max": np.maximum, "min": np.minimum, "where": np.where}
+    names |= {"mean": np.mean, "norm": norm}
     names |= {"s": GATE_ACTIVATIONS[unit.gate_activation], "phi": ACTIVATIONS[unit.activation]}
     weights = {}
     for gate, terms in unit.gates().items():
@@ -75,11 +82,61 @@ def assert_as_written(unit, x, bound):
             np.testing.assert_allclose(ours[row].detach().numpy(), theirs, rtol=bound, atol=bound)
 
 
-@pytest.mark.parametrize("known", [*UNITS, *zoo()])
+CHOOSING = """m = mean(W1 x + U1 h')
+c = max(W2 x, c') - min(b + c', m) / sqrt(1 + h' (.) h')
+h = where(norm(c) < V (.) c, tanh(c), where(h' > 0, norm(W3 x + b3), 0.5))"""
+
+
+@pytest.mark.parametrize("known", [*UNITS, *zoo(), CHOOSING])
 def test_each_text_is_what_is_computed(known):
     """Guards against a text that is read otherwise than it is written."""
     unit = random_unit(known, 2, 3, backend="reference")
     assert_as_written(unit, random_tensor(5, 2, 2), 1e-12)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_layer_normalisation_is_torchs(backend):
+    """The text against a module with torch.nn.LayerNorm: h, states, gradients of all weights."""
+    text, module = make("lstm-layer-norm", 3, 7, backend=backend), LayerNormLSTM(3, 7)
+    text, module = text.double(), module.double()
+    gains = text.spec.gates_with("V")
+    assert gains == ["i", "f", "g", "o", "c"]
+    assert text.spec.gates_with("W") == text.spec.gates_with("U") == gains[:4]
+    for weight in module.parameters():
+        torch.nn.init.normal_(weight)
+    torch.nn.init.zeros_(module.of_x.bias)
+
+    def stacked(of):
+        gain, bias = ([of(getattr(n, term)) for n in module.norms] for term in ("weight", "bias"))
+        matrices = of(module.of_x.weight), of(module.of_h.weight)
+        return dict(zip("WUVb", (*matrices, torch.stack(gain), torch.cat(bias)), strict=True))
+
+    weights = {term: getattr(text, term) for term in "WUVb"}
+    for term, weight in stacked(torch.Tensor.detach).items():
+        weights[term].data.copy_(weight)
+    text.gates()["f"]["b"].data += 1  # which the module adds
+    x, state = random_tensor(6, 2, 3), random_state(text, 2)
+    found = [weighted_sum(*unit(x, tuple(state))) for unit in (text, module)]
+    torch.testing.assert_close(*found, rtol=1e-12, atol=0)
+    for one in found:
+        one.backward()
+    for term, slope in stacked(lambda weight: weight.grad).items():
+        torch.testing.assert_close(weights[term].grad, slope, rtol=0, atol=1e-11)
+
+
+def test_a_first_state_can_be_learned():
+    """The README's text, which must be the unit started at the weight, with its gradient."""
+    started = random_unit("on = 1\np = h' + (1 - on') (.) bp\nh = phi(W x + U p + b)", 3, 5)
+    unit, x = random_unit("h = phi(W x + U h' + b)", 3, 5), random_tensor(4, 2, 3)
+    for term, weight in started.weights().items():
+        if weight is not None:
+            unit.weights()[term].data.copy_(weight[-len(unit.weights()[term]) :])
+    first = started.gates()["p"]["b"].detach().requires_grad_()
+    h, _ = unit(x, (first.expand(2, -1),))
+    torch.testing.assert_close(started(x)[0], h, rtol=0, atol=1e-14)
+    slopes = [torch.autograd.grad(one.cos().sum(), of)[0] for one, of in
+              ((started(x)[0], started.b), (h, first))]  # fmt: skip
+    torch.testing.assert_close(slopes[0][:5], slopes[1], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(("gate_activation", "activation", "bias", "dtype"), CHOICES)

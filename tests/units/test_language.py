@@ -69,12 +69,24 @@ def test_what_a_text_defines():
         ("h = phi(h')", "h does not depend on x: some equation needs a W x", "^"),
         ("h = W x + V\nW starts at 1", "expected V before 'starts at', not 'W': a matrix is", "^"),
         ("h = W x + b\nh starts at 0.5", "expected b before 'starts at', not 'h': a state", "^"),
-        ("h = max(W x, b)", "unexpected ',': functions have one argument; max(a, b) is a +", "x^"),
-        ("h = max(W x)", "max is no function: functions have one argument; max(a, b) is", "= ^"),
-        ("h = W x + h'^2", "unexpected '^': the square of a is a (.) a", "'^"),
+        ("h = max(W x)", "expected an operator or a comma, not ')'", "x^"),
+        ("h = tanh(W x, b)", "expected an operator or ), not ','", "x^"),
+        ("h = where(W x, b, 0)", "expected an operator or < or >, not ','", "x^"),
+        ("h = where(W x < b, 1)", "expected an operator or a comma, not ')'", "1^"),
+        ("h = W x > b", "expected an operator or the end of the line, not '>': a choice is", "x ^"),
+        ("h = W x + U mean(h')", "U needs a vector to multiply, not a number", "+ ^"),
+        ("h = W x + U where(1 < 2, 3, 4)", "U needs a vector to multiply, not a number", "+ ^"),
+        (
+            "h = W x - var(h')",
+            "var is no function: over the H numbers there are mean(a)",
+            "- ^",
+        ),
+        ("a = norm(W1 x)\nh = W x + q", "q is not defined yet, only a", "+ ^"),
+        ("a = norm(W1 x)\nh = W x", "a has no effect on h", "^"),
+        ("h = W x + h'^2", "unexpected '^': the square of a is a (.) a, its root sqrt(a)", "'^"),
         ("h = W x + h' ** 2", "unexpected '*': the square of a is a (.) a", "*^"),
         ("if W x: h = 1", "unexpected ':'", "x^"),
-        ("h = W x if b", "expected an operator or the end of the line, not 'if': nothing", "x ^"),
+        ("h = W x if b", "expected an operator or the end of the line, not 'if': a choice", "x ^"),
         ("h = U [x, h']", "unexpected '[': the previous h is h', and products are added", "U ^"),
         ("h = W * x", "expected a factor after W, not '*': a matrix stands before its fact", "W ^"),
         ("h = W x + sin(W1 x)", "sin is no function: there are s, phi, tanh, sigmoid, relu", "+ ^"),
@@ -159,6 +171,12 @@ def test_units_that_can_learn_are_not_refused():
     zero_on_purpose = "h = 0.9 * h' + V (.) tanh(W x + U h' + b)", "h = V (.) (V1 (.) W x + Wa x)"
     for text in (*zero_on_purpose, "h = relu(W x + U h' - 3)", "h = exp(W x - 9)"):
         try_unit(define(text, "mine"))
+
+
+def test_names_of_later_functions_are_names_in_older_texts():
+    spec = define("norm = s(W x)\nmean = norm (.) mean' + norm(norm)\nh = max(mean, norm)", "old")
+    assert spec.state == ("h", "mean")
+    assert [e.name for e in spec.equations] == ["norm", "mean.1", "mean", "h"]
 
 
 def test_where_lines_may_be_indented_and_commented():

@@ -40,7 +40,7 @@ OPERATORS: Mapping[str, Operator] = {
 }
 _FUNCTIONS = {
     "sigmoid": "Sigmoid", "hard-sigmoid": "HardSigmoid", "tanh": "Tanh", "relu": "Relu",
-    "softplus": "Softplus", "exp": "Exp",
+    "softplus": "Softplus", "exp": "Exp", "sqrt": "Sqrt",
 }  # fmt: skip
 _SLOPE = {"alpha": 1 / 6, "beta": 0.5}
 """Of our hard sigmoid; ONNX's own is steeper."""
@@ -145,13 +145,17 @@ class _Step:
         value = self._now[name]
         if isinstance(value, Symbol) and name in self._with_rows:
             return value
+        return self._expanded(value)
+
+    def _expanded(self, value: Value) -> Symbol:
+        """A value as (B, H)."""
         return self._g("Expand", value, self._g("Shape", self._old["h"]))
 
     def _has_rows(self, node: Node) -> bool:
-        """Whether a value is (B, H), rather than (H,) or a number."""
+        """Whether a value is (B, H), rather than (H,), of means (B, 1), or a number."""
         if node.op == "now":
             return node.args[0] in self._with_rows
-        inside = (arg for arg in node.args if isinstance(arg, Node))
+        inside = (arg for arg in node.args if isinstance(arg, Node) and node.op != "mean")
         return node.op in ("W", "old") or any(map(self._has_rows, inside))
 
     def _value(self, node: Node) -> Value:
@@ -169,6 +173,11 @@ class _Step:
                 value = g("MatMul", self._value(args[1]), self._weight(args[0]))
             case "+" | "-" | "*" | "/":
                 value = g(_ARITHMETIC[node.op], *map(self._value, args))
+            case "mean":
+                value = g("ReduceMean", self._expanded(self._value(args[0])), axes=[-1])
+            case "where":
+                a, b, *both = map(self._value, args)
+                value = g("Where", g("Less", a, b), *both)
             case _:
                 chosen = {"s": self._unit.gate_activation, "phi": self._unit.activation}
                 name = chosen.get(node.op, node.op)

@@ -385,7 +385,14 @@ class Emitter:
 
     def rounded(self, value: Any) -> Any:
         """Each number rounded to the nearest integer, ties to even."""
-        name = f"llvm.rint.v{self.lanes}f{8 * self.precision.itemsize}"
+        return self._of_each("rint", value)
+
+    def root(self, value: Any) -> Any:
+        """The square root of each number."""
+        return self._of_each("sqrt", value)
+
+    def _of_each(self, function: str, value: Any) -> Any:
+        name = f"llvm.{function}.v{self.lanes}f{8 * self.precision.itemsize}"
         return self.builder.call(self._named(name, self.vector, [self.vector]), [value])
 
     def zero(self) -> Any:

@@ -65,6 +65,16 @@ class Vector:
         holds = b.fcmp_ordered(relation, where.value, self.to.constant(limit))
         return Vector(self.to, b.select(holds, self._of(then), self.value))
 
+    def chosen(self, limit: "Vector", then: "Vector", other: "Vector") -> "Vector":
+        """`then` in lanes where this is less than `limit`, `other` elsewhere."""
+        b = self.to.builder
+        less = b.fcmp_ordered("<", self.value, limit.value)
+        return Vector(self.to, b.select(less, then.value, other.value))
+
+    def sqrt(self) -> "Vector":
+        """The square root."""
+        return Vector(self.to, self.to.root(self.value))
+
     def clamp(self, low: float, high: float) -> "Vector":
         """This value limited to [low, high]; nan stays nan."""
         return self.where("<", low, low).where(">", high, high)
@@ -233,6 +243,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "relu": Function(lambda x: x.where("<", 0.0, 0.0), _relu_slope),
     "softplus": Function(lambda x: x.softplus()[0], _softplus_slope),
     "exp": Function(_exp, lambda y: y),
+    "sqrt": Function(Vector.sqrt, lambda y: Vector(y.to, y.to.constant(0.5)) / y),
 }
 GATE_ACTIVATIONS: Mapping[str, Function] = {
     "sigmoid": FUNCTIONS["sigmoid"],

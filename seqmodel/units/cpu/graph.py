@@ -11,6 +11,7 @@ from seqmodel.units.language import FUNCTIONS, Node
 
 Id = int
 """The number of a node."""
+_OPERATIONS = ("+", "-", "*", "/", "mean", "where")
 
 
 class Graph:
@@ -20,13 +21,19 @@ class Graph:
     |---|---|
     | number | a float |
     | +, -, *, / | two nodes |
-    | a function | a node |
+    | a function, mean | a node |
+    | where | four nodes a, b, c, d: c where a < b, else d |
     | slope | a function, and the node that is its value |
     | any other | of a leaf, as whoever adds it says |
     """
 
     def __init__(self) -> None:
         self.nodes: list[tuple[Any, ...]] = []
+        self.alike: list[bool] = []
+        """Whether all H numbers of each node are one, as those of a constant and a mean."""
+        self._scaled: list[bool] = []
+        """Whether `mean` has something to take out of each node."""
+        self._means: dict[Id, Id] = {}
         self._found: dict[tuple[Any, ...], Id] = {}
 
     def node(self, op: str, *args: Any) -> Id:
@@ -35,6 +42,11 @@ class Graph:
         if key not in self._found:
             self._found[key] = len(self.nodes)
             self.nodes.append(key)
+            alike = [self.alike[n] for n in self.reads(len(self.nodes) - 1)]
+            self.alike.append(op in ("number", "mean") or (bool(alike) and all(alike)))
+            scaled = op in ("+", "-") and any(self.alike[n] or self._scaled[n] for n in args)
+            scaled |= (op == "*" and any(alike)) or (op == "/" and alike[1])
+            self._scaled.append(scaled and not self.alike[-1])
         return self._found[key]
 
     def number(self, value: float) -> Id:
@@ -44,7 +56,7 @@ class Graph:
     def reads(self, n: Id) -> tuple[Id, ...]:
         """The nodes that a node reads."""
         op, *args = self.nodes[n]
-        if op in FUNCTIONS or op in ("+", "-", "*", "/"):
+        if op in FUNCTIONS or op in _OPERATIONS:
             return tuple(args)
         return (args[1],) if op == "slope" else ()
 
@@ -61,6 +73,27 @@ class Graph:
             return self._sum(a, b)
         return self.node(op, a, b)
 
+    def mean(self, n: Id) -> Id:
+        """The mean of the H numbers of a node: of k x with k alike for all it is k times that of x.
+
+        So a gradient's means wait for one another less often: that of a - mean(a) is zero.
+        """
+        waiting = [n]
+        while waiting:  # not by recursion, which has a limit
+            op, *args = self.nodes[m := waiting[-1]]
+            mean = m
+            if self._scaled[m]:
+                missing = [a for a in args if a not in self._means]
+                if missing:
+                    waiting += missing
+                    continue
+                a, b = (self._means[a] for a in args)
+                mean = self.number(0.0) if op == "-" and a == b else self.calculate(op, a, b)
+            elif not self.alike[m]:
+                mean = self.node("mean", m)
+            self._means[waiting.pop()] = mean
+        return self._means[n]
+
     def gradients(self, seeds: Mapping[Id, Id]) -> dict[Id, Id]:
         """The gradient of each leaf, from those of some nodes."""
         gradient, leaves = dict(seeds), dict[Id, Id]()
@@ -73,7 +106,7 @@ class Graph:
                 gradient[read] = self.calculate("+", gradient[read], d) if read in gradient else d
         return leaves
 
-    def _parts(self, n: Id, d: Id) -> list[Id]:
+    def _parts(self, n: Id, d: Id) -> list[Id]:  # noqa: PLR0911
         """What the gradient d of node n adds to those of the nodes that it reads."""
         op, *args = self.nodes[n]
         match op:
@@ -87,6 +120,12 @@ class Graph:
             case "/":
                 first = self.calculate("/", d, args[1])
                 return [first, self._minus(self.calculate("*", first, n))]
+            case "mean":
+                return [self.mean(d)]
+            case "where":
+                (a, b, *_), zero = args, self.number(0.0)
+                chosen = [self.node("where", a, b, *both) for both in ((d, zero), (zero, d))]
+                return [zero, zero, *chosen]
         return [self.calculate("*", d, self.node("slope", op, n)) for _ in self.reads(n)]
 
     def _sum(self, a: Id, b: Id) -> Id:
@@ -173,7 +212,10 @@ class _Builder:
             return self._sum(list(_addends(node)))
         if op in ("-", "*", "/"):
             return self.graph.calculate(op, *map(self.build, args))
-        return self.graph.node(op, *(map(self.build, args) if op in FUNCTIONS else args))
+        if op == "mean":
+            return self.graph.mean(self.build(args[0]))
+        applied = op in FUNCTIONS or op == "where"
+        return self.graph.node(op, *(map(self.build, args) if applied else args))
 
     def _sum(self, addends: list[Node]) -> Id:
         """The slots of the products among the addends, and then the others."""

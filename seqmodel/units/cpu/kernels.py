@@ -3,9 +3,10 @@
 Each thread takes a share of the batch through all time steps, so threads never wait for each other.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import add, mul, sub, truediv
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ from seqmodel.kernels.linear.outer import BLOCK, scratch_length, write_outer
 from seqmodel.kernels.linear.sparse import INDEX, list_rows, sum_columns
 from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Kernel, compile_kernel
-from seqmodel.units.cpu.schedule import Layout, Pass, Place, Projection, Store
+from seqmodel.units.cpu.graph import Id
+from seqmodel.units.cpu.schedule import Layout, Level, Pass, Place, Projection, Store
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import Weight
 
@@ -38,7 +40,7 @@ LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 
 def forward_fields(layout: Layout, *, begun: bool = False) -> Signature:
     """The fields of the forward loops; with `begun` also a product that W x is added to."""
-    arrays = [Array("x", ("T", "B", "I")), _slots(layout)]
+    arrays = [Array("x", ("T", "B", "I")), _slots(layout), *_of_means(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
         arrays.append(Array(f"all_{state}", ("T + 1", "B", "H")))  # the initial state first
@@ -55,7 +57,8 @@ def backward_fields(layout: Layout) -> Signature:
     width = f"{len(layout.slots)} * H"
     # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds the
     # current step only (d_step = 0), and they are summed along the way.
-    arrays = [_slots(layout), Array("d_slots", ("(T if d_step else 1) * B", width))]
+    arrays = [_slots(layout), *_of_means(layout)]
+    arrays.append(Array("d_slots", ("(T if d_step else 1) * B", width)))
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
     for p in layout.projections:  # W only if x needs gradients; a thread's sums are transposed
         arrays.append(packed(p.name, _target(p), _source(p), optional=p.term == "W"))
@@ -78,6 +81,13 @@ def _slots(layout: Layout) -> Array:
     return Array("slots", ("T * B", f"{len(layout.slots)} * H"))
 
 
+def _of_means(layout: Layout) -> list[Array]:
+    """What is kept of levels with means, if there are any."""
+    arrays = [Array("means", ("T * B", str(len(layout.means))))] if layout.means else []
+    scratch = per_thread("row", f"{layout.scratch} * H")
+    return [*arrays, scratch] if layout.scratch else arrays
+
+
 def _source(p: Projection) -> str:
     return "I" if p.term == "W" else "H"
 
@@ -94,7 +104,9 @@ def _vectors(layout: Layout) -> list[Array]:
 
 Functions = Mapping[str, Function]
 """What a text's functions are: s and phi as chosen, and those of the same name."""
-_ARITHMETIC = {"+": add, "-": sub, "*": mul, "/": truediv}
+_OPERATIONS: Mapping[str, Callable[..., Vector]] = {
+    "+": add, "-": sub, "*": mul, "/": truediv, "where": Vector.chosen,
+}  # fmt: skip
 
 
 class Addresses:
@@ -120,7 +132,7 @@ class Addresses:
         """The address of number `j` of a row of H numbers."""
         return self.e.offset(self.field[name], self.e.mul(row, self.field["H"]), j)
 
-    def of_step(self, place: Place, t: Any, r: Any, j: Any = 0) -> Any:
+    def of_step(self, place: Place, t: Any, r: Any, j: Any = 0) -> Any:  # noqa: PLR0911
         """The address of number `j` of a place at step t of row r."""
         e, kind, name = self.e, *place
         if kind in ("slot", "d_slot"):
@@ -134,6 +146,14 @@ class Addresses:
             return self.place(f"all_{name}", self.row(e.add(t, 1), r), j)
         if kind == "carried":
             return self.place(f"carried_{name}", r, j)
+        if kind == "sum":
+            return self.sum_place(self.layout.summed.index(name), j)
+        if kind == "mean":
+            row = e.mul(self.row(t, r), len(self.layout.means))
+            return e.offset(self.field["means"], row, self.layout.means.index(name))
+        if kind == "scratch":
+            of_thread = e.mul(self.thread, e.padded(e.mul(self.field["H"], self.layout.scratch)))
+            return e.offset(self.field["row"], of_thread, e.mul(self.field["H"], name), j)
         return e.offset(self.field[kind], e.mul(self.row(t, r), self.size(place)), j)
 
     def size(self, place: Place) -> Any:
@@ -209,30 +229,34 @@ class Addresses:
 class Columns:
     """A vector of columns from `j` on, and the weights of these columns that a pass reads.
 
-    Rows are the inner loop, so that the weights are loaded once and sums stay in registers.
+    Rows are the inner loop, so that the weights are loaded once and sums stay in registers; with
+    means columns are, and the means' sums stay there. `sums` are what stays. `alike` are the values
+    that all columns of a row have in common.
     """
 
     def __init__(
-        self, kernel: Addresses, step: Pass, j: Any, lanes: Lanes | None, functions: Functions
-    ) -> None:
+        self, kernel: Addresses, step: Pass, j: Any, lanes: Lanes | None, functions: Functions,
+        sums: Sequence[Place], alike: Mapping[Id, Vector] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.kernel, self.j, self.lanes, self._functions = kernel, j, lanes, functions
-        self._step, self._weights = step, dict[Weight, Vector]()
+        self._step, self._sums, self._alike = step, sums, alike
+        self._weights = dict[Weight, Vector]()
         for kind, weight in step.loads.values():
             if kind == "vector":
                 number = kernel.layout.owners(weight.term).index(weight.gate)
                 self._weights[weight] = self._load(kernel.place(weight.term, number, j))
 
     def run(self, t: Any, r: Any, sums: list[Any]) -> None:
-        """The pass at step `t` of row `r`; adds this row's part to `sums`, those of the pass."""
-        step, values = self._step, dict[int, Vector]()
+        """The pass at step `t` of row `r`, which adds its part to `sums`."""
+        step, values = self._step, dict(self._alike)
         for n in step.nodes:
             if n in step.loads:
                 values[n] = self._loaded(step.loads[n], t, r)
                 continue
-            values[n] = self._computed(*self.kernel.layout.graph.nodes[n], values)
+            values[n] = _computed(self.kernel, self._functions, n, values)
             for store in step.of_node(n):
                 self._store(store, values[n], t, r, sums)
-        for n in step.loads:  # later, as they may replace what else is loaded
+        for n in {**step.loads, **self._alike}:  # later, as they may replace what else is loaded
             for store in step.of_node(n):
                 self._store(store, values[n], t, r, sums)
         for place in step.cleared:
@@ -251,19 +275,12 @@ class Columns:
         step, row = k.field["d_h_step"], k.field["d_h_row"]
         return self._load(e.offset(k.field["d_h"], e.mul(t, step), e.mul(r, row), self.j)) + passed
 
-    def _computed(self, op: str, *args: Any) -> Vector:
-        e, (*reads, values) = self.kernel.e, args
-        if op == "number":
-            return Vector(e, e.constant(reads[0]))
-        if op == "slope":
-            return self._functions[reads[0]].slope(values[reads[1]])
-        read = [values[n] for n in reads]
-        return _ARITHMETIC[op](*read) if op in _ARITHMETIC else self._functions[op](*read)
-
     def _store(self, store: Store, value: Vector, t: Any, r: Any, sums: list[Any]) -> None:
         k, place = self.kernel, store.place
-        if place.kind == "sum":
-            n = self._step.summed.index(place.name)
+        if place in self._sums:
+            n = self._sums.index(place)
+            if place.kind == "mean" and self.lanes is not None:
+                value = value.masked(self.lanes)
             sums[n] = (Vector(k.e, sums[n]) + value).value
             return
         address = k.of_step(place, t, r, self.j)
@@ -272,6 +289,39 @@ class Columns:
 
     def _load(self, address: Any) -> Vector:
         return Vector(self.kernel.e, self.kernel.e.load(address, self.lanes))
+
+
+def _computed(k: Addresses, functions: Functions, n: Id, values: Mapping[Id, Vector]) -> Vector:
+    """The value of a node, from those that it reads."""
+    op, *args = k.layout.graph.nodes[n]
+    if op == "number":
+        return Vector(k.e, k.e.constant(args[0]))
+    if op == "slope":
+        return functions[args[0]].slope(values[args[1]])
+    read = [values[m] for m in args]
+    return _OPERATIONS[op](*read) if op in _OPERATIONS else functions[op](*read)
+
+
+def _write_row(k: Addresses, level: Level, functions: Functions, t: Any, r: Any) -> None:
+    """All passes of a level over a row, of which each may read the means of those before it."""
+    e, b, H, alike = k.e, k.e.builder, k.field["H"], dict[Id, Vector]()
+    for step in level.passes:
+        for n in step.alike:
+            if n in step.loads:
+                alike[n] = Vector(e, e.broadcast(k.of_step(step.loads[n], t, r)))
+            else:
+                alike[n] = _computed(k, functions, n, alike)
+        means = step.placed("mean")
+        whole, totals = b.and_(H, e.int(-e.lanes)), [e.zero() for _ in means]
+        for start, stop in ((0, whole), (whole, H)):
+            with e.carrying(start, stop, e.lanes, totals) as (j, inside):
+                lanes = e.first_lanes(b.sub(H, j)) if start is whole else None
+                Columns(k, step, j, lanes, functions, means, alike).run(t, r, inside)
+        for place, total in zip(means, totals, strict=True):
+            count = e.splat(b.sitofp(H, e.real), e.vector)
+            mean = alike[place.name] = Vector(e, total).over_lanes(add) / Vector(e, count)
+            if place.name in k.layout.means:
+                b.store(b.extract_element(mean.value, e.int(0)), k.of_step(place, t, r))
 
 
 def write_forward(k: Addresses, functions: Functions) -> None:
@@ -288,16 +338,21 @@ def write_forward(k: Addresses, functions: Functions) -> None:
             e.clear(
                 k.of_step(Place("slot", layout.of_input.into), t, r), k.outputs(layout.of_input)
             )
-        for step in layout.forward:
-            for p in step.projections:
+        for level in layout.forward:
+            for p in level.projections:
                 k.project(p, t)
-
-            def place(j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step) -> None:
-                columns = Columns(k, step, j, lanes, functions)
+            if level.in_rows:
                 with e.loop(k.first, k.last) as r:
-                    columns.run(t, r, [])
+                    _write_row(k, level, functions, t, r)
+                continue
+            for step in level.passes:
 
-            e.columns(H, place)
+                def place(j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step) -> None:
+                    columns = Columns(k, step, j, lanes, functions, [])
+                    with e.loop(k.first, k.last) as r:
+                        columns.run(t, r, [])
+
+                e.columns(H, place)
         with k.rows_whose_length("<=", t) as r:
             ended = [Place("now", state) for state in layout.states]
             # The gradient of U would be 0 times their nan.
@@ -351,24 +406,30 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
         with k.rows_whose_length("<=", t) as r:
             e.clear(k.of_step(Place("d_slot", layout.slots[0]), t, r), k.width)
         dense = b.icmp_signed("<", t, k.field["shortest"])
-        for step in layout.backward:
+        for level in layout.backward:
+            if level.in_rows:
+                with e.loop(k.first, k.last) as r, b.if_then(k.going_on(r, t, dense)):
+                    _write_row(k, level, functions, t, r)
+            else:
+                (step,) = level.passes
 
-            def place(
-                j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step, dense: Any = dense
-            ) -> None:
-                columns = Columns(k, step, j, lanes, functions)
-                places = [k.sum_place(layout.summed.index(weight), j) for weight in step.summed]
-                sums = [e.load(place, lanes) for place in places]
-                with (
-                    e.carrying(k.first, k.last, 1, sums) as (r, inside),
-                    e.when(k.going_on(r, t, dense), inside) as of_row,
-                ):
-                    columns.run(t, r, of_row)
-                for place, value in zip(places, sums, strict=True):
-                    e.store(value, place, lanes)
+                def place(
+                    j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step, dense: Any = dense
+                ) -> None:
+                    summed = step.placed("sum")
+                    columns = Columns(k, step, j, lanes, functions, summed)
+                    places = [k.of_step(place, t, 0, j) for place in summed]
+                    sums = [e.load(place, lanes) for place in places]
+                    with (
+                        e.carrying(k.first, k.last, 1, sums) as (r, inside),
+                        e.when(k.going_on(r, t, dense), inside) as of_row,
+                    ):
+                        columns.run(t, r, of_row)
+                    for place, value in zip(places, sums, strict=True):
+                        e.store(value, place, lanes)
 
-            e.columns(H, place)
-            for p, adds in zip(step.projections, step.adds, strict=True):
+                e.columns(H, place)
+            for p, adds in zip(level.projections, level.adds, strict=True):
                 k.project_back(p, t, adds)
         with b.if_then(b.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
             k.project_back(layout.of_input, t, False)

@@ -59,6 +59,7 @@ class Recurrence(torch.autograd.Function):
         given = dict(zip(TERMS, weights, strict=True))
         fields, jobs = weight_fields(unit.layout, given, case.hidden_size)
         fields |= _sizes(case, len(x), lengths) | {"x": x.contiguous(), "slots": NEW}
+        fields |= _of_means(unit.layout, NEW)
         for name, first in zip(names, state, strict=True):
             assert first is not None
             fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
@@ -76,7 +77,7 @@ class Recurrence(torch.autograd.Function):
         ctx.unit, ctx.case, ctx.lengths = unit, case, lengths
         ctx.set_materialize_grads(False)
         steps = [made[f"all_{name}"] for name in names]
-        ctx.save_for_backward(made["slots"], *steps, x, *tensors)
+        ctx.save_for_backward(made["slots"], made.get("means"), *steps, x, *tensors)
         if lengths is None:  # copies: what is written to a state must not change h
             return made["all_h"][1:], *(kept[-1].clone() for kept in steps)
         return made["all_h"][1:], *(made[f"final_{name}"] for name in names)
@@ -85,7 +86,7 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *outside: Tensor | None) -> tuple[Tensor | None, ...]:
         """Run the backward loops, then sum the outer products over all frames."""
         d_h, *d_final = outside
-        slots, *tensors = ctx.saved_tensors
+        slots, means, *tensors = ctx.saved_tensors
         kept, (x, *given) = tensors[: len(d_final)], tensors[len(d_final) :]
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             return _through_specification(ctx, outside, [x, *given])
@@ -99,6 +100,7 @@ class Recurrence(torch.autograd.Function):
         fields |= _sizes(case, T, ctx.lengths) | {"d_step": 0 if at_once else B}
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w and ctx.sparse is None else x
+        fields |= _of_means(layout, means)
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
         if at_once:
             fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in layout.projections}
@@ -159,6 +161,12 @@ def _through_specification(
     options = {"create_graph": True, "allow_unused": True}
     found = iter(torch.autograd.grad(list(reached), asked, list(reached.values()), **options))
     return None, None, *(next(found) if needs else None for needs in needed)
+
+
+def _of_means(layout: Layout, means: Any) -> KernelFields:
+    """The fields of levels with means."""
+    fields: KernelFields = {"means": means} if layout.means else {}
+    return fields | ({"row": NEW} if layout.scratch else {})
 
 
 def _sizes(case: Case, T: int, lengths: Tensor | None) -> KernelFields:

@@ -7,9 +7,12 @@ columns; a node's level is how many such products follow one another up to it.
 Forward, each level begins with its products. A state whose computation needs an activation of
 another state of its level has a later pass: this halves each column's chain of dependent
 instructions, so that out-of-order execution can overlap it with the next columns. An lstm's first
-pass computes c and its second h, a gru's first r (.) h' and its second h.
+pass computes c and its second h, a gru's first r (.) h' and its second h. A level with means has a
+pass for each mean that waits for another, and takes a row through all its passes before the next:
+they keep what they need of one another in a row of scratch memory.
 
-Backward there is one pass a level, in reverse order, with the transposed products after it. Since
+Backward there is one pass a level without means, in reverse order, with the transposed products
+after it. Since
 gradients add up, each pass takes those that have become known, of the states after the step or from
 the products, all the way down to what lies in memory: slots, states before the step and weights.
 What is not in memory is computed again.
@@ -20,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from seqmodel.units.cpu.graph import Id, step_of
+from seqmodel.units.cpu.graph import Graph, Id, step_of
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import FUNCTIONS, Weight
 
@@ -36,6 +39,8 @@ class Place(NamedTuple):
     | vector, sum | a weight; the sum of its gradients |
     | d_now, carried | a state: its gradient after and before the step |
     | d_slot, d_x | a slot, the input: its gradient |
+    | mean | a node: one number, the mean of its columns |
+    | scratch | a number: what a pass keeps for the later ones of its level |
     """
 
     kind: str
@@ -102,13 +107,13 @@ class Layout:
         self.projections = self.of_input, *self.recurrent
 
     @cached_property
-    def forward(self) -> "list[Pass]":
-        """The passes over a step."""
+    def forward(self) -> "list[Level]":
+        """The passes over a step, by level."""
         return _forward(self)
 
     @cached_property
-    def backward(self) -> "list[Pass]":
-        """The passes back over a step."""
+    def backward(self) -> "list[Level]":
+        """The passes back over a step, by level."""
         return _backward(self)
 
     def owners(self, term: str) -> list[str]:
@@ -119,6 +124,17 @@ class Layout:
     def summed(self) -> list[Weight]:
         """The weights whose gradients the backward pass sums over time and rows."""
         return [Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
+
+    @cached_property
+    def means(self) -> list[Id]:
+        """The means of a step, which the backward passes read, too."""
+        places = (place for level in self.forward for place in level.placed("mean"))
+        return [place.name for place in places]
+
+    @cached_property
+    def scratch(self) -> int:
+        """The rows of scratch memory that a level's passes keep values in, at most."""
+        return max(len(level.placed("scratch")) for level in (*self.forward, *self.backward))
 
     @cached_property
     def widest(self) -> int:
@@ -220,52 +236,73 @@ class Pass:
     nodes: tuple[Id, ...]
     loads: Mapping[Id, Place]
     stores: tuple[Store, ...]
-    projections: tuple[Projection, ...]
-    """Taken before a forward pass; transposed, after a backward pass."""
-    adds: tuple[bool, ...] = ()
-    """Whether each transposed projection adds to what its source's gradient is already."""
+    alike: tuple[Id, ...] = ()
+    """Nodes computed before it once for all columns of a row; empty unless a level has means."""
     cleared: tuple[Place, ...] = ()
     """Set to zero in the end."""
+
+    def placed(self, kind: str) -> list[Place]:
+        """Where it stores, of one kind."""
+        return [store.place for store in self.stores if store.place.kind == kind]
 
     def of_node(self, n: Id) -> list[Store]:
         """What is stored of a node."""
         return [store for store in self.stores if store.node == n]
 
-    @property
-    def summed(self) -> list[Weight]:
-        """The weights to whose gradients it adds."""
-        return [store.place.name for store in self.stores if store.place.kind == "sum"]
+
+@dataclass(frozen=True)
+class Level:
+    """The passes between products."""
+
+    passes: list[Pass]
+    projections: tuple[Projection, ...]
+    """Taken before the passes of a forward level; transposed, after those of a backward level."""
+    adds: tuple[bool, ...] = ()
+    """Whether each transposed projection adds to what its source's gradient is already."""
+    in_rows: bool = False
+    """Whether each row goes through all passes before the next, as means need it."""
+
+    def placed(self, kind: str) -> list[Place]:
+        """Where its passes store, of one kind."""
+        return [place for step in self.passes for place in step.placed(kind)]
 
 
-def _forward(layout: Layout) -> list[Pass]:
+def _forward(layout: Layout) -> list[Level]:
     graph, levels, memory = layout.graph, layout.levels, dict(layout.places)
     targets = [Store(n, Place("now", state)) for state, n in layout.states.items()]
     targets += [Store(n, Place("slot", name)) for n, name in layout.sources.items()]
-    depths, passes = _depths(layout), list[Pass]()
+    depths, found = _depths(layout), list[Level]()
     for level in range(layout.level_count):
-        here, products = [t for t in targets if levels[t.node] == level], layout.taken(level)
+        here = [t for t in targets if levels[t.node] == level]
+        late = [n for n in layout.kept if levels[n] == level and n not in memory]
+        kept = [Store(n, layout.kept[n]) for n in late]
+        if _reads_means(layout, here + kept, memory):
+            passes = _passes_in_rows(layout, here + kept, memory)
+            found.append(Level(passes, layout.taken(level), in_rows=True))
+            continue
+        passes = []
         each = sorted({depths[t.node] for t in here}) or [0]
         for depth in each:
             mine = [t for t in here if depths[t.node] == depth]
             if depth == each[-1]:
-                late = [n for n in layout.kept if levels[n] == level and n not in memory]
-                mine += [Store(n, layout.kept[n]) for n in late]
+                mine += [store for store in kept if store.node not in memory]
             nodes = _needed(layout, mine, memory)
             done = {store.node for store in mine} | memory.keys()
             mine += [Store(n, at) for n, at in layout.kept.items() if n in nodes and n not in done]
             loads = {n: memory[n] for n in nodes if n in memory}
-            passes.append(Pass(nodes, loads, tuple(mine), products))
+            passes.append(Pass(nodes, loads, tuple(mine)))
             memory |= {t.node: t.place for t in mine if graph.reads(t.node)}
-            products = ()
-    return passes
+        found.append(Level(passes, layout.taken(level)))
+    return found
 
 
-def _backward(layout: Layout) -> list[Pass]:
-    graph, held, passes = layout.graph, set[Place](), list[Pass]()
+def _backward(layout: Layout) -> list[Level]:
+    graph, held, found = layout.graph, set[Place](), list[Level]()
     leaves = layout.places
     memory = leaves | layout.kept
     memory |= {n: Place("slot", name) for n, name in layout.sources.items()}
     memory |= {n: Place("now", state) for state, n in layout.states.items() if graph.reads(n)}
+    memory |= {n: Place("mean", n) for n in layout.means}
     for level in reversed(range(layout.level_count)):
         seeds = _seeds(layout, level, memory)
         stores, products = list[Store](), layout.taken(level)
@@ -278,13 +315,75 @@ def _backward(layout: Layout) -> list[Pass]:
         for p in products:
             adds.append(p.source.gradient in held)
             held.add(p.source.gradient)
-        nodes = _needed(layout, stores, memory)
-        loads = {n: memory[n] for n in nodes if n in memory}
-        passes.append(Pass(nodes, loads, tuple(stores), products, tuple(adds)))
+        in_rows = _reads_means(layout, stores, memory)
+        if in_rows:
+            passes = _passes_in_rows(layout, stores, dict(memory))
+        else:
+            nodes = _needed(layout, stores, memory)
+            loads = {n: memory[n] for n in nodes if n in memory}
+            passes = [Pass(nodes, loads, tuple(stores))]
+        found.append(Level(passes, products, tuple(adds), in_rows))
     every = [Place("carried", state) for state in layout.states]
     every += [Place("d_slot", name) for name in layout.slots]
     cleared = tuple(place for place in every if place not in held)
-    return [replace(passes[0], cleared=cleared), *passes[1:]]
+    found[0].passes[-1] = replace(found[0].passes[-1], cleared=cleared)
+    return found
+
+
+def _reads_means(layout: Layout, stores: list[Store], memory: Mapping[Id, Place]) -> bool:
+    return any(layout.graph.nodes[n][0] == "mean" for n in _needed(layout, stores, memory))
+
+
+CHEAP = 4
+"""Up to as many instructions are repeated in a later pass, rather than kept in scratch memory."""
+_COSTS = dict.fromkeys(FUNCTIONS, 20)
+"""About how many instructions a node takes, where it is more than one."""
+
+
+def _passes_in_rows(layout: Layout, wanted: list[Store], memory: dict[Id, Place]) -> list[Pass]:
+    """The passes that store what is wanted, as soon as its means are known; adds to `memory`.
+
+    What is carried to the previous step replaces what all of them may read, so it comes last.
+    """
+    graph, ranks = layout.graph, dict[Id, int]()
+    for n in sorted(_needed(layout, wanted, memory)):
+        reads = () if n in memory else graph.reads(n)
+        if graph.nodes[n][0] == "mean" and reads:
+            wanted = [*wanted, Store(reads[0], Place("mean", n))]
+            ranks[n] = ranks[reads[0]] + 1
+        else:
+            ranks[n] = max((ranks[m] for m in reads), default=0)
+    last = max(ranks.values())
+    stores = [list[Store]() for _ in range(last + 1)]
+    for store in wanted:
+        stores[last if store.place.kind == "carried" else ranks[store.node]].append(store)
+    here, first, passes, known = dict(memory), dict[Id, int](), list[Pass](), set[Id]()
+    for rank, mine in enumerate(stores):
+        nodes, found = set[Id](), [store.node for store in mine]
+        while found:
+            n = found.pop()
+            if n in first and n not in here and _cost(layout, n, here) > CHEAP:
+                here[n] = Place("scratch", sum(at.kind == "scratch" for at in here.values()))
+                stores[first[n]].append(Store(n, here[n]))
+            if n not in nodes:
+                nodes.add(n)
+                found += () if n in here else graph.reads(n)
+        columns = tuple(n for n in _in_order(graph, nodes) if not graph.alike[n])
+        alike = tuple(n for n in sorted(nodes - known) if graph.alike[n])
+        passes.append(Pass(columns, {n: here[n] for n in nodes if n in here}, (), alike))
+        first = dict.fromkeys(columns, rank) | first
+        means = {place.name: place for _, place, _ in mine if place.kind == "mean"}
+        here |= {n: p for n, p, _ in mine if p.kind in ("now", "slot") and graph.reads(n)} | means
+        known.update(alike, means)
+    memory |= {n: place for n, place in here.items() if place.kind != "scratch"}
+    return [replace(one, stores=tuple(mine)) for one, mine in zip(passes, stores, strict=True)]
+
+
+def _cost(layout: Layout, n: Id, memory: Mapping[Id, Place]) -> int:
+    """About how many instructions a node takes for a vector of columns."""
+    needed = _needed(layout, [Store(n, Place("scratch", 0))], memory)
+    ops = [layout.graph.nodes[m][0] for m in needed if not layout.graph.alike[m]]
+    return sum(_COSTS.get(op, 1) for op in ops)
 
 
 def _seeds(layout: Layout, level: int, memory: dict[Id, Place]) -> dict[Id, Id]:
@@ -311,14 +410,19 @@ def _depths(layout: Layout) -> list[int]:
 
 
 def _needed(layout: Layout, stores: list[Store], memory: Mapping[Id, Place]) -> tuple[Id, ...]:
-    """The nodes that must be loaded or computed for these to be stored, in order.
-
-    Gradients of states come first: what is stored for the state before the step replaces them.
-    """
+    """The nodes that must be loaded or computed for these to be stored, in order."""
     needed, found = set[Id](), [store.node for store in stores]
     while found:
         n = found.pop()
         if n not in needed:
             needed.add(n)
             found += () if n in memory else layout.graph.reads(n)
-    return tuple(sorted(needed, key=lambda n: (layout.graph.nodes[n][0] != "d_now", n)))
+    return _in_order(layout.graph, needed)
+
+
+def _in_order(graph: Graph, nodes: set[Id]) -> tuple[Id, ...]:
+    """Each node after those that it reads.
+
+    Gradients of states come first: what is stored for the state before the step replaces them.
+    """
+    return tuple(sorted(nodes, key=lambda n: (graph.nodes[n][0] != "d_now", n)))

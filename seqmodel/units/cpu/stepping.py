@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.emit import Emitter, padded
 from seqmodel.kernels.linear.sparse import DENSITY
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, Slot, step_call
 from seqmodel.kernels.run.signature import Signature
@@ -63,6 +63,10 @@ def _step(
     parallel_for(packing, 1)
     given: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "threads": 1}
     given |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(layout.slots) * H)}
+    if layout.means:
+        given["means"] = arena.take(R, len(layout.means))
+    if layout.scratch:
+        given["row"] = arena.take(1, padded(layout.scratch * H, ITEMSIZE))
     if product is not None:
         given["product"] = product
     if binary:
