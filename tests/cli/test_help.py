@@ -204,7 +204,7 @@ def test_printed_config_is_unchanged_when_read_back(options: str, call: Call):
     assert call("train", "--config", "c.yaml", "--print-config").out == printed.out
 
 
-NOTES = {"note_unit": "lstm", "note_hidden": 32, "note_layers": 1}
+NOTES = {"note_unit": "lstm", "note_hidden": 32, "note_layers": 1, "first_change": True}
 NO_SEARCH = {"learning_rate_draws": 0, "tpe_trials": 0}
 FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
 
