@@ -50,6 +50,12 @@ def test_an_experiment_without_a_winner_ends(studies):
     assert (studies.winner(cell), studies.complete()) == (None, True)
 
 
+def test_the_first_of_equals_wins_and_a_diverged_one_never_does(studies):
+    (cell,) = studies.plan.cells()
+    tell(studies.trials(cell), None, 2.0, 1.0, 1.0, 3.0)
+    assert studies.winner(cell)[0] == 2
+
+
 def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
     """Guards against runs of a former winner that count for the new one."""
     (cell,) = studies.plan.cells()
@@ -89,6 +95,7 @@ def test_a_trial_that_may_not_begin_yet_keeps_its_place(studies, tmp_path):
     assert not trials.waits()
     trials._study.tell(last, 4.0)
     assert trials.waits()
+    assert trials.indexed()[3].state == TrialState.WAITING
     begun = []
     for _ in range(2):
         trials.run_next(lambda trial, index: begun.append(index) or 1.0)
