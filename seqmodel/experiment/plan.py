@@ -64,9 +64,7 @@ class Range:
 
     def at_end(self, value: float) -> bool:
         """Whether it lies in the outermost twentieth of the range, at either end."""
-        scale = math.log if self.log else float
-        low, high = scale(self.low), scale(self.high)
-        return not 0.05 <= (scale(value) - low) / (high - low) <= 0.95
+        return not 0.05 <= (value - self.low) / (self.high - self.low) <= 0.95
 
     def suggested(self, trial: "optuna.Trial", name: str, given: float | None) -> float | int:
         """The value of the setting `name` for a trial: as given, or else drawn by its sampler."""

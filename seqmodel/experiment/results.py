@@ -110,7 +110,7 @@ class Attempt:
     def gain(self) -> float:
         """Nats that the second half of its epochs brought, if it was improving; else 0.
 
-        Twice as many epochs seldom bring more than that.
+        A guess of what as many epochs again would bring: curves flatten.
         """
         figures = [line["valid_nats_per_frame"] for line in self.metrics]
         first = min(figures[: len(figures) // 2], default=math.inf)
