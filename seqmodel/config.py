@@ -271,6 +271,9 @@ class Config:
     )
     learning_rate_draws: int = setting(0, "Runs of the paper's search; 0: none.", least=0)
     tpe_trials: int = setting(0, "Runs of a search by Optuna's TPE; 0: none.", least=0, neutral=0)
+    bracket_trials: int = setting(
+        0, "Runs of a search that brackets the best rate; 0: none.", least=0, neutral=0
+    )
     schedule: str = setting(
         "constant", "constant, or cosine (down to 0).", TRAINING, among=("cosine", "constant")
     )
@@ -335,11 +338,11 @@ class Config:
     @property
     def trials(self) -> int:
         """Runs of the learning-rate search; 0: no search, one run at `learning_rate`."""
-        return self.learning_rate_draws or self.tpe_trials
+        return max(getattr(self, name) for name in SEARCHES.values())
 
     def without_search(self) -> Self:
         """The same settings, for a single run."""
-        return replace(self, learning_rate_draws=0, tpe_trials=0)
+        return replace(self, learning_rate_draws=0, tpe_trials=0, bracket_trials=0)
 
     @classmethod
     def neutral(cls) -> dict[str, Any]:
@@ -373,17 +376,21 @@ def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
         )
 
 
-SEARCHES: Mapping[str, str] = {"paper": "learning_rate_draws", "tpe": "tpe_trials"}
+SEARCHES: Mapping[str, str] = {
+    "bracket": "bracket_trials",
+    "paper": "learning_rate_draws",
+    "tpe": "tpe_trials",
+}
 """Learning-rate search -> the setting that holds its number of runs."""
-TRIALS = 10
-"""The default number of runs, which is the paper's."""
+TRIALS: Mapping[str, int] = {"bracket": 7, "paper": 10, "tpe": 10}
+"""Search -> its default number of runs; the paper's is in the paper."""
 LARGEST = 2**64
 """Larger integers are never meaningful, and printing one may take a while."""
 
 
 def search_of(preset: str) -> str:
     """The learning-rate search that goes with a preset."""
-    return "paper" if preset == "paper" else "tpe"
+    return "paper" if preset == "paper" else "bracket"
 
 
 LONGEST_FILE = 2**16
@@ -494,8 +501,8 @@ def resolve(
     if given.keys() & {"learning_rate", *searches}:  # these override the preset's search
         values |= {name: given.get(name, 0) for name in searches}
     config = Config(**values)
-    if config.learning_rate_draws and config.tpe_trials:
-        raise UsageError("learning_rate_draws and tpe_trials exclude each other: leave one out")
+    if len(both := [name for name in SEARCHES.values() if getattr(config, name)]) > 1:
+        raise UsageError(f"{both[0]} and {both[1]} exclude each other: leave one out")
     for name, value in asdict(config).items():
         for must in _objections(name, value):
             raise UsageError(f"--{name.replace('_', '-')} must be {must}")

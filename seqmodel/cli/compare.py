@@ -25,7 +25,7 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
-from seqmodel.experiment.progress import Counts, Event, seconds_left
+from seqmodel.experiment.progress import Counts, Event, seconds_left, weight
 from seqmodel.media.words import clock
 from seqmodel.units import UNITS
 
@@ -79,14 +79,17 @@ def compare(
     ),
     search: str | None = of_search(
         None,
-        help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
-        "over the rate and what --tune names; after a first look only the best third go on. "
-        "none: the settings unchanged.  [default: paper with the paper preset, else tpe]",
+        help="bracket: learning rates on both sides of the best so far, ever closer, or further "
+        "out while it is the last. paper: exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
+        "over the rate and what --tune names. none: the settings unchanged.  [default: bracket; "
+        "with --tune tpe, with the paper preset paper]",
         autocompletion=one_of((*SEARCHES, "none")),
     ),
-    trials: int = of_search(TRIALS, min=1, help="Runs of each search."),
+    trials: int | None = of_search(
+        None, min=1, help="Runs of each search.  [default: 7; of paper and tpe 10]"
+    ),
     tune: list[str] | None = of_search(
-        None, metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."
+        None, metavar="KEY=LOW..HIGH", help="Search this too; repeatable."
     ),
     seeds: int | None = usual(
         None,
@@ -146,7 +149,7 @@ def compare(
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
         from seqmodel.experiment.folder import recall
-        from seqmodel.experiment.plan import Plan, finals, sources_of, variants_of
+        from seqmodel.experiment.plan import Plan, sources_of, variants_of
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
         variants = variants_of(names, vary or [])
@@ -156,8 +159,7 @@ def compare(
             variants=variants,
             settings={**file, **given},
             search=chosen,
-            trials=trials if space else 1,
-            finals=finals(chosen, trials),
+            trials=(trials or TRIALS[chosen]) if space else 1,
             seeds=seeds or (1 if quick else 3),
             space=space,
             quick=quick,
@@ -218,9 +220,9 @@ def _search(
                 raise UsageError(f"{name} is varied and {option}: leave one out")
     # What is varied is not searched; without anything else to search there is no search.
     unsearched = "learning_rate" in varied and not tune
-    chosen = search or ("none" if quick or unsearched else of_preset)
+    chosen = search or ("none" if quick or unsearched else "tpe" if tune else of_preset)
     if chosen not in (*SEARCHES, "none"):
-        raise UsageError(f"--search must be paper, tpe or none, not {chosen!r}")
+        raise UsageError(f"--search must be one of {', '.join(SEARCHES)}, none, not {chosen!r}")
     if tune and chosen != "tpe":
         raise UsageError("--tune goes with --search tpe")
     if unsearched and chosen != "none":
@@ -338,16 +340,16 @@ def shown(
             at_hand[event.run] = event
             if event.ended is not None:
                 del at_hand[event.run]
-                gained += cells[event.cell].weight(event.run) * event.gained
+                gained += weight(event.run) * event.gained
                 cells[event.cell] = event.counts or cells[event.cell]
                 # Others may have ended too, whose events are to come, or runs of other commands.
                 counted = sum(cell.done for cell in cells.values())
                 ended = max(ended + 1, counted - len(at_hand))
             total = sum(cell.total for cell in cells.values())
-            left, so_far = sum(cell.left for cell in cells.values()), gained
+            left, so_far = float(sum(cell.left for cell in cells.values())), gained
             for now in at_hand.values():
-                weight = cells[now.cell].weight(now.run)
-                left, so_far = left - weight * now.done, so_far + weight * now.gained
+                size = weight(now.run)
+                left, so_far = left - size * now.done, so_far + size * now.gained
             seconds = seconds_left(max(left, 0.0), so_far, monotonic() - began, 1)
             time_left = [] if ended == total or seconds is None else [f"{clock(seconds)} left"]
             figure = [] if event.valid is None else [f"{event.valid:.4f}"]
@@ -368,8 +370,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     for cell in status["cells"]:
         valid = cell["best_valid_nats_per_frame"]
         best = "" if valid is None else f"  best valid {valid:.4f}"
-        kinds = ["trials", *(["finals"] if cell["finals"] else []), "seeds"]
-        parts = [f"{cell[f'{kind}_done']} of {cell[kind]} {kind}" for kind in kinds]
+        parts = [f"{cell[f'{kind}_done']} of {cell[kind]} {kind}" for kind in ("trials", "seeds")]
         lines.append(f"{cell['cell']}: {', '.join(parts)}{best}")
     lines += map(_line, status["running"])
     whole = [f"{status['done']}/{status['runs']} runs done"]

@@ -177,9 +177,8 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
                 f"  {marks}{line['frames_per_second']:>7,} frames/s"
             )
 
-        def draw(number: int, count: int, rate: float, final: bool) -> None:
+        def draw(number: int, count: int, rate: float) -> None:
             begin()
-            goes_on = ", among the best, goes on" if final else ""
-            shown.say(f"learning rate {number} of {count}: {rate:.3g}{goes_on}")
+            shown.say(f"learning rate {number} of {count}: {rate:.3g}")
 
         yield Listener(tick, epoch, draw)

@@ -103,7 +103,7 @@ def _lead(comparison: Comparison) -> str:
     best = ranked[0]
     nats = comparison.mean(best)
     others = [other.name for other in ranked[1:] if comparison.leads(other)]
-    tied = f", though {listed(others)} cannot be told apart from it" if others else ""
+    tied = f", though {listed(others)} may be as good" if others else ""
     claim = f"predicts {where} best{tied}"
     if comparison.behind and not comparison.conclusive:
         claim = f"leads on {where}, on too few seeds or pieces for a verdict"
@@ -136,10 +136,7 @@ def _figures(comparison: Comparison) -> parts.Table:
         figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
         trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
         rows.append(parts.Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
-    notes = []
-    if comparison.conclusive:
-        start = f"Bold: the best on {comparison.judged}, and those that seeds and pieces"
-        notes.append(f"{start} cannot tell apart from it.")
+    notes = [table.BOLD.format(comparison.judged)] if comparison.conclusive else []
     heads = (parts.Column("model"), *map(parts.Column, labels))
     return parts.Table(heads, tuple(rows), "Nats per frame", tuple(notes))
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOG_RATE_RANGE = (-12.0, -6.0)
 """Chung et al. 2014, section 4.3: rates are exp(U(-12, -6)), 6.1e-6 to 2.5e-3."""
+WIDEST = (1e-6, 1.0)
+"""Learning rates that no bracket leaves."""
 QUICK_FRAMES = 64_000
 """Frames that a run of a quick experiment is trained on, as far as whole epochs allow."""
 QUICK_EPOCHS = 60
@@ -29,7 +31,6 @@ LONGEST = 240
 """Bytes of a dataset's name, which is part of longer ones; file systems allow 255."""
 WORDS = {
     "sources": "datasets",
-    "finals": "pruning (an older version's)",
     "space": "settings to tune",
     "quick": "--quick",
 }
@@ -63,9 +64,7 @@ class Range:
 
     def at_end(self, value: float) -> bool:
         """Whether it lies in the outermost twentieth of the range, at either end."""
-        scale = math.log if self.log else float
-        low, high = scale(self.low), scale(self.high)
-        return not 0.05 <= (scale(value) - low) / (high - low) <= 0.95
+        return not 0.05 <= (value - self.low) / (self.high - self.low) <= 0.95
 
     def suggested(self, trial: "optuna.Trial", name: str, given: float | None) -> float | int:
         """The value of the setting `name` for a trial: as given, or else drawn by its sampler."""
@@ -114,7 +113,7 @@ class Plan:
     settings: Mapping[str, Any]
     """What all runs share: options and the config file's settings, as for `train`."""
     search: str
-    """none, paper or tpe."""
+    """none, or one of `config.SEARCHES`."""
     trials: int
     """Trials of the search, per dataset and variant."""
     seeds: int
@@ -123,8 +122,6 @@ class Plan:
     """Setting -> the range searched."""
     quick: bool = False
     """Whether the size of the data decides the number of epochs, unless a setting does."""
-    finals: int = 0
-    """Trials, the best at a first look, that are trained to completion; 0: all are, at once."""
     against: str | None = None
     """The variant that the others are compared with; None: the best. Runs do not depend on it."""
     all_pairs: bool = False
@@ -136,21 +133,19 @@ class Plan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`; ValueError for a search with pruning, of older versions."""
         sources = tuple(Source(**source) for source in values["sources"])
         variants = tuple(Variant(**variant) for variant in values["variants"])
         space = {name: Range(**bounds) for name, bounds in values["space"].items()}
-        return cls(**{**values, "sources": sources, "variants": variants, "space": space})
+        there = {name: value for name, value in values.items() if name != "finals"}
+        if values.get("finals"):
+            raise ValueError("a search with pruning")
+        return cls(**{**there, "sources": sources, "variants": variants, "space": space})
 
     def as_deep_as(self, other: "Plan") -> Self:
         """The plan with at least the trials and seeds of `other`: none that was run is dropped."""
-        deeper = self if self.trials >= other.trials else other
-        return replace(
-            self,
-            seeds=max(self.seeds, other.seeds),
-            trials=deeper.trials,
-            finals=deeper.finals if self.finals and other.finals else self.finals,
-        )
+        trials, seeds = max(self.trials, other.trials), max(self.seeds, other.seeds)
+        return replace(self, trials=trials, seeds=seeds)
 
     def differs(self, other: "Plan") -> str | None:
         """What keeps it from being `other` with more of something, in a few words; None if nothing.
@@ -172,7 +167,16 @@ class Plan:
         for name in ("settings", "search", "space", "quick"):
             if getattr(self, name) != getattr(other, name):
                 return WORDS.get(name, name)
-        return None if bool(self.finals) == bool(other.finals) else WORDS["finals"]
+        return None
+
+    def ready(self, ended: int) -> int:
+        """How many trials of a cell may have begun, once as many, the first of them, have ended.
+
+        Those of a bracket are chosen in pairs, each by all before it; see `search.bracketed`.
+        """
+        if self.search != "bracket":
+            return self.trials
+        return min(self.trials, max(3, ended + 2 - (ended - 1) % 2))
 
     def cells(self) -> list["Cell"]:
         """Every variant on every dataset, dataset by dataset."""
@@ -285,17 +289,17 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
 
 
 def default_space(search: str, *, paper: bool) -> dict[str, Range]:
-    """What a learning-rate search covers: the paper's range, or the range of the other presets."""
+    """What a learning-rate search covers: the paper's range, or the range of the other presets.
+
+    A bracket may widen to anything that is not absurd.
+    """
     if search == "none":
         return {}
-    papers = [math.exp(bound) for bound in LOG_RATE_RANGE]
-    low, high = papers if paper or search == "paper" else (1e-3, 3e-2)
+    low, high = WIDEST
+    if search != "bracket":
+        papers = math.exp(LOG_RATE_RANGE[0]), math.exp(LOG_RATE_RANGE[1])
+        low, high = papers if paper or search == "paper" else (1e-3, 3e-2)
     return {"learning_rate": Range(low, high, log=True)}
-
-
-def finals(search: str, count: int) -> int:
-    """How many of `count` trials go on after the first look, about a third; 0: no look is taken."""
-    return max(1, round(count / 3)) if search == "tpe" else 0
 
 
 def tuned(text: str) -> tuple[str, Range]:

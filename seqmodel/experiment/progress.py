@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 ROOM = 512
 """Bytes of an event in a file: padded to one length, so that a single write replaces each."""
-LOOK = 0.25
-"""About the share of a whole run that a trial is trained up to the first look."""
 
 
 class Counts(NamedTuple):
@@ -19,33 +17,26 @@ class Counts(NamedTuple):
     trials_done: int
     seeds: int
     seeds_done: int
-    finals: int = 0
-    """Trials that are trained to completion; 0 if all are, at once."""
-    finals_done: int = 0
 
     @property
     def total(self) -> int:
-        """Trials, finals and seeds."""
-        return self.trials + self.finals + self.seeds
+        """Trials and seeds."""
+        return self.trials + self.seeds
 
     @property
     def done(self) -> int:
-        """Trials, finals and seeds that have ended."""
-        return self.trials_done + self.finals_done + self.seeds_done
-
-    def weight(self, run: str) -> float:
-        """About how much of a whole run is trained in the one of this name."""
-        if run.endswith("/seed-0"):  # only scores what a trial has trained
-            return 0.0
-        shares = {"trial": LOOK, "final": 1 - LOOK} if self.finals else {}
-        return shares.get(run.rpartition("/")[2].partition("-")[0], 1.0)
+        """Trials and seeds that have ended."""
+        return self.trials_done + self.seeds_done
 
     @property
-    def left(self) -> float:
-        """About how many whole runs are left to train."""
-        trials = (self.trials - self.trials_done) * self.weight("/trial-1")
-        finals = (self.finals - self.finals_done) * self.weight("/final-1")
-        return trials + finals + max(self.seeds - max(self.seeds_done, 1), 0)
+    def left(self) -> int:
+        """How many runs are left to train."""
+        return self.trials - self.trials_done + max(self.seeds - max(self.seeds_done, 1), 0)
+
+
+def weight(run: str) -> int:
+    """How many runs are trained in the one of this name: a first seed only scores a trial's."""
+    return 0 if run.endswith("/seed-0") else 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Event:
     """What a process is doing, reported as a run begins, regularly as it trains, and at its end."""
 
     run: str
-    """Cell and trial, final or seed, as in "jsb/gru/trial-3"."""
+    """Cell and trial or seed, as in "jsb/gru/trial-3"."""
     epoch: int
     """The last epoch that ended."""
     epochs: int

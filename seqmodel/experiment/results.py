@@ -5,7 +5,7 @@ Those are: more than other seeds and other pieces would make of equal models.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import combinations, permutations
 from statistics import fmean
@@ -20,6 +20,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.experiment.plan import Cell, Plan, Range
 from seqmodel.experiment.studies import ENDED, METRICS, SCORES, Studies
+from seqmodel.media.words import spaced
 from seqmodel.model.build import outline
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
@@ -46,6 +47,8 @@ class Difference(NamedTuple):
     seeds: int
     """Of the model that has fewer; one cannot tell how much seeds vary."""
     pieces: int
+    doubt: str = ""
+    """Why the worse may yet catch up, see `Comparison.doubt`."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -62,9 +65,18 @@ class Difference(NamedTuple):
         return self.seeds > 1 and self.pieces >= FEWEST
 
     @property
+    def verdict(self) -> str:
+        """Whether it is worse or better than the other one, or why nobody can tell."""
+        if not self.conclusive:
+            return "too few"
+        if abs(self.mean) <= self.margin:
+            return "not told apart"
+        return "withheld" if self.doubt else "worse" if self.mean > 0 else "better"
+
+    @property
     def real(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.conclusive and abs(self.mean) > self.margin
+        """Whether there is a verdict: the interval excludes 0, and the worse was trained enough."""
+        return self.verdict in ("worse", "better")
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,16 @@ class Attempt:
     def improving(self) -> bool:
         """Whether its last epoch, at the most that it may train, is its best."""
         return self.ended == "complete" and self.best is self.metrics[-1]
+
+    @property
+    def gain(self) -> float:
+        """Nats that the second half of its epochs brought, if it was improving; else 0.
+
+        A guess of what as many epochs again would bring: curves flatten.
+        """
+        figures = [line["valid_nats_per_frame"] for line in self.metrics]
+        first = min(figures[: len(figures) // 2], default=math.inf)
+        return first - figures[-1] if self.improving else 0.0
 
     @property
     def seconds(self) -> float:
@@ -185,8 +207,11 @@ class Comparison:
     @cached_property
     def _between(self) -> dict[tuple[int, int], Difference]:
         """The differences of all variants with a figure, by their ranks."""
-        nats = [each.nats[self.judged] for each in self.ranked()]
-        return differences(nats, self.lengths[self.judged], [*permutations(range(len(nats)), 2)])
+        ranked = self.ranked()
+        nats, pairs = [o.nats[self.judged] for o in ranked], [*permutations(range(len(ranked)), 2)]
+        found = differences(nats, self.lengths[self.judged], pairs)
+        doubts = {pair: self.doubt(ranked[max(pair)], abs(gap.mean)) for pair, gap in found.items()}
+        return {pair: gap._replace(doubt=doubts[pair]) for pair, gap in found.items()}
 
     @property
     def conclusive(self) -> bool:
@@ -203,9 +228,29 @@ class Comparison:
         return [o for o in self.outcomes if any(seed.improving for seed in o.seeds)]
 
     def at_end(self, name: str) -> list[Outcome]:
-        """The outcomes whose search chose a value of the setting `name` at an end of its range."""
-        bounds = self.space[name]
-        return [o for o in self.outcomes if name in o.found and bounds.at_end(o.found[name])]
+        """The outcomes whose search chose a value of the setting `name` at an end of its range.
+
+        That of a learning rate, which nothing bounds, is what was tried.
+        """
+        bounds, at_end = self.space[name], list[Outcome]()
+        for outcome in (o for o in self.outcomes if name in o.found):
+            tried = [trial.found[name] for trial in outcome.trials if name in trial.found]
+            ends = outcome.found[name] in (min(tried), max(tried))
+            if ends if name == "learning_rate" else bounds.at_end(outcome.found[name]):
+                at_end.append(outcome)
+        return at_end
+
+    def doubt(self, worse: Outcome, behind: float) -> str:
+        """Why a model may yet catch up with another that is `behind` nats better; else empty.
+
+        A verdict against it is withheld then: a setting of it is at an end of the range, or it
+        still improved in its last epoch, and by more in the second half of its epochs.
+        """
+        for name in self.space:
+            if worse in self.at_end(name):
+                return f"the {spaced(name)} of {worse.name} is at an end of the range searched"
+        gain = fmean(seed.gain for seed in worse.seeds) if worse.seeds else 0.0
+        return f"{worse.name} still improved in its last epoch" if gain > behind else ""
 
     def trivial(self, split: str) -> tuple[str, float] | None:
         """The best trivial model of a split and its nats per frame; None if there is none."""
@@ -235,10 +280,6 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
     seeds = studies.seeds(cell)
     winner = studies.winner(cell) if studies.searched(cell) else None
     trials = {k: _attempt(k, trial) for k, trial in studies.trials(cell).indexed().items()}
-    for number, final in studies.finished(cell).items():
-        if METRICS in final.user_attrs:
-            going_on = _attempt(number, final)
-            trials[number] = replace(trials[number], ended=going_on.ended, metrics=going_on.metrics)
     config = None if winner is None else studies.plan.config(cell, dataset, winner[1].params, 0)
     every = seeds.indexed().items()
     scores = {k: trial.user_attrs[SCORES] for k, trial in every if SCORES in trial.user_attrs}
@@ -273,7 +314,9 @@ def jointly(gaps: Sequence[Difference]) -> Difference:
     """The mean of one pair's differences on several datasets, which vary independently."""
     margin = math.hypot(*(gap.margin for gap in gaps)) / len(gaps)
     seeds, pieces = min(gap.seeds for gap in gaps), min(gap.pieces for gap in gaps)
-    return Difference(fmean(gap.mean for gap in gaps), margin, seeds, pieces)
+    mean = fmean(gap.mean for gap in gaps)
+    doubts = [gap.doubt for gap in gaps if gap.doubt and gap.mean * mean > 0]
+    return Difference(mean, margin, seeds, pieces, *doubts[:1])
 
 
 def differences(

@@ -1,9 +1,7 @@
-"""The search of one cell: its trials, what chooses their settings, and which go on.
+"""The search of one cell: its trials, and what chooses their settings.
 
-A search with pruning has two stages: all trials are trained for a few epochs, then the best of them
-to completion. This is successive halving (Jamieson and Talwalkar 2016) with a single cut. Optuna's
-own pruners judge a trial before later ones begin and never resume one, so the first trials always
-go on; and learning rates that are far too low are the slowest of all to stop improving.
+Every trial is trained to completion: what leads after a quarter of the epochs is often not what
+leads at their end (docs/results/searches.md).
 
 `seqmodel train --lr search` is such a search of one cell, whose state is kept in memory: all its
 draws are on disk, so a resumed search replays them with the same results. Its folder is a run
@@ -22,19 +20,19 @@ import optuna
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, Trial
 
-from seqmodel.config import TRIALS, Config, read_config_file, search_of, to_yaml
+from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, search_of, to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import (
     LOG_RATE_RANGE,
     Cell,
     Plan,
+    Range,
     Source,
     Variant,
     default_space,
-    finals,
 )
-from seqmodel.experiment.studies import ENDED, METRICS, Studies, Study
+from seqmodel.experiment.studies import ENDED, METRICS, Studies, Study, figure_of
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import model_tensors, save_checkpoint
@@ -44,21 +42,29 @@ from seqmodel.training.trackers import Tracker, followed
 
 RANDOM = 5
 """Trials before TPE takes over."""
+APART = 4
+"""The factor between the first rates of a bracket, and by which it widens."""
 
 
 def paper_rates(seed: int, count: int) -> list[float]:
     """The rates to try: all units try the same ones, and a longer search tries more of them."""
-    random = np.random.default_rng([seed, TRIALS])
+    random = np.random.default_rng([seed, TRIALS["paper"]])
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
 
-def first_look(config: Config) -> int:
-    """The epoch after which the trials are compared: a quarter of the way, at most the twentieth.
+def bracketed(figures: Mapping[float, float], widest: Range) -> tuple[float, float]:
+    """The two rates that a bracket tries next, given each rate's figure so far.
 
-    Earlier, the running mean of the weights lags behind them and low rates look worse than they
-    are.
+    One on either side of the best: halfway to the next on a log scale, or further out by `APART` if
+    there is none, though never beyond the `widest`. Of equals, as of those that diverged, the
+    lowest counts as the best.
     """
-    return max(1, min(config.epochs // 4, 20))
+    best = min(figures, key=lambda rate: (figures[rate], rate))
+    below = max((rate for rate in figures if rate < best), default=None)
+    above = min((rate for rate in figures if rate > best), default=None)
+    lower = max(best / APART**2, widest.low) if below is None else below
+    upper = min(best * APART**2, widest.high) if above is None else above
+    return math.sqrt(best * lower), math.sqrt(best * upper)
 
 
 @dataclass(frozen=True)
@@ -67,49 +73,53 @@ class Run:
 
     cell: Cell
     trial: Trial
-    """What takes its figures: one trial up to a first look, another from there."""
+    """What takes its figures."""
     kind: str
-    """trial, final or seed."""
+    """trial or seed."""
     number: int
-    """From 0; a final has its trial's."""
+    """From 0."""
     found: Mapping[str, Any]
     """The settings that the search has chosen."""
-    look: int | None = None
-    """The epoch after which it ends for a first look."""
 
 
 def run_next(
     studies: Studies, cell: Cell, study: Study, settings: Config, train: Callable[[Run], float]
 ) -> None:
-    """Run the next trial, final or seed of a cell, in its `study` of these.
+    """Run the next trial or seed of a cell, in its `study` of these.
 
     `settings` are those before the search; `train` returns the figure of a run, see `train_trial`.
     """
-    look = first_look(settings) if study.kind == "trial" and studies.plan.finals else None
 
     def objective(trial: Trial, index: int) -> float:
-        number, found = index, dict[str, Any]()
+        found: Mapping[str, Any] = {}
         if study.kind == "trial":
-            found = _drawn(trial, index, studies.plan, settings)
-        elif study.kind == "final":
-            number = studies.finalists(cell)[index]
-            found = studies.trials(cell).indexed()[number].params
+            found = _drawn(trial, index, studies.plan, settings, study.indexed())
         elif winner := studies.winner(cell):
             found = winner[1].params
-        return train(Run(cell, trial, study.kind, number, found, look))
+        return train(Run(cell, trial, study.kind, index, found))
 
     study.run_next(objective)
 
 
-def _drawn(trial: Trial, index: int, plan: Plan, settings: Config) -> dict[str, Any]:
-    """The settings that the search tries in the trial of this index.
+def _drawn(
+    trial: Trial, index: int, plan: Plan, settings: Config, trials: Mapping[int, FrozenTrial]
+) -> dict[str, Any]:
+    """The settings that the search tries in the trial of this index, one of the `trials` so far.
 
-    paper: the paper's rates, in order. tpe: first those of `settings` that are in range, then what
-    TPE draws. It is seeded by the index: one process alone repeats itself exactly; with several, it
-    depends on what the others have found so far.
+    bracket: first the rate of `settings`, then pairs, each by the figures of all before it, which
+    have ended by then (`Plan.ready`). paper: the paper's rates, in order. tpe: first those of
+    `settings` that are in range, then what TPE draws. It is seeded by the index: one process alone
+    repeats itself exactly; with several, it depends on what the others have found so far.
     """
     given: dict[str, Any] = {}
-    if plan.search == "paper":
+    if plan.search == "bracket":
+        widest = plan.space["learning_rate"]
+        rate = min(max(settings.learning_rate, widest.low), widest.high)
+        before = [trials[k] for k in range(1, index - (index - 1) % 2)]
+        figures = {rate: figure_of(trials[0])}
+        figures |= {trial.params["learning_rate"]: figure_of(trial) for trial in before}
+        given = {"learning_rate": bracketed(figures, widest)[(index - 1) % 2] if index else rate}
+    elif plan.search == "paper":
         given = {"learning_rate": paper_rates(settings.seed, index + 1)[index]}
     elif index == 0:
         values = {name: getattr(settings, name) for name in plan.space}
@@ -120,27 +130,23 @@ def _drawn(trial: Trial, index: int, plan: Plan, settings: Config) -> dict[str, 
 
 
 def train_trial(
-    trial: Trial, config: Config, dataset: Dataset, folder: Path, look: int | None, **others: Any
+    trial: Trial, config: Config, dataset: Dataset, folder: Path, **others: Any
 ) -> float:
     """Train the run of a trial, which notes how it ended; returns its best figure on valid.
 
-    With `look` it is a trial of the first stage, which ends after that epoch at the latest. Epochs
-    that the run already has beyond, in a search that is replayed, do not count, so that the same
-    settings follow. A run that diverges counts with its best epoch before that. The `others` and
-    errors are those of `train_run`; optuna.TrialPruned, its cause the DivergedError, if it diverges
-    before an epoch has ended.
+    A run that diverges counts with its best epoch before that. The `others` and errors are those of
+    `train_run`; optuna.TrialPruned, its cause the DivergedError, if it diverges before an epoch has
+    ended.
     """
     diverged = None
     try:
-        train_run(config, dataset, folder, until=look, **others)
+        train_run(config, dataset, folder, **others)
     except DivergedError as error:  # this rate is too high; others may not be
         diverged = error
-    metrics = runs.read_metrics(folder)[:look]
+    metrics = runs.read_metrics(folder)
     ended = "complete"
     if diverged is not None:
         ended = f"diverged in epoch {len(metrics) + 1}"
-    elif len(metrics) == look != config.epochs:
-        ended = f"stopped after epoch {look}"
     elif len(metrics) < config.epochs:
         ended = f"no better for {config.patience} epochs"
     trial.set_user_attr(ENDED, ended)
@@ -155,7 +161,7 @@ def train_trial(
 def _studies_of(config: Config) -> tuple[Studies, Cell]:
     """The studies of the learning-rate search of `config`, and the one cell that they have."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    kind = "paper" if config.learning_rate_draws else "tpe"
+    kind = next(name for name, setting in SEARCHES.items() if getattr(config, setting))
     plan = Plan(
         sources=(Source("", "", ""),),
         variants=(Variant("", {}),),
@@ -164,7 +170,6 @@ def _studies_of(config: Config) -> tuple[Studies, Cell]:
         trials=config.trials,
         seeds=0,
         space=default_space(kind, paper=search_of(config.preset) == "paper"),
-        finals=finals(kind, config.trials),
     )
     return Studies(optuna.storages.InMemoryStorage(), "draws", plan), plan.cells()[0]
 
@@ -216,19 +221,16 @@ def search(
 
     def train(run: Run) -> float:
         nonlocal diverged
-        place, final = folder / runs.DRAWS / str(run.number), run.kind == "final"
-        drawn = replace(settings, **run.found)
-        if run.look is not None:
-            _check_rate(drawn.learning_rate, place)
-        listener.draw(run.number + 1, config.trials, drawn.learning_rate, final)
+        place, drawn = folder / runs.DRAWS / str(run.number), replace(settings, **run.found)
+        _check_rate(drawn.learning_rate, place)
+        listener.draw(run.number + 1, config.trials, drawn.learning_rate)
         try:
             return train_trial(
                 run.trial,
                 drawn,
                 dataset,
                 place,
-                run.look,
-                resume=(resume or final) and (place / runs.LAST).is_file(),
+                resume=resume and (place / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=followed(listener, trackers or {}, drawn, place),
                 again=again,
@@ -240,9 +242,7 @@ def search(
 
     while (study := studies.unfinished(cell)) is not None:
         run_next(studies, cell, study, settings, train)
-    trials = studies.trials(cell).indexed()
-    ended = trials | studies.finished(cell)
-    results = [_result(k, trials[k], last) for k, last in ended.items()]
+    results = [_result(k, trial) for k, trial in studies.trials(cell).indexed().items()]
     lines = "".join(json.dumps(result, allow_nan=False) + "\n" for result in results)
     write_file(folder / runs.DRAWS_INDEX, lines.encode())
     winner = studies.winner(cell)
@@ -275,12 +275,12 @@ def _check_rate(rate: float, folder: Path) -> None:
         )
 
 
-def _result(number: int, trial: FrozenTrial, last: FrozenTrial) -> dict[str, Any]:
-    """A draw's line in draws.jsonl; `last` is the trial that took its last figures."""
-    figures = [line["valid_nats_per_frame"] for line in last.user_attrs[METRICS]]
+def _result(number: int, trial: FrozenTrial) -> dict[str, Any]:
+    """A draw's line in draws.jsonl."""
+    figures = [line["valid_nats_per_frame"] for line in trial.user_attrs[METRICS]]
     return {
         "draw": number,
         "learning_rate": trial.params["learning_rate"],
         "valid_nats_per_frame": min(filter(math.isfinite, figures), default=None),
-        "ended": last.user_attrs[ENDED],
+        "ended": trial.user_attrs[ENDED],
     }

@@ -1,7 +1,6 @@
-"""An experiment in Optuna's terms: for each cell three studies, one after the other.
+"""An experiment in Optuna's terms: for each cell two studies, one after the other.
 
-The trials of the search (with pruning, only up to a first look); the finals, which train the best
-of these to completion; and the seeds, the runs of the winner.
+The trials of the search, and the seeds, the runs of the winner.
 
 Each study has a fixed number of trials, and a trial is identified by its index: how many began
 before it. A trial whose process died is failed and queued again under the same index, to resume
@@ -10,8 +9,9 @@ from its checkpoint; to Optuna it is a new trial, which records the one that it 
 
 import json
 import logging
+import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import GRACE, host_of, is_dead, is_here, lock_of
 from seqmodel.experiment.journal import Journal
 from seqmodel.experiment.plan import Cell, Plan
-from seqmodel.experiment.progress import Counts, Event, read_event, seconds_left
+from seqmodel.experiment.progress import Counts, Event, read_event, seconds_left, weight
 from seqmodel.training.stopping import StopRequest
 
 PLAN, WORKER = "plan", "worker"
@@ -37,8 +37,8 @@ ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 SCORES, CHECKPOINT = "scores", "checkpoint"
 """Of a winner's: split -> nats of each piece; the file in --artifacts with its best checkpoint."""
-WINNER, FINALISTS = "winner", "finalists"
-"""Attributes of the studies of seeds and finals: the trial or trials that they continue."""
+WINNER = "winner"
+"""Attribute of the study of seeds: the trial that is the first."""
 
 _ROOT = "goes_on_with"
 
@@ -96,7 +96,6 @@ class Studies:
     def __init__(self, storage: BaseStorage, name: str, plan: Plan) -> None:
         self.storage, self._name, self.plan = storage, name, plan
         self._opened: dict[str, Study] = {}
-        self._finalists: dict[str, list[int]] = {}
         self._seeds: dict[str, Study] = {}
 
     @classmethod
@@ -109,7 +108,8 @@ class Studies:
             return None if text is None else cls(storage, name, Plan.from_json(json.loads(text)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SeqmodelError(
-                f"the plan of experiment {name} is damaged: name a new folder with --out"
+                f"the plan of experiment {name} is damaged, or of another version: name a new "
+                "folder with --out"
             ) from error
 
     @classmethod
@@ -138,17 +138,7 @@ class Studies:
 
     def trials(self, cell: Cell) -> "Study":
         """The search of a cell."""
-        return self._study("trial", f"{cell.name}/trials", self.plan.trials)
-
-    def finals(self, cell: Cell) -> "Study":
-        """The trials of a cell that are trained to completion; none in a search without pruning.
-
-        There are fewer than planned if too many trials diverge before an epoch has ended.
-        """
-        study = self._study("final", f"{cell.name}/finals", self.plan.finals)
-        if self.trials(cell).complete():
-            study.count = len(self.finalists(cell))
-        return study
+        return self._study("trial", f"{cell.name}/trials", self.plan.trials, self.plan.ready)
 
     def seeds(self, cell: Cell) -> "Study":
         """The runs of a cell's winner; those of a former one, with fewer trials, are apart.
@@ -176,47 +166,23 @@ class Studies:
             return f"trial-{number}"
         return f"seed-{index}" if seeds.noted(WINNER) == number else f"trial-{number}-seed-{index}"
 
-    def finalists(self, cell: Cell) -> list[int]:
-        """The trials that go on, by index; none are added until all have been looked at.
-
-        Trials added to a search come last, so that the finals so far keep their places.
-        """
-        if cell.name in self._finalists:
-            return self._finalists[cell.name]
-        finals = self._study("final", f"{cell.name}/finals", self.plan.finals)
-        order = list(finals.noted(FINALISTS) or [])
-        if self.trials(cell).complete():
-            added = [number for number in self._leading(cell) if number not in order]
-            if added:
-                finals.note(FINALISTS, order + added)
-            self._finalists[cell.name] = order = order + added
-        return order
-
-    def finished(self, cell: Cell) -> dict[int, FrozenTrial]:
-        """The finals by their trials' indices, but those that no longer lead at the first look."""
-        finals, leading = self.finals(cell).indexed(), self._leading(cell)
-        order = self.finalists(cell)
-        return {order[k]: trial for k, trial in finals.items() if order[k] in leading}
-
-    def _leading(self, cell: Cell) -> list[int]:
-        return ranked(self.trials(cell).indexed())[: self.plan.finals]
-
     def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
         """The best trial of a completed search and its index, the first of equals.
 
         None if every trial diverged before an epoch had ended.
         """
         trials = self.trials(cell).indexed()
-        order = ranked(self.finished(cell) if self.plan.finals else trials)
-        return (order[0], trials[order[0]]) if order else None
+        figures = {k: figure_of(trial) for k, trial in trials.items()}
+        best = min(figures, key=lambda k: (figures[k], k), default=-1)
+        return (best, trials[best]) if figures.get(best, math.inf) < math.inf else None
 
     def searched(self, cell: Cell) -> bool:
         """Whether the search of a cell has ended, so that its winner is known."""
-        return self.trials(cell).complete() and self.finals(cell).complete()
+        return self.trials(cell).complete()
 
     def unfinished(self, cell: Cell) -> "Study | None":
         """The first study of the cell that is not complete: each needs the one before."""
-        opened = (study(cell) for study in (self.trials, self.finals, self.seeds))
+        opened = (study(cell) for study in (self.trials, self.seeds))
         return next((study for study in opened if not study.complete()), None)
 
     def complete(self) -> bool:
@@ -225,38 +191,51 @@ class Studies:
 
     def counts(self, cell: Cell) -> Counts:
         """How many runs a cell has, and how many have ended."""
-        trials, finals, seeds = self.trials(cell), self.finals(cell), self.seeds(cell)
+        trials, seeds = self.trials(cell), self.seeds(cell)
         repeated = seeds.done() if self.searched(cell) else 0
-        return Counts(
-            trials.count, trials.done(), seeds.count, repeated, finals.count, finals.done()
-        )
+        return Counts(trials.count, trials.done(), seeds.count, repeated)
 
-    def _study(self, kind: str, name: str, count: int) -> "Study":
+    def _study(
+        self, kind: str, name: str, count: int, ready: Callable[[int], int] | None = None
+    ) -> "Study":
         if name not in self._opened:
             full = f"{self._name}/{name}"
             study = optuna.create_study(study_name=full, storage=self.storage, load_if_exists=True)
-            self._opened[name] = Study(kind, study, count)
+            self._opened[name] = Study(kind, study, count, ready)
         return self._opened[name]
 
 
 class Study:
-    """`count` trials of a kind, trial, final or seed, each of which is run to completion once."""
+    """`count` trials of a kind, trial or seed, each of which is run to completion once."""
 
-    def __init__(self, kind: str, study: optuna.Study, count: int) -> None:
-        self.kind, self._study, self.count = kind, study, count
+    def __init__(
+        self,
+        kind: str,
+        study: optuna.Study,
+        count: int,
+        ready: Callable[[int], int] | None = None,
+    ) -> None:
+        """`ready`, if not all may begin at once: how many, by how many of the first have ended."""
+        self.kind, self._study, self.count, self._ready = kind, study, count, ready
         self._complete = False  # once True it stays so, which saves further database queries
 
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one if it was queued again.
 
-        Leaves out surplus trials, which begin when two processes take the last one at once and end
-        unrun.
+        Leaves out those that may not begin yet, which two processes that take the last one at once
+        begin all the same; older versions ended them unrun.
         """
         last: dict[int, FrozenTrial] = {}  # by the first, in the order in which these began
         for trial in self._study.get_trials(deepcopy=False):
             if trial.state != TrialState.PRUNED or ENDED in trial.user_attrs:
                 last[root(trial)] = trial
-        return dict(enumerate([*last.values()][: self.count]))
+        trials = [*last.values()]
+        return dict(enumerate(trials[: self._open(trials)]))
+
+    def _open(self, trials: Iterable[FrozenTrial]) -> int:
+        """How many trials may have begun, by the state of those that have."""
+        ended = [*map(_ended, trials), False].index(False)
+        return self.count if self._ready is None else min(self.count, self._ready(ended))
 
     def noted(self, name: str) -> Any:
         """An attribute of the study; None if it has not been noted."""
@@ -269,7 +248,7 @@ class Study:
     def waits(self) -> bool:
         """Whether there is a trial that no process has taken."""
         trials = self.indexed()
-        return len(trials) < self.count or any(
+        return len(trials) < self._open(trials.values()) or any(
             trial.state == TrialState.WAITING for trial in trials.values()
         )
 
@@ -316,11 +295,14 @@ class Study:
             warnings.simplefilter("ignore", UserWarning)  # of heartbeats, which are sent below
             trial = self._study.ask()
         numbers, value = [taken.number for taken in self.indexed().values()], None
+        if trial.number not in numbers:  # it keeps its place for when it may begin
+            self._study.tell(trial, state=TrialState.FAIL)
+            queue_again(self._study, self._study.trials[trial.number])
+            return
         with suppress(UpdateFinishedTrialError):
-            if trial.number in numbers:
-                heart = get_heartbeat_thread(trial._trial_id, self._study._storage)
-                with suppress(optuna.TrialPruned), heart:
-                    value = objective(trial, numbers.index(trial.number))
+            heart = get_heartbeat_thread(trial._trial_id, self._study._storage)
+            with suppress(optuna.TrialPruned), heart:
+                value = objective(trial, numbers.index(trial.number))
             state = TrialState.PRUNED if value is None else TrialState.COMPLETE
             self._study.tell(trial, value, state, skip_if_finished=True)
 
@@ -329,12 +311,10 @@ def _ended(trial: FrozenTrial) -> bool:
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-def ranked(trials: Mapping[int, FrozenTrial]) -> list[int]:
-    """The indices of the complete trials, the best first, and of equals the earlier."""
-    figures = {
-        k: trial.value or 0.0 for k, trial in trials.items() if trial.state == TrialState.COMPLETE
-    }
-    return sorted(figures, key=lambda k: (figures[k], k))
+def figure_of(trial: FrozenTrial) -> float:
+    """A trial's figure; infinite if it has none, as of one that diverged at once."""
+    value = trial.value if trial.state == TrialState.COMPLETE else None
+    return math.inf if value is None else value
 
 
 def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
@@ -358,17 +338,17 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
         cells.append({"cell": cell.name, **counts._asdict(), **best})
         runs, done, left = runs + counts.total, done + counts.done, left + counts.left
         for name, trial in begun.items():
-            weight = counts.weight(name)
+            size = weight(name)
             if _ended(trial):
-                gained += weight
+                gained += size
             else:
                 at_hand, event = _running(name, trial, folder)
                 running += at_hand
                 if event is None:
                     continue
-                left -= weight * event.done
-                gained += weight * event.gained
-            if weight and trial.datetime_start is not None:
+                left -= size * event.done
+                gained += size * event.gained
+            if size and trial.datetime_start is not None:
                 until = trial.datetime_complete or datetime.now()
                 spent += (until - trial.datetime_start).total_seconds()
     seconds = seconds_left(left, gained, spent, len(running))
@@ -376,11 +356,9 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
 
 
 def _runs(studies: Studies, cell: Cell) -> dict[str, FrozenTrial]:
-    """The runs of a cell so far, by name: trials, finals and seeds."""
+    """The runs of a cell so far, by name: trials and seeds."""
     trials, seeds = studies.trials(cell).indexed(), studies.seeds(cell).indexed()
-    finals, finalists = studies.finals(cell).indexed(), studies.finalists(cell)
     named = {f"trial-{k}": trial for k, trial in trials.items()}
-    named |= {f"final-{finalists[k]}": trial for k, trial in finals.items()}
     named |= {f"seed-{k}": trial for k, trial in seeds.items()}
     return {f"{cell.name}/{name}": trial for name, trial in named.items()}
 

@@ -20,6 +20,8 @@ from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome,
 from seqmodel.media.definitions import SPLITS
 from seqmodel.media.words import listed, plural, spaced, spent
 
+BOLD = "Bold: the best on {}, and those that are not told apart from it or may yet catch up."
+
 
 def rows(comparison: Comparison) -> list[list[str]]:
     """The rows of one dataset: a label, then a cell for each variant."""
@@ -82,6 +84,8 @@ def _verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
         interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")
+        elif gap.verdict == "withheld":
+            lines.append(f"{name} is ahead of {its} by {interval}, no verdict: {gap.doubt}")
         elif gap.conclusive:
             lines.append(f"{name} and {its} cannot be told apart: {interval}")
         else:
@@ -99,7 +103,7 @@ def caveats(comparison: Comparison) -> list[str]:
         start = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
         lines.append(f"{start} a trivial model on {comparison.judged}")
     if improving := _names(comparison.improving()):
-        lines.append(f"{listed(improving)} still improved in the last epoch: more may change ranks")
+        lines.append(f"{listed(improving)} still improved in the last epoch: more epochs may help")
     for name in comparison.space:
         if at_end := _names(comparison.at_end(name)):
             start = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range"
@@ -170,19 +174,23 @@ def _caption(comparison: Comparison) -> str:
         conclusive = any(gap.conclusive for gap in comparison.compared.values())
         interval = " ± half an interval of at least 95 % that allows for all pairs, seeds, pieces"
         caption += f"{interval if conclusive else ''}, on {comparison.judged}."
-    return caption
+    doubts = [gap.doubt for gap in comparison.compared.values() if gap.verdict == "withheld"]
+    withheld = "".join(f" No verdict: {doubt}." for doubt in dict.fromkeys(doubts))
+    return f"{caption} {BOLD.format(comparison.judged)}{withheld}"
 
 
 def differences_csv(comparisons: Sequence[Comparison]) -> str:
     """A line for each pair compared: how many more nats per frame the variant takes."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["dataset", "split", "variant", "against", "nats_per_frame", "low", "high"])
+    names = ["nats_per_frame", "low", "high", "verdict", "doubt"]
+    writer.writerow(["dataset", "split", "variant", "against", *names])
     for comparison in comparisons:
         for (against, name), gap in comparison.compared.items():
             ends = gap.interval if gap.conclusive else ("", "")
             judged = comparison.dataset, comparison.judged
-            writer.writerow([*judged, name, against, repr(gap.mean), *ends])
+            verdict = gap.verdict, gap.doubt
+            writer.writerow([*judged, name, against, repr(gap.mean), *ends, *verdict])
     return file.getvalue()
 
 
@@ -243,7 +251,8 @@ def _above(comparison: Comparison, outcome: Outcome) -> dict[str, Any] | None:
     if gap is None:
         return None
     low, high = gap.interval if gap.conclusive else (None, None)
-    return {"mean": gap.mean, "low": low, "high": high, "seeds": gap.seeds, "pieces": gap.pieces}
+    few = {"seeds": gap.seeds, "pieces": gap.pieces}
+    return {"mean": gap.mean, "low": low, "high": high, **few, "verdict": gap.verdict}
 
 
 def _names(outcomes: Sequence[Outcome]) -> list[str]:

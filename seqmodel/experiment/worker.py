@@ -64,7 +64,7 @@ class Worker:
             self._lock.unlink()
 
     def _run_of(self, cell: Cell) -> bool:
-        """Run the next trial, final or seed of a cell; False if there is none for now."""
+        """Run the next trial or seed of a cell; False if there is none for now."""
         study = self._studies.unfinished(cell)
         if study is None:
             return False
@@ -97,13 +97,12 @@ class Worker:
         folder = self._folder / "runs" / run.cell.name / name
         config = self._config(run.cell, run.found, seed)
         full = f"{run.cell.name}/{run.kind}-{run.number}"
-        last = min(run.look or config.epochs, config.epochs)
         begun = len(read_metrics(folder)) if folder.is_dir() else 0
         figures: list[float] = []  # on valid, of the epochs so far
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
             best = min(figures, default=None)
-            return Event(full, len(figures), last, best, ended, share, begun)
+            return Event(full, len(figures), config.epochs, best, ended, share, begun)
 
         def tick(now: Tick) -> None:
             if now.nats_per_frame is not None and time.monotonic() - self._reported_at > INTERVAL:
@@ -125,7 +124,6 @@ class Worker:
                     config,
                     dataset,
                     folder,
-                    run.look,
                     resume=(folder / LAST).is_file(),
                     listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,

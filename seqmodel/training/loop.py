@@ -92,10 +92,10 @@ class Listener:
     epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
     """Called with each epoch's line of metrics.jsonl and whether it is the best so far, once its
     files are on disk. True ends the run here; it can still be resumed."""
-    draw: Callable[[int, int, float, bool], None] = lambda number, count, rate, final: None
+    draw: Callable[[int, int, float], None] = lambda number, count, rate: None
     """Called by a learning-rate search before it trains a draw.
 
-    With its number from 1, how many there are, its rate, and whether it goes on after a first look.
+    With its number from 1, how many there are, and its rate.
     """
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
     """Called with the lines of the earlier epochs when a run resumes. True ends it here."""
@@ -115,15 +115,13 @@ def train_run(
     stop: StopRequest | None = None,
     again: str | None = None,
     group: Group | None = None,
-    until: int | None = None,
 ) -> Progress:
     """Train the run that `config` describes in `folder`, at its one learning rate.
 
     With `resume`, continue the run in `folder` from its last checkpoint; else, with `init_from`,
     start from the weights of another run. `again` is what errors tell the user to do in order to
     continue, if the run is one of many; by default to resume it. `group` are the processes that
-    train it together, this one the first. It ends after the epoch `until` at the latest, without
-    any other effect.
+    train it together, this one the first.
 
     Returns how far the run has come; its `metrics` hold every epoch.
 
@@ -137,7 +135,7 @@ def train_run(
     """
     listener = listener or Listener()
     try:
-        trainer = Trainer(config, dataset, folder, device, again, group, until)
+        trainer = Trainer(config, dataset, folder, device, again, group)
         if resume:
             trainer.resume()
         elif init_from is not None:
@@ -176,10 +174,8 @@ class Trainer:
         device: torch.device = CPU,
         again: str | None = None,
         group: Group | None = None,
-        until: int | None = None,
     ) -> None:
         self.config, self.folder, self._group = config, folder, group or Group()
-        self._last = min(until or config.epochs, config.epochs)
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
@@ -224,7 +220,7 @@ class Trainer:
                 ended = bool(progress.metrics and listener.resumed(progress.metrics))
                 while not (
                     ended
-                    or progress.epoch >= self._last
+                    or progress.epoch >= self.config.epochs
                     or is_over(self.config, progress.epoch, progress.best_epoch)
                 ):
                     ended = self._epoch(listener, stop)
@@ -343,7 +339,7 @@ class Trainer:
 
     def _tick(self) -> Tick:
         progress, total = self.state.progress, self.train.frames
-        epochs = self._last - progress.epoch
+        epochs = self.config.epochs - progress.epoch
         left = self._pace.seconds_left(epochs * total - progress.frames, epochs * self.valid.frames)
         mean, speed = progress.nats / progress.frames, self._pace.frames_per_second
         return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)

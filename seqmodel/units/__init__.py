@@ -149,6 +149,7 @@ def make(
     gate_activation: str = "sigmoid",
     activation: str = "tanh",
     bias: bool = True,
+    batch_first: bool = False,
 ) -> "Layer | Stack":
     """Build a unit, or a stack of `layers` with `dropout` between them, as a torch.nn.Module.
 
@@ -156,8 +157,9 @@ def make(
     `own_module`: backend, activations and bias are then the module's own affair.
 
     `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
-    final state. UsageError for an unknown unit, backend or activation, and for sizes below 1;
-    SeqmodelError for a file that is not there or defines no unit.
+    final state; with `batch_first` x and h are (B, T, ...). UsageError for an unknown unit, backend
+    or activation, and for sizes below 1; SeqmodelError for a file that is not there or defines no
+    unit.
     """
     from seqmodel.units.module import Stack, Unit
     from seqmodel.units.own_module import ModuleUnit
@@ -174,4 +176,6 @@ def make(
             gate_activation=gate_activation, activation=activation,
         )  # fmt: skip
     units = [layer(input_size=input_size if k == 0 else hidden_size) for k in range(layers)]
-    return units[0] if layers == 1 else Stack(units, dropout)
+    unit = units[0] if layers == 1 else Stack(units, dropout)
+    unit.batch_first = batch_first
+    return unit

@@ -24,17 +24,19 @@ def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
         raise UsageError(f"only torch.nn.LSTM and torch.nn.GRU can be converted, not {kind}")
     if module.bidirectional or not module.bias or module.proj_size:
         raise UsageError("only unidirectional torch modules with biases can be converted")
-    layers = []
+    layers = list[Unit]()
     for w, u, b, b_u in module.all_weights:
-        unit = Unit(UNITS[name], w.shape[1], module.hidden_size).to(w)
-        inner, added = unit.weights()["bU"], b_u.clone()
+        layer = Unit(UNITS[name], w.shape[1], module.hidden_size).to(w)
+        inner, added = layer.weights()["bU"], b_u.clone()
         if inner is not None:
             inner.copy_(b_u[-len(inner) :])
             added[-len(inner) :] = 0
         for term, given in (("W", w), ("U", u), ("b", b + added)):
-            unit.get_parameter(term).copy_(in_other_order(unit.spec, given))
-        layers.append(unit)
-    return layers[0] if len(layers) == 1 else Stack(layers, module.dropout)
+            layer.get_parameter(term).copy_(in_other_order(layer.spec, given))
+        layers.append(layer)
+    unit = layers[0] if len(layers) == 1 else Stack(layers, module.dropout)
+    unit.batch_first = module.batch_first
+    return unit
 
 
 @torch.no_grad()
@@ -51,7 +53,8 @@ def to_torch(unit: Layer | Stack) -> nn.LSTM | nn.GRU:
         raise UsageError(f"torch.nn has no layer that computes this {first.spec.name}")
     dropout = unit.dropout.p if isinstance(unit, Stack) else 0.0
     kind = _KINDS[first.spec.name]
-    module = kind(first.input_size, first.hidden_size, len(layers), dropout=dropout).to(first.W)
+    options = {"dropout": dropout, "batch_first": unit.batch_first}
+    module = kind(first.input_size, first.hidden_size, len(layers), **options).to(first.W)
     for layer, theirs in zip(layers, module.all_weights, strict=True):
         for weight, ours in zip(theirs, flat_weights(layer.spec, layer.weights()), strict=True):
             weight.copy_(ours)

@@ -30,7 +30,33 @@ def is_stack(state: AnyState) -> TypeGuard[StackState]:
     return not isinstance(state[0], Tensor)
 
 
-class Layer(nn.Module, ABC):
+class Recurrent(nn.Module, ABC):
+    """What layers and stacks of them have in common: how sequences are laid out."""
+
+    batch_first = False
+    """Whether x and h are (B, T, ...), as with torch.nn's option of the name."""
+
+    def forward(self, x: Any, state: Any = None, lengths: Any = None) -> tuple[Any, Any]:
+        """As `over`; with a PackedSequence instead of lengths, x and h are one, as in torch.nn."""
+        if not isinstance(x, Tensor):
+            return _of_packed(self, x, state, lengths)
+        if not self.batch_first or x.dim() != 3:
+            return self.over(x, state, lengths)
+        h, after = self.over(x.transpose(0, 1), state, lengths)
+        return h.transpose(0, 1), after
+
+    @abstractmethod
+    def over(self, x: Tensor, state: Any = None, lengths: Any = None) -> tuple[Tensor, Any]:
+        """Run over x (T, B, I) from `state`; returns h (T, B, H) and the state after."""
+
+    def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Run over one frame x (B, I); returns h (B, H) and the state."""
+        time = int(self.batch_first)
+        h, after = self(x.unsqueeze(time), state)
+        return h.select(time, 0), after
+
+
+class Layer(Recurrent):
     """One layer of a unit, of equations or of the user's own."""
 
     input_size: int
@@ -152,15 +178,14 @@ class Unit(Layer):
         W, size = self.W, (batch_size, self.hidden_size)
         return self._state([W.new_zeros(size) for _ in self.spec.state])
 
-    def forward(
-        self, x: Tensor | PackedSequence, state: UnitState | None = None, lengths: Any = None
-    ) -> tuple[Any, UnitState]:
+    def over(
+        self, x: Tensor, state: UnitState | None = None, lengths: Any = None
+    ) -> tuple[Tensor, UnitState]:
         """Run over x (T, B, I) from `state` (zeros if None); returns h (T, B, H) and the state.
 
         `lengths` (B,), integers of any kind, each 0..T, make the rows ragged: h is zero from a
         row's length on, its final state is the one at its length (the initial state for 0), and
-        nothing in x from there on affects any result, not even a gradient. A PackedSequence gives
-        one, as in torch.nn.
+        nothing in x from there on affects any result, not even a gradient.
 
         Under autocast it computes in the type of its weights, whatever the float type of x.
 
@@ -168,8 +193,6 @@ class Unit(Layer):
             ValueError: if shapes, dtypes or devices do not match, or a length is out of range.
             UsageError: if the backend requested by name cannot run this.
         """
-        if not isinstance(x, Tensor):
-            return _of_packed(self, x, state, lengths)
         if x.dim() != 3 or x.shape[0] < 1 or x.shape[2] != self.input_size:
             raise ValueError(f"x must be (T >= 1, B, {self.input_size}), not {tuple(x.shape)}")
         T, B, _ = x.shape
@@ -178,17 +201,12 @@ class Unit(Layer):
             with torch.autocast(case.device.type, enabled=False):
                 if isinstance(state, tuple | list):
                     state = tuple(map(self._cast, state))
-                return self.forward(self._cast(x), state, lengths)
+                return self.over(self._cast(x), state, lengths)
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)
         lengths = checked_lengths(lengths, T, B)
         h, final = run(self.backend, case, self.weights(), x, start, lengths)
         return h, self._state(final)
-
-    def step(self, x: Tensor, state: UnitState | None = None) -> tuple[Tensor, UnitState]:
-        """Run over one frame x (B, I); returns h (B, H) and the state."""
-        h, after = self(x.unsqueeze(0), state)
-        return h[0], after
 
     def case(self, batch_size: int) -> Case:
         """The case to choose a backend for: this layer with its current dtype and device."""
@@ -265,20 +283,20 @@ def checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:
 
 
 def _of_packed(
-    unit: nn.Module, x: Any, state: AnyState | None, lengths: Any
+    unit: Recurrent, x: Any, state: AnyState | None, lengths: Any
 ) -> tuple[PackedSequence, Any]:
     """A unit or stack over a PackedSequence, as torch.nn's; states in the order of the batch."""
     if not isinstance(x, PackedSequence) or lengths is not None:
         kind = type(x).__name__
         raise ValueError(f"x must be a tensor, or a PackedSequence without lengths, not {kind}")
     padded, ends = pad_packed_sequence(x)
-    h, after = unit(padded, state, ends)
+    h, after = unit.over(padded, state, ends)
     if x.sorted_indices is not None:
         h, ends = h.index_select(1, x.sorted_indices), ends[x.sorted_indices.cpu()]
     return x._replace(data=pack_padded_sequence(h, ends).data), after
 
 
-class Stack(nn.Module):
+class Stack(Recurrent):
     """Layers of one unit, each reading the output of the one below; the state is a tuple of states.
 
     Dropout acts between layers, on the outputs of all but the last (Zaremba et al. 2014).
@@ -310,12 +328,10 @@ class Stack(nn.Module):
         """The initial state of every layer."""
         return tuple(layer.zero_state(batch_size) for layer in self.units())
 
-    def forward(
-        self, x: Tensor | PackedSequence, state: StackState | None = None, lengths: Any = None
-    ) -> tuple[Any, StackState]:
-        """As `Unit.forward`, layer by layer."""
-        if not isinstance(x, Tensor):
-            return _of_packed(self, x, state, lengths)
+    def over(
+        self, x: Tensor, state: StackState | None = None, lengths: Any = None
+    ) -> tuple[Tensor, StackState]:
+        """As `Unit.over`, layer by layer."""
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have {len(self.layers)} layers, not {len(state)}")
         after: list[UnitState] = []
@@ -325,11 +341,6 @@ class Stack(nn.Module):
             )
             after.append(final)
         return x, tuple(after)
-
-    def step(self, x: Tensor, state: StackState | None = None) -> tuple[Tensor, StackState]:
-        """As `Unit.step`, layer by layer."""
-        h, after = self(x.unsqueeze(0), state)
-        return h[0], after
 
     def units(self) -> list[Layer]:
         """The layers, bottom first."""

@@ -68,10 +68,10 @@ class ModuleUnit(Layer):
         with _blaming(self.name):
             return self._named(self.module.zero_state(batch_size))
 
-    def forward(
+    def over(
         self, x: Tensor, state: UnitState | None = None, lengths: Any = None
     ) -> tuple[Tensor, UnitState]:
-        """As `Unit.forward`. The module runs over stretches in which no row ends."""
+        """As `Unit.over`. The module runs over stretches in which no row ends."""
         frames, rows, _ = x.shape
         state = self.zero_state(rows) if state is None else state
         lengths = checked_lengths(lengths, frames, rows)

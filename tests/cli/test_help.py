@@ -205,7 +205,7 @@ def test_printed_config_is_unchanged_when_read_back(options: str, call: Call):
 
 
 NOTES = {"note_unit": "lstm", "note_hidden": 32, "note_layers": 1, "first_change": True}
-NO_SEARCH = {"learning_rate_draws": 0, "tpe_trials": 0}
+NO_SEARCH = {"learning_rate_draws": 0, "tpe_trials": 0, "bracket_trials": 0}
 FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
 
 
@@ -219,8 +219,8 @@ FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
         ("params: 5000", "--hidden 9", {"hidden": 9, "params": None}),
         ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, **NO_SEARCH}),
         ("learning_rate_draws: 3", "", {"learning_rate_draws": 3}),  # as always, with any preset
-        ("learning_rate_draws: 3", "--lr search", {**NO_SEARCH, "tpe_trials": 10}),
-        ("tpe_trials: 3", "--trials 5", {**NO_SEARCH, "tpe_trials": 5}),
+        ("learning_rate_draws: 3", "--lr search", {**NO_SEARCH, "bracket_trials": 7}),
+        ("tpe_trials: 3", "--trials 5", {**NO_SEARCH, "bracket_trials": 5}),
         ("preset: paper", "--trials 5", {**NO_SEARCH, "learning_rate_draws": 5}),
         ("", "--preset paper --lr search", {**NO_SEARCH, "learning_rate_draws": 10}),
         ("preset: paper", "", {"hidden": 36, "epochs": 500, "learning_rate_draws": 10}),

@@ -241,7 +241,7 @@ compare {data} --storage nosql://me:secret@host/x
     -> 1 --storage nosql://me:***@host/x cannot be used:
 compare {data} --units gru,gru -> 2 gru is listed twice
 compare {data} --params 3 -> 2 --params 3 is too small for tanh
-compare {data} --search grid -> 2 --search must be paper, tpe or none, not 'grid'
+compare {data} --search grid -> 2 --search must be one of bracket, paper, tpe, none, not 'grid'
 compare {data} --search paper --tune hidden=2..3 -> 2 --tune goes with --search tpe
 compare {data} --search tpe --tune dropout=0..0.5 --vary dropout=0,0.1
     -> 2 dropout is varied and tuned: leave one out

@@ -37,11 +37,11 @@ def plan(dataset):
     )
 
 
-def test_a_plan_survives_storage_as_json_and_those_of_older_versions_have_no_finals(plan):
+def test_a_plan_survives_storage_as_json(plan):
     """Guards against a finished experiment that is searched again, and its table lost."""
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-    values = {k: v for k, v in plan.to_json().items() if k not in ("finals", "quick")}
-    assert Plan.from_json(values) == replace(plan, finals=0, quick=False)
+    values = {k: v for k, v in plan.to_json().items() if k != "quick"}
+    assert Plan.from_json(values) == replace(plan, quick=False)
 
 
 def test_variants_are_all_combinations():
@@ -81,7 +81,6 @@ def test_experiments_differ_in_data_and_settings_but_not_in_paths(plan):
     assert plan.differs(other) == "data of tiny"
     assert plan.differs(replace(plan, settings={})) == "settings"
     assert plan.differs(replace(plan, quick=True)) == "--quick"
-    assert plan.differs(replace(plan, finals=2)) == "pruning (an older version's)"
 
 
 def test_an_experiment_may_grow_and_never_shrinks(plan):
@@ -94,8 +93,6 @@ def test_an_experiment_may_grow_and_never_shrinks(plan):
     assert (plan.differs(fewer), fewer.differs(plan)) == (None, "variants")
     two = replace(plan, sources=(*plan.sources, Source("other", "/other", "1")))
     assert (two.differs(plan), plan.differs(two)) == (None, "datasets")
-    pruned = replace(plan, trials=9, finals=3)
-    assert replace(plan, finals=1).as_deep_as(pruned) == pruned
 
 
 def test_the_papers_rates_are_log_uniform_and_the_same_for_all():

@@ -7,10 +7,8 @@ import pytest
 from seqmodel.experiment.progress import Counts, Event, read_event, seconds_left, write_event
 
 
-def test_what_is_left_counts_looks_finals_and_seeds_by_their_sizes():
-    """Guards against whole runs taken for first looks, which are four times as short."""
-    assert Counts(10, 4, 3, 0, finals=3).left == pytest.approx(6 * 0.25 + 3 * 0.75 + 2)
-    assert Counts(10, 10, 3, 1, finals=3, finals_done=3).left == 2
+def test_what_is_left_counts_trials_and_seeds_but_the_first():
+    """Guards against a time left that promises the winner's run once more."""
     assert Counts(4, 1, 1, 0).left == 3  # the winner's first seed is trained by then
     assert Counts(4, 4, 1, 1).left == 0
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from dataclasses import replace
 
 import optuna
@@ -10,13 +9,13 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.plan import Plan, default_space, finals
-from seqmodel.experiment.search import _drawn, first_look, paper_rates, search, train_trial
+from seqmodel.experiment.plan import Plan, default_space
+from seqmodel.experiment.search import _drawn, bracketed, paper_rates, search
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
-from seqmodel.training.loop import Listener, Pace, train_run
+from seqmodel.training.loop import Listener
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
 
@@ -48,7 +47,7 @@ def finished(config, dataset, tmp_path_factory):
     folder, draws = tmp_path_factory.mktemp("search") / "whole", []
     search(config, dataset, folder, listener=Listener(draw=lambda *draw: draws.append(draw)))
     rates = paper_rates(config.seed, 3)
-    assert draws == [(k + 1, 3, rate, False) for k, rate in enumerate(rates)]
+    assert draws == [(k + 1, 3, rate) for k, rate in enumerate(rates)]
     return folder
 
 
@@ -88,28 +87,25 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 
 
 @pytest.fixture(scope="module")
-def by_tpe(make_config):
-    """Eight trials, three of them finals; the first look is after the second epoch."""
-    return make_config(tpe_trials=8, epochs=8, schedule="cosine", unit="tanh", seed=2)
+def by_bracket(make_config):
+    return make_config(
+        bracket_trials=7, epochs=3, schedule="cosine", unit="tanh", seed=2, learning_rate=0.01
+    )
 
 
 @pytest.fixture(scope="module")
-def whole_tpe(by_tpe, dataset, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tpe") / "run"
-    search(by_tpe, dataset, folder)
+def whole_bracket(by_bracket, dataset, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bracket") / "run"
+    search(by_bracket, dataset, folder)
     return folder
 
 
-def test_tpe_begins_with_the_given_settings(whole_tpe, by_tpe):
+def test_tpe_begins_with_the_given_settings_if_they_are_in_range(make_config):
     """Guards against a search that ends worse than no search."""
-    rates = [draw["learning_rate"] for draw in results(whole_tpe)]
-    assert rates[0] == by_tpe.learning_rate
-    assert len(set(rates)) == 8
-
-
-def test_a_setting_outside_the_search_range_is_not_tried(make_config):
-    trial = optuna.create_study().ask()
-    assert 1e-3 <= _drawn(trial, 0, TPE, make_config(learning_rate=0.5))["learning_rate"] <= 3e-2
+    for given in (0.02, 0.5):
+        config, trial = make_config(learning_rate=given), optuna.create_study().ask()
+        rate = _drawn(trial, 0, TPE, config, {})["learning_rate"]
+        assert rate == given if given == 0.02 else 1e-3 <= rate <= 3e-2
 
 
 def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
@@ -120,95 +116,58 @@ def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
         study.tell(study.ask(), 1.0)
         if killed:
             study.tell(study.ask(), state=TrialState.FAIL)
-        rates.append(_drawn(study.ask(), 1, TPE, make_config())["learning_rate"])
+        rates.append(_drawn(study.ask(), 1, TPE, make_config(), {})["learning_rate"])
     assert rates[0] == rates[1]
 
 
-def test_the_best_third_at_the_first_look_are_trained_to_completion(whole_tpe):
-    """Guards against finals chosen by their last figure, or by what came after the look."""
-    curves = [
-        [line["valid_nats_per_frame"] for line in read_metrics(whole_tpe / "draws" / str(k))]
-        for k in range(8)
-    ]
-    kept = sorted(range(8), key=lambda k: min(curves[k][:2]))[:3]
-    for draw in results(whole_tpe):
-        k = draw["draw"]
-        assert len(curves[k]) == (8 if k in kept else 2)
-        assert draw["ended"] == ("complete" if k in kept else "stopped after epoch 2")
-        assert draw["valid_nats_per_frame"] == min(curves[k])
+def test_a_bracket_finds_the_best_rate_wherever_it_lies():
+    """Guards against a range that ends before the best, and against pairs that see each other.
+
+    On curves of which the best is known: within a factor of 1.5 of it, from anywhere.
+    """
+    widest = default_space("bracket", paper=False)["learning_rate"]
+    for best in (1e-5, 3e-4, 0.02, 0.5):
+        figures = {0.01: math.log(best / 0.01) ** 2}
+        while len(figures) < 13:
+            pair = bracketed(figures, widest)
+            assert all(rate in widest and rate not in figures for rate in pair)
+            figures |= {rate: math.log(best / rate) ** 2 for rate in pair}
+        assert best / 1.5 < min(figures, key=figures.__getitem__) < best * 1.5
+    failed = {0.01: math.inf, 0.04: math.inf}
+    assert bracketed(failed, widest)[0] == pytest.approx(0.0025)  # lower, not between
 
 
-def test_a_stopped_draw_is_what_it_would_be_by_then(whole_tpe, by_tpe, dataset, tmp_path):
-    """Guards against a first look that shortens the schedule of its rate."""
-    by_end = {draw["ended"]: draw for draw in results(whole_tpe)}
-    assert len(by_end) == 2
-    for draw in by_end.values():
-        config = replace(by_tpe.without_search(), learning_rate=draw["learning_rate"])
-        train_run(config, dataset, tmp_path / str(draw["draw"]))
-        whole = read_metrics(tmp_path / str(draw["draw"]))
-        lines = read_metrics(whole_tpe / "draws" / str(draw["draw"]))
-        for one, other in zip(lines, whole, strict=False):
-            assert one["valid_nats_per_frame"] == other["valid_nats_per_frame"]
-
-
-def test_a_replayed_first_look_ends_where_it_did(whole_tpe, by_tpe, dataset, tmp_path):
-    """Guards against a resumed search that counts what its finals have learned since."""
-    kept = next(draw for draw in results(whole_tpe) if draw["ended"] == "complete")
-    place = tmp_path / "draw"
-    shutil.copytree(whole_tpe / "draws" / str(kept["draw"]), place)
-    config = replace(by_tpe.without_search(), learning_rate=kept["learning_rate"])
-    trial = optuna.create_study().ask()
-    best = train_trial(trial, config, dataset, place, 2, resume=True)
-    lines = read_metrics(place)
-    assert best == min(line["valid_nats_per_frame"] for line in lines[:2])
-    assert len(lines) == 8
-    assert trial.user_attrs == {"ended": "stopped after epoch 2", "metrics": lines[:2]}
-
-
-def test_a_third_is_rounded_and_never_nothing():
-    assert [finals("tpe", count) for count in (1, 2, 3, 5, 8, 10)] == [1, 1, 1, 2, 3, 3]
-    assert finals("paper", 10) == finals("none", 1) == 0
-
-
-@pytest.mark.parametrize(("epochs", "look"), [(4, 2), (1, 1)])
-def test_the_time_left_is_that_until_the_first_look(
-    config, dataset, tmp_path, monkeypatch, epochs, look
-):
-    """At a second per frame. Guards against a bar that promises all epochs."""
-    monkeypatch.setattr(Pace, "seconds_left", lambda self, frames, valid_frames: float(frames))
-    ticks = []
-    listener, config = Listener(tick=ticks.append), replace(config, epochs=epochs)
-    trial = optuna.create_study().ask()
-    train_trial(trial, config, dataset, tmp_path / "run", look, listener=listener)
-    ticks = [tick for tick in ticks if tick.nats_per_frame is not None]
-    expected = [(look - tick.epoch + 1) * tick.total - tick.done for tick in ticks]
-    assert [tick.seconds_left for tick in ticks] == pytest.approx(expected)
-    assert expected[0] > expected[-1] == 0
-
-
-def test_the_first_look_is_early_but_not_too_early(config):
-    looks = [first_look(replace(config, epochs=n)) for n in (1, 4, 11, 500)]
-    assert looks == [1, 1, 2, 20]
+def test_a_bracket_goes_on_from_what_was_best(whole_bracket):
+    """Guards against a trial that is chosen by one that another process has yet to end."""
+    rates = [draw["learning_rate"] for draw in results(whole_bracket)]
+    figures = [draw["valid_nats_per_frame"] for draw in results(whole_bracket)]
+    assert rates[:3] == pytest.approx([0.01, 0.0025, 0.04])
+    widest = default_space("bracket", paper=False)["learning_rate"]
+    for k in (3, 5):
+        pair = bracketed(dict(zip(rates[:k], figures[:k], strict=True)), widest)
+        assert rates[k : k + 2] == pytest.approx(pair)
+    plan = replace(TPE, search="bracket", trials=8)
+    assert [plan.ready(k) for k in range(9)] == [3, 3, 3, 5, 5, 7, 7, 8, 8]
+    assert replace(plan, trials=2).ready(0) == 2
+    assert TPE.ready(0) == 2
 
 
 @pytest.mark.parametrize(
     ("draw", "epoch", "method"),
     [
         (3, 2, "_write_metrics"),
-        ("final", 5, "save"),
-        ("final", 8, "_draw_curve"),
+        (4, 1, "save"),
+        (6, 3, "_draw_curve"),
     ],
 )
-def test_a_tpe_search_resumes_after_a_kill(
-    by_tpe, dataset, tmp_path, whole_tpe, monkeypatch, draw, epoch, method
+def test_a_bracket_resumes_after_a_kill(
+    by_bracket, dataset, tmp_path, whole_bracket, monkeypatch, draw, epoch, method
 ):
-    """Killed around a first look, before one, and in the finals.
+    """Killed within the pairs that follow from the draws before them.
 
-    Between the checkpoint and the metrics line, an epoch has not been reported to anyone. What the
-    finals have beyond the first look must not count when the draws are replayed.
+    Between the checkpoint and the metrics line, an epoch has not been reported to anyone.
     """
-    kept = [d["draw"] for d in results(whole_tpe) if d["ended"] == "complete"]
-    place = tmp_path / "run" / "draws" / str(kept[1] if draw == "final" else draw)
+    place = tmp_path / "run" / "draws" / str(draw)
     original = getattr(loop.Trainer, method)
 
     def killed(trainer):
@@ -219,9 +178,9 @@ def test_a_tpe_search_resumes_after_a_kill(
     with monkeypatch.context() as patch:
         patch.setattr(loop.Trainer, method, killed)
         with pytest.raises(KeyboardInterrupt):
-            search(by_tpe, dataset, tmp_path / "run")
-    search(by_tpe, dataset, tmp_path / "run", resume=True)
-    assert left(tmp_path / "run") == left(whole_tpe)
+            search(by_bracket, dataset, tmp_path / "run")
+    search(by_bracket, dataset, tmp_path / "run", resume=True)
+    assert left(tmp_path / "run") == left(whole_bracket)
     assert (place / runs.CURVE).is_file()
 
 
@@ -315,7 +274,7 @@ def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
     assert all(math.isfinite(line["valid_nats_per_frame"]) for line in lines)
 
 
-def test_a_search_whose_settings_changed_is_not_resumed(by_tpe, dataset, tmp_path):
+def test_a_search_whose_settings_changed_is_not_resumed(by_bracket, dataset, tmp_path):
     """With other settings the draws so far would belong to neither.
 
     A rate that the search would not choose, as after an update, is not said to be restored.
@@ -323,13 +282,15 @@ def test_a_search_whose_settings_changed_is_not_resumed(by_tpe, dataset, tmp_pat
     stop, run = StopRequest(), tmp_path / "run"
     stop.signal = 2
     with pytest.raises(InterruptError):
-        search(by_tpe, dataset, run, stop=stop)
+        search(by_bracket, dataset, run, stop=stop)
     for change in ({"seed": 9}, {"hidden": 6}):
         with pytest.raises(SeqmodelError, match="was trained with "):
-            search(replace(by_tpe, **change), dataset, run, resume=True)
+            search(replace(by_bracket, **change), dataset, run, resume=True)
     config = run / "draws" / "0" / runs.CONFIG
     text = config.read_text()
-    config.write_text(text.replace(f"learning_rate: {by_tpe.learning_rate}", "learning_rate: 0.5"))
+    config.write_text(
+        text.replace(f"learning_rate: {by_bracket.learning_rate}", "learning_rate: 0.5")
+    )
     assert config.read_text() != text
     with pytest.raises(SeqmodelError, match=r"draws/0 has a learning rate of 0\.5, where the"):
-        search(by_tpe, dataset, run, resume=True)
+        search(by_bracket, dataset, run, resume=True)

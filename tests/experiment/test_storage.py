@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import JOURNAL
-from seqmodel.experiment.studies import ENDED, WORKER, Study, open_storage, ranked
+from seqmodel.experiment.studies import WORKER, Study, open_storage
 
 
 def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):
@@ -140,18 +140,6 @@ def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
     monkeypatch.setattr("seqmodel.experiment.studies.GRACE", -1)
     study.queue_what_was_left(lambda worker: True)
     assert study.indexed()[0].state == TrialState.WAITING
-
-
-def test_the_first_of_equals_wins_and_a_pruned_one_never_does(study):
-    for value in (2.0, 1.0, 1.0):
-        study._study.tell(begin(study), value)
-    assert ranked(study.indexed()) == [1, 2, 0]
-    other = Study("trial", optuna.create_study(), 1)
-    diverged = begin(other)
-    diverged.set_user_attr(ENDED, "diverged in epoch 1")
-    other._study.tell(diverged, state=TrialState.PRUNED)
-    assert other.complete()
-    assert ranked(other.indexed()) == []
 
 
 def test_a_missing_database_is_a_one_line_error(tmp_path: Path):

@@ -1,11 +1,14 @@
-"""Studies: which trials are finals, who wins, and the progress that `--status` tells."""
+"""Studies: which trials may begin, who wins, and the progress that `--status` tells."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import optuna
 import pytest
 from optuna.trial import TrialState
 
+from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import is_dead, lock_of, new_name
 from seqmodel.experiment.plan import Plan, Source, variants_of
 from seqmodel.experiment.progress import Counts, Event, write_event
@@ -15,7 +18,7 @@ from seqmodel.locks import held
 
 @pytest.fixture
 def studies(tmp_path: Path) -> Studies:
-    """Five trials, two finals and two seeds of one unit."""
+    """Five trials and two seeds of one unit."""
     plan = Plan(
         sources=(Source("tiny", "/tiny", "0"),),
         variants=variants_of(["gru"], []),
@@ -23,7 +26,6 @@ def studies(tmp_path: Path) -> Studies:
         search="tpe",
         trials=5,
         seeds=2,
-        finals=2,
     )
     return Studies.begin(open_storage(tmp_path, None), "e", plan)
 
@@ -39,50 +41,34 @@ def tell(study, *values):
             study._study.tell(study._study.ask(), value)
 
 
-def test_the_best_at_the_first_look_are_finals_and_the_best_of_these_wins(studies):
-    """Guards against a winner named by its place among the finals."""
+def test_an_experiment_without_a_winner_ends(studies):
+    """Guards against one that waits for seeds of nothing; and a later trial that is the best."""
     (cell,) = studies.plan.cells()
-    tell(studies.trials(cell), 5.0, 3.0, None, 4.0)
-    assert studies.finalists(cell) == []
-    tell(studies.trials(cell), 2.0)
-    assert studies.finalists(cell) == [4, 1]
+    tell(studies.trials(cell), None, None, None, None)
     assert not studies.searched(cell)
-    tell(studies.finals(cell), 1.0, 1.5)
-    assert studies.searched(cell)
-    assert studies.winner(cell)[0] == 4
-    assert studies.counts(cell) == Counts(5, 5, 2, 0, finals=2, finals_done=2)
+    tell(studies.trials(cell), None)
+    assert (studies.winner(cell), studies.complete()) == (None, True)
 
 
-@pytest.mark.parametrize(("figures", "finalists"), [([None, 3.0], [1]), ([None, None], [])])
-def test_no_final_waits_for_a_trial_that_diverged(studies, figures, finalists):
-    """Guards against an experiment that never ends, or an error in place of a result."""
+def test_the_first_of_equals_wins_and_a_diverged_one_never_does(studies):
     (cell,) = studies.plan.cells()
-    tell(studies.trials(cell), *figures, None, None, None)
-    assert studies.finalists(cell) == finalists
-    assert studies.finals(cell).count == len(finalists)
-    tell(studies.finals(cell), *[1.0] * len(finalists))
-    assert studies.searched(cell)
-    winner = studies.winner(cell)
-    assert (winner and winner[0]) == (finalists[0] if finalists else None)
+    tell(studies.trials(cell), None, 2.0, 1.0, 1.0, 3.0)
+    assert studies.winner(cell)[0] == 2
 
 
-def test_a_search_grows_and_its_finals_and_seeds_stay_where_they_belong(studies, tmp_path):
+def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
     """Guards against runs of a former winner that count for the new one."""
     (cell,) = studies.plan.cells()
-    tell(studies.trials(cell), 5.0, 3.0, 6.0, 4.0, 2.0)
-    tell(studies.finals(cell), 1.0, 1.5)
+    tell(studies.trials(cell), 5.0, None, 6.0, 4.0, 2.0)
+    assert (studies.searched(cell), studies.winner(cell)[0]) == (True, 4)
     tell(studies.seeds(cell), 1.0, 1.1)
-    surplus = studies.trials(cell)._study.ask()
+    surplus = studies.trials(cell)._study.ask()  # as older versions ended those
     studies.trials(cell)._study.tell(surplus, state=TrialState.PRUNED)
     assert studies.complete()
     storage = open_storage(tmp_path, None)
-    grown = Studies.begin(storage, "e", replace(studies.plan, trials=8, finals=3))
-    assert not grown.complete()
-    assert grown.counts(cell) == Counts(8, 5, 2, 0, finals=3, finals_done=2)
-    assert not status_of(grown, tmp_path)["running"]  # used to be a traceback
+    grown = Studies.begin(storage, "e", replace(studies.plan, trials=8))
+    assert grown.counts(cell) == Counts(8, 5, 2, 0)
     tell(grown.trials(cell), 1.0, 7.0, 8.0)
-    assert grown.finalists(cell) == [4, 1, 5]
-    tell(grown.finals(cell), 0.5)
     assert grown.winner(cell)[0] == 5
     assert (grown.seeds(cell).done(), grown.run_of_seed(cell, 1)) == (0, "trial-5-seed-1")
     tell(grown.seeds(cell), 0.5, 0.7)
@@ -90,8 +76,41 @@ def test_a_search_grows_and_its_finals_and_seeds_stay_where_they_belong(studies,
     fewer = Studies.begin(open_storage(tmp_path, None), "e", replace(studies.plan, seeds=1))
     assert fewer.plan == grown.plan
     more = Studies.begin(storage, "e", replace(grown.plan, seeds=4))
-    assert more.counts(cell) == Counts(8, 8, 4, 2, finals=3, finals_done=3)
+    assert more.counts(cell) == Counts(8, 8, 4, 2)
     assert [more.run_of_seed(cell, k) for k in (0, 3)] == ["trial-5", "trial-5-seed-3"]
+
+
+def test_a_trial_that_may_not_begin_yet_keeps_its_place(studies, tmp_path):
+    """Guards against a pair of a bracket that begins by half of what decides it.
+
+    Two processes that take the last free place at once begin one too many. While that is given back
+    no other may move up: its rate and its folder go by its index.
+    """
+    plan = replace(studies.plan, search="bracket")
+    trials = Studies.begin(open_storage(tmp_path, None), "b", plan).trials(plan.cells()[0])
+    tell(trials, 3.0, 2.0)
+    last = trials._study.ask()
+    assert (trials.waits(), trials.done()) == (False, 2)
+    trials.run_next(lambda trial, index: pytest.fail("it may not begin"))
+    assert not trials.waits()
+    trials._study.tell(last, 4.0)
+    assert trials.waits()
+    assert trials.indexed()[3].state == TrialState.WAITING
+    begun = []
+    for _ in range(2):
+        trials.run_next(lambda trial, index: begun.append(index) or 1.0)
+    assert (begun, trials.complete()) == ([3, 4], True)
+
+
+def test_an_experiment_with_pruning_is_not_continued(studies, tmp_path):
+    """Guards against looks of an older version that count as whole trials."""
+    study = optuna.load_study(study_name="e", storage=studies.storage)
+    for finals in (0, 2):
+        study.set_user_attr("plan", json.dumps({**studies.plan.to_json(), "finals": finals}))
+        if not finals:
+            assert Studies.begun(open_storage(tmp_path, None), "e").plan == studies.plan
+    with pytest.raises(SeqmodelError, match="is damaged, or of another version"):
+        Studies.begun(open_storage(tmp_path, None), "e")
 
 
 def test_the_folder_here_has_its_own_name(tmp_path, monkeypatch):
@@ -100,39 +119,24 @@ def test_the_folder_here_has_its_own_name(tmp_path, monkeypatch):
     assert name_in(open_storage(tmp_path, None), Path(), "sqlite://") == tmp_path.name
 
 
-def test_a_final_that_no_longer_leads_does_not_win(studies, tmp_path):
-    """The table is as if all trials had been there from the start."""
-    (cell,) = studies.plan.cells()
-    tell(studies.trials(cell), 5.0, 3.0, 6.0, 4.0, 2.0)
-    tell(studies.finals(cell), 1.0, 0.1)
-    storage = open_storage(tmp_path, None)
-    grown = Studies.begin(storage, "e", replace(studies.plan, trials=6))
-    tell(grown.trials(cell), 1.0)
-    assert grown.finalists(cell) == [4, 1, 5]
-    tell(grown.finals(cell), 0.9)
-    assert sorted(grown.finished(cell)) == [4, 5]
-    assert grown.winner(cell)[0] == 5
-
-
-def test_the_status_names_finals_by_their_trials(studies, tmp_path):
-    """Guards against figures that are lost, and a time left that forgets the size of looks."""
-    (cell,) = studies.plan.cells()
-    trials, finals = studies.trials(cell), studies.finals(cell)
-    tell(trials, 5.0, 3.0, 6.0, 4.0, 2.0)
+def test_the_status_tells_what_is_trained(studies, tmp_path):
+    """Guards against figures that are lost."""
+    trials = studies.trials(studies.plan.cells()[0])
+    tell(trials, 5.0, 2.0, 6.0, 4.0)
     worker = new_name(tmp_path)
     lock = lock_of(tmp_path, worker)
     lock.parent.mkdir(exist_ok=True)
     with held(lock, wait=True):
-        trial = finals._study.ask()
+        trial = trials._study.ask()
         trial.set_user_attr(WORKER, worker)
         trial.report(1.75, 21)
-        write_event(lock, Event("tiny/gru/final-4", 21, 40, 1.75, begun=10))
+        write_event(lock, Event("tiny/gru/trial-4", 21, 40, 1.75, begun=10))
         status = status_of(studies, tmp_path)
     (running,) = status["running"]
-    assert [running[name] for name in ("run", "epoch", "epochs")] == ["tiny/gru/final-4", 21, 40]
+    assert [running[name] for name in ("run", "epoch", "epochs")] == ["tiny/gru/trial-4", 21, 40]
     assert running["best_valid_nats_per_frame"] == 1.75
     (told,) = status["cells"]
-    assert (told["best_valid_nats_per_frame"], status["done"], status["runs"]) == (2.0, 5, 9)
+    assert (told["best_valid_nats_per_frame"], status["done"], status["runs"]) == (2.0, 4, 7)
     assert status_of(studies, tmp_path)["running"] == []  # its process no longer holds the lock
 
 

@@ -83,6 +83,16 @@ def shown(*parts: object) -> Element:
     return read(render(page(*parts)))
 
 
+def test_a_series_is_one_line_from_the_lowest_rate_to_the_highest():
+    """Guards against a line in the order of the trials, which a bracket takes from the middle."""
+    dots = [Dot(rate, nats) for rate, nats in ((0.01, 2.0), (0.0025, 3.0), (0.04, 2.5))]
+    one, other = (
+        charts.scatter_image(Scatter((Cloud("gru", tuple(order)),)), charts.Marks())
+        for order in (dots, sorted(dots))
+    )
+    assert one == other
+
+
 def test_traces_of_a_table_share_a_scale():
     """Guards against curves that look equally good, each stretched to its own cell."""
     columns = (Column("run"), Column("valid", is_text=True))

@@ -3,7 +3,9 @@
 import copy
 import io
 import pickle
+import re
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,13 +22,16 @@ from forking import outcome
 from torch import func
 from torch.nn.utils.rnn import pack_padded_sequence
 
+import seqmodel
 from seqmodel.errors import UsageError
-from seqmodel.units.convert import to_torch
+from seqmodel.units import make
+from seqmodel.units.convert import from_torch, to_torch
 
 # A unit for each backend: what follows does not depend on the equations.
 UNITS = [("lstm", "cpu"), ("lstm", "reference"), ("lstm-nopeephole", "torch-nn")]
 each = pytest.mark.parametrize(("kind", "runs_on"), UNITS)
 RAGGED = [7, 2, 5]
+GUIDE = Path(__file__).parents[2] / "docs" / "researcher.md"
 
 
 @each
@@ -124,6 +129,42 @@ def test_a_packed_sequence_is_read_as_torch_reads_it(lengths, is_sorted, layers)
     assert_same(finals, final)
     with pytest.raises(ValueError, match="a PackedSequence without lengths, not Packed"):
         unit(packed, None, lengths)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("runs_on", ["auto", "reference"])
+def test_batch_first_is_as_in_torch(layers, runs_on):
+    """Guards against rows taken for frames where there are as many of both, and in steps."""
+    theirs = torch.nn.GRU(3, 4, layers, batch_first=True, dtype=torch.float64)
+    unit = make("gru-reset-after", 3, 4, runs_on, layers=layers, batch_first=True).double()
+    converted = from_torch(theirs)
+    unit.load_state_dict(converted.state_dict())
+    assert converted.batch_first
+    assert to_torch(unit).batch_first
+    x = random_tensor(5, 5, 3).requires_grad_()
+    h, state = unit(x)
+    right, final = theirs(x)
+    states = state if layers > 1 else (state,)
+    assert_same([h, *(layer.h for layer in states)], [right, *final])
+    ours, its = (torch.autograd.grad(weighted_sum(r, []), x)[0] for r in (h, right))
+    assert_same([ours], [its])
+    assert_same([unit.step(x[:, 0])[0]], [right[:, 0]])
+    packed = pack_padded_sequence(x, torch.tensor([5, 4, 2, 2, 1]), batch_first=True)
+    assert_same([unit(packed)[0].data], [theirs(packed)[0].data])
+    ragged, _ = unit(x, None, [5, 4, 2, 2, 1])
+    assert_same([ragged[2, :2]], [right[2, :2]])
+    assert not ragged[2, 2:].any()
+
+
+def test_one_line_of_a_model_changes():
+    """Runs the guide's block: its unit must learn as torch's does, with everything around it."""
+    blocks = re.findall("```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    code = next(block for block in blocks if "class Tagger" in block)
+    exec(code, there := {"torch": torch, "seqmodel": seqmodel})
+    tagger = there["Tagger"]()
+    assert tagger(torch.ones(3, 20, 88)).shape == (3, 20, 5)
+    tagger(torch.ones(3, 20, 88)).sum().backward()
+    assert all(weight.grad.any() for weight in tagger.parameters())
 
 
 def test_states_as_torch_has_them():

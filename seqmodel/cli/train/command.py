@@ -10,7 +10,7 @@ from seqmodel.cli.common import message
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
 from seqmodel.cli.train import ranks
-from seqmodel.config import RUN, TRAINING, TRIALS, UNITS, USUAL, to_yaml
+from seqmodel.config import RUN, TRAINING, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit
 
@@ -37,9 +37,8 @@ def train(
     trials: int | None = typer.Option(
         None,
         min=1,
-        help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
-        "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03, and after a first look "
-        f"only the best third go on.  [default: {TRIALS}]",
+        help="Runs of --lr search, at rates on both sides of the best so far; with the paper "
+        "preset, which searches anyway, from exp(U(-12, -6)).  [default: 7; of the paper 10]",
         rich_help_panel=TRAINING,
     ),
     config: Path | None = run_option(

@@ -282,7 +282,7 @@ def _with_rates(
     if rate is None and trials is None:
         return others
     search = search_of({**file, **given}.get("preset", Config.preset))
-    return {**others, SEARCHES[search]: trials or TRIALS}
+    return {**others, SEARCHES[search]: trials or TRIALS[search]}
 
 
 def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:

@@ -116,11 +116,16 @@ def _padded(low: float, high: float) -> tuple[float, float]:
 
 
 def scatter_image(part: Scatter, marks: Marks) -> Markup:
-    """Points over a log scale."""
+    """A line through each series' points, over a log scale; the worst tenth may lie above it."""
     figure, axes = wide_figure(4)
     for cloud in part.clouds:
-        rates, nats = [dot.rate for dot in cloud.points], [dot.nats for dot in cloud.points]
-        axes.plot(rates, nats, **marks.style(cloud.name), linestyle="none")
+        points = sorted(cloud.points)
+        rates, nats = [dot.rate for dot in points], [dot.nats for dot in points]
+        axes.plot(rates, nats, **marks.style(cloud.name), linewidth=1)
+    every = [dot.nats for cloud in part.clouds for dot in cloud.points]
+    low, most, high = np.quantile(every, (0, 0.9, 1))
+    steep = most > low and high - low > STEEP * (most - low)
+    axes.set_ylim(_padded(low, most if steep else high))
     axes.set_xscale("log")
     axes.set_xlabel("learning rate")
     axes.set_title("best valid, nats per frame", loc="left", fontsize="medium")
