@@ -80,9 +80,9 @@ def compare(
     search: str | None = of_search(
         None,
         help="bracket: learning rates on both sides of the best so far, ever closer, or further "
-        "out while it is the last. paper: exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
-        "over the rate and what --tune names. none: the settings unchanged.  [default: bracket; "
-        "with --tune tpe, with the paper preset paper]",
+        "out while it is the lowest or highest. paper: exp(U(-12, -6)), the same for all. tpe: "
+        "Optuna's sampler over the rate and what --tune names. none: the settings unchanged.  "
+        "[default: bracket; with --tune tpe, with the paper preset paper]",
         autocompletion=one_of((*SEARCHES, "none")),
     ),
     trials: int | None = of_search(

@@ -179,7 +179,6 @@ def sample(
     for target in () if to_stdout else targets:
         check_target(target, force=force)
     paths = runs or [chosen_run(_able(kind), quiet=quiet)]
-    # A step of one piece is too small for a GPU to be faster.
     loaded, *_ = every = load_runs(paths, "cpu", 1)
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"

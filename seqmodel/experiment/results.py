@@ -311,12 +311,17 @@ def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str,
 
 
 def jointly(gaps: Sequence[Difference]) -> Difference:
-    """The mean of one pair's differences on several datasets, which vary independently."""
+    """The mean of one pair's differences on several datasets, which vary independently.
+
+    It is in doubt if there were no verdict once the worse had caught up wherever it may.
+    """
     margin = math.hypot(*(gap.margin for gap in gaps)) / len(gaps)
     seeds, pieces = min(gap.seeds for gap in gaps), min(gap.pieces for gap in gaps)
     mean = fmean(gap.mean for gap in gaps)
-    doubts = [gap.doubt for gap in gaps if gap.doubt and gap.mean * mean > 0]
-    return Difference(mean, margin, seeds, pieces, *doubts[:1])
+    doubtful = [gap for gap in gaps if gap.doubt and gap.mean * mean > 0]
+    certain = abs(mean) - sum(abs(gap.mean) for gap in doubtful) / len(gaps)
+    doubts = [gap.doubt for gap in doubtful[:1] if certain <= margin]
+    return Difference(mean, margin, seeds, pieces, *doubts)
 
 
 def differences(

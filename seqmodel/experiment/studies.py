@@ -222,8 +222,8 @@ class Study:
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one if it was queued again.
 
-        Leaves out those that may not begin yet, which two processes that take the last one at once
-        begin all the same; older versions ended them unrun.
+        Leaves out those that may not begin yet: two processes that take the last free place at once
+        may begin one too many. Older versions ended them unrun.
         """
         last: dict[int, FrozenTrial] = {}  # by the first, in the order in which these began
         for trial in self._study.get_trials(deepcopy=False):

@@ -174,9 +174,11 @@ def _caption(comparison: Comparison) -> str:
         conclusive = any(gap.conclusive for gap in comparison.compared.values())
         interval = " ± half an interval of at least 95 % that allows for all pairs, seeds, pieces"
         caption += f"{interval if conclusive else ''}, on {comparison.judged}."
-    doubts = [gap.doubt for gap in comparison.compared.values() if gap.verdict == "withheld"]
-    withheld = "".join(f" No verdict: {doubt}." for doubt in dict.fromkeys(doubts))
-    return f"{caption} {BOLD.format(comparison.judged)}{withheld}"
+    if comparison.conclusive:
+        caption += f" {BOLD.format(comparison.judged)}"
+    gaps = [*comparison.compared.values(), *comparison.behind.values()]
+    doubts = [gap.doubt for gap in gaps if gap.verdict == "withheld"]
+    return caption + "".join(f" No verdict: {doubt}." for doubt in dict.fromkeys(doubts))
 
 
 def differences_csv(comparisons: Sequence[Comparison]) -> str:

@@ -401,6 +401,8 @@ class _Parser:
 
     def _undefined(self, token: Token) -> NoReturn:
         name = token.text
+        if name in _ENDS:
+            self._expected(f"( after {name}")
         if self._rest[0].text == "(":
             there = f"there are {', '.join(_ENDS)}"
             self._fail(token.column, f"{name} is no function", INSTEAD.get(name, there))

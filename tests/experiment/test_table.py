@@ -9,7 +9,7 @@ import pytest
 from seqmodel.experiment import table
 from seqmodel.experiment.output import comparison_page
 from seqmodel.experiment.plan import Cell, Plan, Range, Source, Variant
-from seqmodel.experiment.results import Attempt, Comparison, Outcome
+from seqmodel.experiment.results import Attempt, Comparison, Difference, Outcome, jointly
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.report.page.parts import Page
 
@@ -115,6 +115,7 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
         f"gru is 1.000 nats ahead of lstm, which {reason} cannot tell from chance{needed}"
     ]
     assert "**" not in table.markdown([told], [])
+    assert "old" not in table.latex([told])  # neither bold nor a sentence on it
     assert page_of(told, tmp_path).lead == (
         "gru leads on test of set, on too few seeds or pieces for a verdict, with 2.000 nats per "
         "frame.",
@@ -189,6 +190,14 @@ def test_no_verdict_on_a_model_that_may_yet_catch_up():
     withheld(replace(settled, seeds=[steep] * 3), "tanh still improved in its last epoch")
     ended = replace(steep, ended="no better for 2 epochs")
     assert not CLOSE.doubt(replace(settled, seeds=[ended] * 3), 0.55)
+
+
+def test_a_joint_verdict_is_withheld_only_where_catching_up_would_change_it():
+    """Guards against one doubtful data set, whose difference is next to nothing, undoing all."""
+    clear, doubtful = Difference(0.5, 0.01, 3, 30), Difference(0.001, 0.01, 3, 30, "not yet")
+    assert jointly([clear, doubtful]).verdict == "worse"
+    assert jointly([clear._replace(mean=0.01), doubtful._replace(mean=0.5)]).verdict == "withheld"
+    assert jointly([clear, doubtful._replace(mean=-0.1)]).verdict == "worse"
 
 
 def against(name: str, *outcomes: Outcome) -> Comparison:

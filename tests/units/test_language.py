@@ -54,6 +54,7 @@ def test_what_a_text_defines():
         ("h = W x + U h' b", "expected an operator or the end of the line, not 'b'", "h' ^"),
         ("h = W x + (.) b", "expected a number, a name or (, not '(.)'", "+ ^"),
         ("h = phi W x", "expected ( after phi, not 'W'", "phi ^"),
+        ("h = norm W x", "expected ( after norm, not 'W'", "norm ^"),
         ("h = W h'", "expected x after W, not 'h': a matrix that multiplies", "W ^"),
         ("h = U x", "expected a state after U, not 'x': a matrix that multiplies x is a W", "U ^"),
         ("h = W x + U (1 + 1)", "U needs a vector to multiply, not a number", "+ ^"),

@@ -10,9 +10,9 @@ for a status that runs on or no longer does. Where notes are drawn,
   that agrees, and later if the drawn music holds it on;
 - one that lasts beyond begins anew, in its own track, where nothing drawn leads into it;
 - drawn notes have a track of their own, or one for each part that the run knows, and, as far as
-  there is one, a channel; or those of a track that is there: one that is asked for, or of the same
-  name, as earlier drawings leave it. They begin and end at the tick nearest to their frames, at the
-  file's tempos.
+  there is one, a channel; or they go on in a track of the file: the one asked for, or one of the
+  same name, such as an earlier drawing has left. They begin and end at the tick nearest to their
+  frames, at the file's tempos.
 
 A file of which only the beginning is continued is cut off there: its later events are dropped, what
 sounds on and is not drawn ends, and a pedal that is down is released.
@@ -58,7 +58,7 @@ from seqmodel.media.music.writing import (
     tracks_of_parts,
     velocities,
 )
-from seqmodel.media.words import listed
+from seqmodel.media.words import listed, plural
 
 CHANNELS = 16
 RELEASE = 64
@@ -138,12 +138,12 @@ class Original:
         self._names = [name.strip() for name in score.track_names]
         self._into = None if into is None else self._track(into)
         if into is None and not frame.kit:
-            drawn = {part.name for part in tracks_of_parts(frame.parts, DRAWN)}
-            free = len(self._free_channels())
-            if free < len(drawn.difference(self._names)):
+            tracks, free = tracks_of_parts(frame.parts, DRAWN), len(self._free_channels())
+            if free < sum(not self._there(part.name)[1] for part in tracks):
+                left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
-                    f"{path} has {free or 'no'} free channels for new tracks: what is drawn beyond "
-                    "them sounds on the channel of most of the notes that it replaces"
+                    f"{path} has {left} for new tracks: what is drawn beyond them sounds on the "
+                    "channel of most of the notes that it replaces"
                 )
 
     def _track(self, text: str) -> int:
@@ -375,6 +375,17 @@ class Original:
         used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
         return [channel for channel in range(CHANNELS) if channel not in used]
 
+    def _there(self, name: str) -> tuple[int | None, list[int]]:
+        """The track of the file that notes drawn under a name go to, if any.
+
+        With the channels, but for that of drums, of each of its notes or, without notes, programs.
+        """
+        score, same = self._score, [k for k, other in enumerate(self._names) if other == name]
+        track = max(same, default=None) if self._into is None else self._into
+        own = score.channel[score.track == (-1 if track is None else track)].tolist()
+        own = own or [channel for number, channel, *_ in score.programs if number == track]
+        return track, [channel for channel in own if channel != DRUM_CHANNEL]
+
     def _home(
         self, part: Part, near: Sequence[int], taken: Set[int], added_track: int
     ) -> tuple[int, int, list[smf.Timed]]:
@@ -384,24 +395,17 @@ class Original:
         `taken` by other parts, with the program of the `part`. Where none is left, it is the
         channel of most of the notes `near`.
         """
-        score, there = self._score, self._into
-        if there is None:
-            same = [number for number, name in enumerate(self._names) if name == part.name]
-            there = max(same, default=None)
-        track, head = there, list[smf.Timed]()
+        (track, own), head = self._there(part.name), list[smf.Timed]()
         if track is None:
             track = added_track
             head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode())))
         if self._frame.kit:
             return track, DRUM_CHANNEL, head
-        own = score.channel[score.track == there].tolist()
-        own = own or [channel for number, channel, *_ in score.programs if number == there]
-        own = [channel for channel in own if channel != DRUM_CHANNEL]
         free = [channel for channel in self._free_channels() if channel not in taken]
         if not own and free:
             head.append((0, smf.FIRST, bytes([smf.PROGRAM | free[0], part.program])))
             return track, free[0], head
-        ((channel, _),) = Counter(own or score.channel[near].tolist() or [0]).most_common(1)
+        ((channel, _),) = Counter(own or self._score.channel[near].tolist() or [0]).most_common(1)
         return track, channel, head
 
     def _program(self, near: Sequence[int], tick: int) -> int:

@@ -136,6 +136,8 @@ def test_where_all_channels_are_taken(tmp_path):
     states[8:, 50 - 21] = states[8:, 64 - 21] = 2
     (said,) = Original(path, BEATS, transposed=0).remarks[1:]  # after one of notes on channel 10
     assert "has no free channels for new tracks" in said
+    empty = [*tracks, [(0, mido.MetaMessage("track_name", name="drawn"))]]
+    assert Original(save(tmp_path / "e.mid", empty), BEATS, transposed=0).remarks[1:]
     after = read(redrawn(path, stretch(12, 8, 12), states)[1])
     drawn = [(960, 1440, 50, 4), (960, 1440, 64, 4)]
     assert sorted(notes_of(after.tracks[-1])) == drawn
