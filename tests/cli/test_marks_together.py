@@ -67,7 +67,7 @@ def test_all_commands_know_all_marks(
     assert [*dataset.frame.marks] == [name for name in OPTIONS if name in kept]
 
     small = {"unit": "gru", "model": "tied", "hidden": 4, "end": True}
-    small |= {"note_unit": "gru", "note_hidden": 2, "note_layers": 1}
+    small |= {"note_unit": "gru", "note_hidden": 2, "note_layers": 1, "first_change": True}
     config = make_config(**small, data="d", epochs=1, batch_size=2, truncate=9)
     train(config, Path("whole"), data=dataset)
     stops = 0

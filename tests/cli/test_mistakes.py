@@ -159,7 +159,7 @@ units --params -> 2 Option '--params' requires an argument (see seqmodel units -
 nope -> 2 No such command 'nope' (see seqmodel --help)
 --nope -> 2 No such option: --nope (see seqmodel --help)
 bench gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... `seqmodel units` ... did you mean mgu?
-bench --part fun -> 2 there is no part 'fun'; choose one of units, models, sampling, sound,
+bench --part fun -> 2 there is no part 'fun'; choose one of units, models, sampling, sound
 train {audio} --model frame-wise --end -> 2 --end for audio is for --model sample-wise,
 train {audio} --model tied -> 2 --model tied does not fit ... frame-wise and sample-wise
 train {data} --model sample-wise -> 2 --model sample-wise does not fit music, which has

@@ -50,6 +50,7 @@ TIED = {
     "note_unit": "lstm",
     "note_hidden": 2,
     "note_layers": 1,
+    "first_change": True,
     "dropout": 0.2,
     "weight_noise": 0.05,
     "weight_dropout": 0.2,

@@ -17,7 +17,9 @@ from seqmodel.units.module import Unit
 
 TIED = {"model": "tied", "unit": "gru", "hidden": 4, "learning_rate": 0.02}
 NOTES = {"output": "note-unit", "note_unit": "lstm", "note_hidden": 3, "note_layers": 1}
-BOTH = pytest.mark.parametrize("options", [{"output": "bernoulli"}, NOTES], ids=["bernoulli", "nu"])
+NOTES |= {"first_change": True}
+ALONE = {"output": "bernoulli", "first_change": False}
+BOTH = pytest.mark.parametrize("options", [ALONE, NOTES], ids=["bernoulli", "nu"])
 
 
 @BOTH
