@@ -56,15 +56,18 @@ def bracketed(figures: Mapping[float, float], widest: Range) -> tuple[float, flo
     """The two rates that a bracket tries next, given each rate's figure so far.
 
     One on either side of the best: halfway to the next on a log scale, or further out by `APART` if
-    there is none, though never beyond the `widest`. Of equals, as of those that diverged, the
-    lowest counts as the best.
+    there is none, though never beyond the `widest`: at its end both are on the other side. Of
+    equals, as of those that diverged, the lowest counts as the best.
     """
     best = min(figures, key=lambda rate: (figures[rate], rate))
     below = max((rate for rate in figures if rate < best), default=None)
     above = min((rate for rate in figures if rate > best), default=None)
     lower = max(best / APART**2, widest.low) if below is None else below
     upper = min(best * APART**2, widest.high) if above is None else above
-    return math.sqrt(best * lower), math.sqrt(best * upper)
+    low, high = math.sqrt(best * lower), math.sqrt(best * upper)
+    if lower == best:
+        return math.sqrt(best * high), high
+    return low, math.sqrt(best * low) if upper == best else high
 
 
 @dataclass(frozen=True)

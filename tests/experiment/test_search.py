@@ -135,6 +135,10 @@ def test_a_bracket_finds_the_best_rate_wherever_it_lies():
         assert best / 1.5 < min(figures, key=figures.__getitem__) < best * 1.5
     failed = {0.01: math.inf, 0.04: math.inf}
     assert bracketed(failed, widest)[0] == pytest.approx(0.0025)  # lower, not between
+    for end in (widest.low, widest.high):  # which used to be tried twice
+        lower, upper = bracketed({end: 1.0}, widest)
+        assert all(rate in widest for rate in (lower, upper))
+        assert len({lower, upper, end}) == 3
 
 
 def test_a_bracket_goes_on_from_what_was_best(whole_bracket):
