@@ -39,10 +39,11 @@ def sessions(guide: Path) -> list[tuple[str, list[str]]]:
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 # What depends on the machine, its number of threads or its load: speeds, the best epoch and its
-# star, the names of drawn notes, what ended a drawn piece, which model is ahead of which.
+# star, the names of drawn notes, what ended a drawn piece or is odd in it, which model is ahead.
 VARIES = re.compile(
     r"[\d,]+ frames/s|epoch +\d+(?= of|\))|\b[A-G][#b]?\d?(?![\w(.])|\*"
-    r"|ended by the model|cut off at the limit|^\S+(?= is [\d.]+ nats ahead)|(?<=ahead of )\w+"
+    r"|ended by the model|cut off at the limit|, [\w ]+ for \d+ frames, in train .*"
+    r"|^\S+(?= is [\d.]+ nats ahead)|(?<=ahead of )\w+"
 )
 # How far the work is, every few seconds of what takes long.
 PROGRESS = re.compile(r"[\w /]+  (\d+%|\d+:\d\d so far).*")
