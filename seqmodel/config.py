@@ -222,7 +222,7 @@ class Config:
     first_change: bool | None = setting(
         False,
         "tied: draw the notes up to the first that changes without the unit along pitch, which "
-        "then runs only in frames that change.  [default: with one, but for drums]",
+        "then runs only in frames that change.  [default: if it has one; drums: false]",
         MODEL,
         neutral=False,
     )

@@ -251,12 +251,12 @@ def tracks_of(
     if given is not None:
         drawn, name = ~given_notes(notes, given), DRAWN
         tracks.append((Part(GIVEN, PIANO), ~drawn))
-    own = (
-        marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest] if parts else 1
-    )
+    named = tracks_of_parts(parts, name)
+    if not parts:
+        return [*tracks, (named[0], drawn)]
+    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
     own = np.where(own > 0, own, len(parts))
-    each = enumerate(tracks_of_parts(parts, name), 1)
-    return [*tracks, *((part, drawn & (own == number)) for number, part in each)]
+    return [*tracks, *((part, drawn & (own == k)) for k, part in enumerate(named, 1))]
 
 
 def tracks_of_parts(parts: Sequence[Part], name: str) -> list[Part]:
