@@ -192,6 +192,17 @@ def test_no_verdict_on_a_model_that_may_yet_catch_up():
     assert not CLOSE.doubt(replace(settled, seeds=[ended] * 3), 0.55)
 
 
+def test_a_caption_says_why_a_figure_is_bold_that_is_not_told_apart_from_another():
+    """Guards against doubts of the comparison with the best alone, which decides what is bold."""
+    tried = replace(CLOSE.outcomes[2].trials[0], found={"learning_rate": 0.1})
+    edge = replace(outcome("tanh", 0.51, 0.52, 0.5), trials=[CLOSE.outcomes[2].trials[0], tried])
+    gru, lstm = outcome("gru", 0.01, 0, -0.01), outcome("lstm", 0.5, 0.51, 0.49)
+    made = replace(comparison(gru, lstm, edge, trivial=9.0), against="lstm")
+    made = replace(made, space={"learning_rate": Range(1e-6, 1.0, log=True)})
+    assert made.compared["lstm", "tanh"].verdict == "not told apart"
+    assert "No verdict: the learning rate of tanh is at an end" in table.latex([made])
+
+
 def test_a_joint_verdict_is_withheld_only_where_catching_up_would_change_it():
     """Guards against one doubtful data set, whose difference is next to nothing, undoing all."""
     clear, doubtful = Difference(0.5, 0.01, 3, 30), Difference(0.001, 0.01, 3, 30, "not yet")

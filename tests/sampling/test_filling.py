@@ -180,12 +180,18 @@ def test_few_particles_are_scored_far_behind_what_is_drawn(monkeypatch):
     assert filled.fitting == pytest.approx(whole.fitting, rel=1e-3)  # nothing tells them apart
 
 
-def test_what_is_retained_survives_every_resampling(monkeypatch):
-    """Were it lost, a sweep would be a first draft again: its first particle is the old piece."""
+@pytest.mark.parametrize("given", [0, 4])
+def test_what_is_retained_survives_every_resampling(monkeypatch, given):
+    """Were it lost, a sweep would be a first draft again: its first particle is the old piece.
+
+    Also where few are left for the last frames, which are `given`.
+    """
     model = build("nade", 9, seed=4)
     piece = (random_states(1, 64, 9) > 0).astype(np.uint8)
     free = np.zeros(piece.shape, bool)
-    free[:, 2:6] = True
+    free[: 64 - given, 2:6] = True
+    monkeypatch.setattr("seqmodel.sampling.filling.AHEAD", 0)
+    monkeypatch.setattr("seqmodel.sampling.filling.SURVIVORS", 2)
     resampled = []
     resample = _Pass._resampled
 

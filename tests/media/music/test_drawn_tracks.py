@@ -6,6 +6,7 @@ import pytest
 from kept_files import BEATS, DRUMS, note, notes_of, read, redrawn, save, stretch, timed
 
 from seqmodel.errors import UsageError
+from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.original import Original
@@ -160,11 +161,38 @@ def test_drawing_again_goes_on_where_the_last_drawing_is(song):
         assert [each[2:] for each in notes_of(after.tracks[4])] == [*kept, (73, 2)]
         assert sum(message.type == "program_change" for message in after.tracks[4]) == 1
         assert sum(message.type == "track_name" for message in after.tracks[4]) == 1
+    erased = song.with_name("erased.mid")
+    erased.write_bytes(redrawn(song, stretch(64, 16, 32))[1])
+    assert not notes_of(mido.MidiFile(erased).tracks[4])  # and its channel is that of its program
+    after = read(redrawn(erased, stretch(64, 40, 48), states)[1])
+    assert [each[2:] for each in notes_of(after.tracks[4])] == [(73, 2)]
     file = mido.MidiFile(song)
     file.tracks += [mido.MidiTrack(file.tracks[4]), mido.MidiTrack()]
     file.save(song)
     after = read(redrawn(song, stretch(64, 40, 48), states)[1])
     assert [len(notes_of(track)) for track in after.tracks[4:]] == [1, 2, 0]
+
+
+def test_each_part_has_a_track_and_a_channel(song):
+    """Its own ones, which are those of the next drawing, too."""
+    marks = {"part": Levels.of_names(("high", "low"))}
+    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
+    for _ in range(2):
+        original = Original(song, frame, transposed=0)
+        frames = np.pad(original.frames, ((0, 0), (0, 3 * 88)))  # of part, velocity, timing
+        frames[16:32] = 0
+        for part, key, begin in ((1, 50, 16), (2, 20, 24), (1, 52, 24)):
+            frames[begin : begin + 4, key] = frames[begin, 88 + key] = 1
+            frames[begin, 176 + key] = part
+        song.write_bytes(original.with_drawn(frames, stretch(len(frames), 16, 32)))
+        tracks = mido.MidiFile(song).tracks[4:]
+        assert [track.name for track in tracks] == ["drawn high", "drawn low"]
+        assert [[each[2:] for each in notes_of(track)] for track in tracks] == [
+            [(71, 2), (73, 2)],
+            [(41, 3)],
+        ]
+        programs = [m.program for track in tracks for m in track if m.type == "program_change"]
+        assert programs == [40, 32]
 
 
 def test_what_is_not_seen_is_said(song):

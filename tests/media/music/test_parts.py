@@ -109,6 +109,8 @@ def test_every_note_knows_its_part(tmp_path: Path) -> None:
     assert manifest["notes"]["shared"] == 1
     assert frame == PianoRollFrames.from_json(frame.to_json())
     assert "3 parts" in str(frame)
+    alone = replace(frame, marks={"part": Levels.of_names(("other",))}, programs=(0,))
+    assert "with 1 part, 4 steps" in str(alone)
     frames = train[0]
     plain, _ = prepared(tmp_path)
     assert (plain["train"][0] == frames).all()
