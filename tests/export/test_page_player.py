@@ -227,6 +227,8 @@ def test_an_opening_by_computer_keys_is_continued(chrome: Player, tmp_path: Path
     assert [note[2] for note in given] == [60, 67, 60, 67]
     assert all(isinstance(edge, int) for note in given for edge in note[:2])
     start, end = given[0][0], max(note[1] for note in given)
+    lasting = [(first - start, last - start) for first, last, *_ in given]
+    assert lasting == [(0, 3), (3, 6), (6, 10), (10, 13)]  # the grid's nearest frames
     prime = np.zeros((end - start, 176), np.uint8)
     for first, last, pitch, *_ in given:
         prime[first - start : last - start, pitch - 21] = 1
