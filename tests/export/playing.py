@@ -9,7 +9,7 @@ import numpy as np
 from chrome import Chrome
 
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
 
@@ -72,6 +72,7 @@ def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str
           for (let ended = false; !ended && frames.length < {FRAMES};) {{
             const next = page.model.draw({temperature});
             ended = next.ended;
+            if (!next.frame) break;
             frames.push([...next.frame.keys()].filter((k) => next.frame[k] === 1));
             if (next.frame.some((one) => one !== 0 && one !== 1)) throw next.frame;
           }}
@@ -84,5 +85,6 @@ def sampled(run: Run, seed: int, number: int, temperature: float, prime=None) ->
     """The same of `seqmodel sample`, which cuts pieces off at the longest one where they end."""
     sampler = Sampler(run.model, temperature=temperature)
     length = min(FRAMES, run.longest_piece) if run.config.end else FRAMES
-    frames = np.concatenate([*sampler.piece(length, seed=seed, number=number, prime=prime)])
+    of = {"prime": prime, "freeze": Freeze.of(run)}
+    frames = np.concatenate([*sampler.piece(length, seed=seed, number=number, **of)])
     return [np.flatnonzero(frame).tolist() for frame in frames]
