@@ -20,7 +20,8 @@ import llvmlite
 from llvmlite import binding, ir
 
 from seqmodel.kernels.code import cache as disk
-from seqmodel.kernels.code.emit import Emitter, target
+from seqmodel.kernels.code.emit import POINTER, Emitter, target
+from seqmodel.system import native
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,7 +136,7 @@ class Library:
         self.names = dict[str, str]()
         if folder := os.environ.get(_DUMP):
             Path(folder).mkdir(parents=True, exist_ok=True)
-            Path(folder, f"{module.name}-{next(_numbers)}.ll").write_text(source)
+            Path(folder, f"{module.name}-{next(_numbers)}.ll").write_text(source, "utf-8")
         target = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
             *target, opt=3, jit=True
@@ -152,6 +153,11 @@ class Library:
         self.names[name] = _names[found] = f"{name}_{self._name}"
         _libraries[_names[found]] = self
         return found
+
+    def function(self, name: str, kinds: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
+        """A Python function that calls one of addresses and integers, which may return one."""
+        types = [native.ADDRESS if kind is POINTER else native.INT for kind in kinds]
+        return native.function(self.address(name), types, returns and native.INT)
 
 
 def _compiled(source: str, machine: Any) -> bytes:
