@@ -146,24 +146,27 @@ class _Stream(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            gone = isinstance(error, BrokenPipeError)
+            gone = signals.reader_gone(error)
             if self.fileno() == STDERR and not gone:
                 return len(data)
             self._failed = True
             if gone:
-                raise
+                raise BrokenPipeError from error
             why = "it is closed" if error.errno == errno.EBADF else reason(error)
             raise SeqmodelError(f"cannot write to stdout: {why}") from error
 
 
 def _prepare_streams() -> None:
-    """Make each of stdout and stderr a `_Stream`."""
+    """Make each of stdout and stderr a `_Stream`, unless it is a console of Windows."""
     for name in ("stdout", "stderr"):
         former = getattr(sys, name)
         with suppress(io.UnsupportedOperation):  # not a file, in a program that calls `main`
-            raw = io.BufferedWriter(_Stream(former.fileno(), "wb", closefd=False))
-            new = io.TextIOWrapper(raw, former.encoding, former.errors, line_buffering=True)
-            setattr(sys, name, new)
+            number = former.fileno()
+            if isinstance(getattr(former.buffer, "raw", former.buffer), io.FileIO):
+                raw = io.BufferedWriter(_Stream(number, "wb", closefd=False))
+                encoding = signals.ENCODING or former.encoding
+                new = io.TextIOWrapper(raw, encoding, former.errors, line_buffering=True)
+                setattr(sys, name, new)
 
 
 def _lacks_memory(error: BaseException | None) -> bool:

@@ -1,6 +1,8 @@
 """Signals, of which some systems lack most, and the streams that they go with."""
 
+import errno
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,6 +12,9 @@ HANGUP: int | None = getattr(signal, "SIGHUP", getattr(signal, "SIGBREAK", None)
 """The end of a terminal, of which several may come; None where nothing tells of it."""
 BROKEN_PIPE = 13
 """SIGPIPE's number wherever there is one; a status says by it that a reader has gone."""
+
+ENCODING: str | None = "utf-8" if sys.platform == "win32" else None
+"""Of text in pipes and files, where the system's own lacks most characters."""
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -42,3 +47,9 @@ def name_of(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def reader_gone(error: OSError) -> bool:
+    """Whether a write failed since nobody reads any more, for which Windows has another number."""
+    gone = isinstance(error, BrokenPipeError)
+    return gone or (sys.platform == "win32" and error.errno == errno.EINVAL)
