@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from errno import EACCES, ENOENT
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,9 +37,8 @@ def missing(stub: Path) -> set[str]:
     def read(body: list[ast.stmt], there: bool) -> None:
         for line in body:
             if isinstance(line, ast.If):
-                holds = eval(
-                    compile(ast.Expression(line.test), stub.name, "eval"), {"sys": WINDOWS}
-                )
+                test = compile(ast.Expression(line.test), stub.name, "eval")
+                holds = eval(test, {"sys": WINDOWS})
                 read(line.body, there and holds)
                 read(line.orelse, there and not holds)
             elif isinstance(line, ast.FunctionDef | ast.ClassDef):
@@ -101,12 +101,11 @@ def import_less(
 
 def in_use() -> set[str]:
     """The files that this process has open, or mapped into its memory."""
-    found = {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").open()}
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{number}"))
-        except OSError:  # that of this listing
-            continue
+    maps = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    found = {line.split(maxsplit=5)[-1] for line in maps}
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of this listing
+            found.add(str(link.readlink()))
     return found
 
 

@@ -18,11 +18,9 @@ SETTINGS = {"model": "frame-wise", "hidden": 5, "dropout": 0, "epochs": 3, "batc
 SETTINGS |= {"truncate": 16, "weight_noise": 0.1, "end": "false"}
 TRAIN = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
 TRAIN[-1] = "--no-end"
-COMPARE = ("compare", "data", "--units", "tanh,gru", "--search", "none", "--seeds", 1, "--jobs", 2)
+COMPARE = ("compare", "data", "--units", "tanh,gru", "--search", "none", "--seeds", 1, "--jobs", 1)
 COMPARE += tuple(f"--set={name}={value}" for name, value in SETTINGS.items())
-REFUSED = re.compile(
-    r'[<>:"\\|?*\0-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE
-)
+REFUSED = re.compile(r'[<>:"\\|?*\0-\x1f]|[ .]$|(?i:^(con|prn|aux|nul|com\d|lpt\d)(\.|$))')
 """In names that Windows refuses."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it takes Linux's names away")
