@@ -197,7 +197,7 @@ def prepare(
                         reason = error.for_run if only else str(error)
                         if strict or len(files) == 1:
                             raise SeqmodelError(f"{source.path}: {reason}") from error
-                        skipped.append({"source": str(source.path), "reason": reason})
+                        skipped.append({"source": source.path.as_posix(), "reason": reason})
                     progress(k + 1, len(files))
                 if not tally.by_piece:
                     raise SeqmodelError(
