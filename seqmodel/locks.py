@@ -88,7 +88,7 @@ def _release(file: int, lock: Path) -> None:
 
 def _removed(lock: Path) -> bool:
     with suppress(PermissionError):
-        lock.unlink()
+        lock.unlink(missing_ok=True)
         return True
     return False
 
