@@ -33,6 +33,8 @@ _names: dict[int, str] = {}
 """Function names by address: unlike addresses, names are the same in every process."""
 _libraries: dict[str, "Library"] = {}
 """By the names of their functions."""
+_alive = set["Library"]()
+"""All, since two of one text, made for two targets, share their names."""
 
 COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
 """What a module's code depends on besides IR and processor; this file has the options."""
@@ -152,6 +154,7 @@ class Library:
         found = int(self._engine.get_function_address(name))
         self.names[name] = _names[found] = f"{name}_{self._name}"
         _libraries[_names[found]] = self
+        _alive.add(self)
         return found
 
     def function(self, name: str, kinds: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
