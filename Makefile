@@ -40,6 +40,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform linux --cache-dir .mypy_cache/linux -p seqmodel.system
 	$(BIN)/lint-imports --no-cache
 
 test: lint

@@ -1,20 +1,17 @@
 """The `seqmodel` command, also as `python -m seqmodel`."""
 
 import os
-import signal
 import sys
+
+from seqmodel.system import signals
 
 
 def run() -> None:
     """Load the command line and run it; Ctrl-C while it is loading exits silently."""
     _open_closed_streams()
-    python = signal.getsignal(signal.SIGINT)
-    if python is signal.default_int_handler:  # unless it was inherited as ignored
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
-
-    from seqmodel.cli.main import main
-
-    signal.signal(signal.SIGINT, python)
+    interrupt = signals.unless_ignored(signals.INTERRUPT)
+    with signals.handled(lambda number, frame: os._exit(128 + number), *interrupt):
+        from seqmodel.cli.main import main
     main()
 
 

@@ -5,7 +5,6 @@ Nothing is replaced unless the caller allows it. A link to a file or a folder is
 and what it points to is created or replaced.
 """
 
-import ctypes
 import errno
 import os
 import re
@@ -14,12 +13,14 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 from seqmodel.errors import SeqmodelError, reason
+from seqmodel.system import files as system
 
 SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 """Names of files that desktops leave in any folder they display; safe to delete."""
@@ -47,14 +48,6 @@ def called(inner: Path, name: Path) -> Iterator[None]:
         raise
 
 
-OPENED = ("/", "dev"), ("/", "proc")
-"""How the paths of open files begin. Other pipes may have no writer, and would block for ever."""
-
-AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Linux constants that Python does not expose."""
-
-CANNOT_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES}
-"""How file systems refuse to flush a folder, such as CIFS, or one that may not be listed."""
 LONGEST_NAME = 100
 """Bytes of a name above which its digest stands for it in names of ours next to it."""
 
@@ -73,16 +66,16 @@ def open_input(path: Path) -> BufferedReader:
     OSError if it is a folder, or cannot be opened.
     """
     # The file owns its descriptor from the start, so that a signal cannot leave two owners.
-    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+    at_once = partial(_open_with, mode=0, more=system.AT_ONCE)
+    file = open(path, "rb", opener=at_once)  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise NotAFileError(errno.EINVAL, "not a file", str(path))
     return file
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Without O_NONBLOCK opening a pipe would block; for a regular file it changes nothing."""
-    return os.open(path, flags | os.O_NONBLOCK)
+def _open_with(path: str, flags: int, mode: int, more: int = 0) -> int:
+    return os.open(path, flags | more, mode)
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
@@ -91,7 +84,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     With `most`, it may also be a pipe that the shell has opened for us, as for <(...).
     """
     try:
-        bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in OPENED
+        bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in system.OPENED
         with path.open("rb") if bounded_pipe else open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
@@ -158,6 +151,7 @@ def new_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
+        file.close()  # Windows renames no open file
         temporary.replace(target)
 
 
@@ -172,8 +166,7 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         # Not by tempfile, whose files are private whatever the umask.
-        file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(file, "wb") as opened:
+        with open(temporary, "xb", opener=partial(_open_with, mode=mode)) as opened:
             yield opened, temporary, target
     except OSError as error:
         raise disk_error(path, "write", error) from error
@@ -271,13 +264,13 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
         with called(temporary, path):
             yield temporary
         for file in (*temporary.rglob("*"), temporary):
-            _flush_to_disk(file)
+            system.flush(file)
         if path.exists():
             format.check_target(path, force=force)  # again: the block may have taken hours
             _replace_folder(path, temporary)
         else:
             temporary.replace(path)
-        _flush_to_disk(path.parent)
+        system.flush(path.parent)
         _sweep(path, format)  # again: a killed process's complete folder was kept as the only one
     except OSError as error:
         raise disk_error(path, "write", error) from error
@@ -308,7 +301,7 @@ def _sweep(path: Path, format: FolderFormat) -> None:
 
 def _replace_folder(path: Path, new: Path) -> None:
     """Swap two paths atomically, or else move the old one away first; then remove the old one."""
-    if _exchanged(path, new):
+    if system.exchanged(path, new):
         shutil.rmtree(new)
         return
     old = _temporary(path)
@@ -319,24 +312,3 @@ def _replace_folder(path: Path, new: Path) -> None:
         old.replace(path)
         raise
     shutil.rmtree(old)
-
-
-def _exchanged(one: Path, other: Path) -> bool:
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    return bool(renameat2(AT_FDCWD, bytes(one), AT_FDCWD, bytes(other), RENAME_EXCHANGE) == 0)
-
-
-def _flush_to_disk(path: Path) -> None:
-    """Flush a file or a folder, unless it is a folder and the file system does not do that."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno not in CANNOT_FLUSH or not path.is_dir():
-            raise

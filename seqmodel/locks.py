@@ -1,6 +1,5 @@
 """Inter-process locks, released when the process dies."""
 
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -9,6 +8,10 @@ from pathlib import Path
 
 from seqmodel.errors import SeqmodelError, reason
 from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
+from seqmodel.system.files import AT_ONCE, FOLDER, NO_LINK
+
+POLL = 0.005
+"""Seconds between two tries for a lock that another process holds."""
 
 
 @contextmanager
@@ -32,8 +35,7 @@ def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
 
 def _open(path: Path) -> int | None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without O_NONBLOCK, what is no file but a pipe could be waited for.
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | AT_ONCE, 0o666)
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
     os.close(file)
@@ -45,16 +47,15 @@ def take(file: int, path: Path, *, wait: bool) -> bool:
 
     SeqmodelError if the file system of its `path` has no locks, as some that are mounted from afar.
     """
+    from filelock import lock_descriptor
+
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
+        return lock_descriptor(file, blocking=wait, poll_interval=POLL)
     except OSError as error:
         raise SeqmodelError(
             f"cannot lock files in {path.parent} ({reason(error)}): name a folder on a disk of "
             "this machine"
         ) from error
-    return True
 
 
 @contextmanager
@@ -78,9 +79,18 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def _release(file: int, lock: Path) -> None:
-    if _is(file, lock) and not os.fstat(file).st_size:  # with content it is not ours
-        lock.unlink()
+    ours = _is(file, lock) and not os.fstat(file).st_size  # with content it is not
+    removed = ours and _removed(lock)
     os.close(file)
+    if ours and not removed:  # on Windows, where no open file is; one that waits holds it open
+        _removed(lock)
+
+
+def _removed(lock: Path) -> bool:
+    with suppress(PermissionError):
+        lock.unlink(missing_ok=True)
+        return True
+    return False
 
 
 def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
@@ -109,7 +119,7 @@ def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
         if (file := _open(lock)) is not None:
             return lock, file
     with suppress(OSError):
-        return place, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        return place, os.open(place, os.O_RDONLY | FOLDER)
     return place, None
 
 

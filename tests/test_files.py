@@ -280,7 +280,7 @@ def test_a_failed_rename_restores_the_old_folder(tmp_path, marked, monkeypatch):
     before = tree(tmp_path)
     rename = Path.replace
 
-    monkeypatch.setattr("seqmodel.files._exchanged", lambda one, other: False)
+    monkeypatch.setattr("seqmodel.system.files.exchanged", lambda one, other: False)
 
     def second_fails(self, target):
         if (self / "new").exists():
@@ -309,7 +309,7 @@ def test_a_new_folders_files_are_on_the_disk_before_it_appears(tmp_path, monkeyp
 def test_a_folder_is_replaced(tmp_path, monkeypatch, exchanges):
     """Covers both ways, including the one for file systems that cannot swap two paths."""
     if not exchanges:
-        monkeypatch.setattr("seqmodel.files._exchanged", lambda one, other: False)
+        monkeypatch.setattr("seqmodel.system.files.exchanged", lambda one, other: False)
     for content in ("old", "new", "old"):
         replace_by(tmp_path / "d", content)
         assert tree(tmp_path) == {
@@ -355,7 +355,7 @@ def die(*arguments, **options):
     os._exit(9)
 
 
-@pytest.mark.parametrize("call", ["_flush_to_disk", "_replace_folder", "shutil.rmtree"])
+@pytest.mark.parametrize("call", ["system.flush", "_replace_folder", "shutil.rmtree"])
 def test_what_killed_processes_leave_is_removed(tmp_path, monkeypatch, call):
     """Guards against a copy left on disk by each kill, and an incomplete old or new folder."""
     replace_by(tmp_path / "d", "old")

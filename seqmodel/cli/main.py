@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import re
-import signal
 import sys
 from contextlib import suppress
 from types import FrameType
@@ -18,8 +17,9 @@ from seqmodel.cli import eval as eval_command
 from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
-from seqmodel.kernels.run.machine import keep_freed_memory
 from seqmodel.media.words import printable
+from seqmodel.system import signals
+from seqmodel.system.machine import keep_freed_memory
 
 app = typer.Typer(
     name="seqmodel",
@@ -55,8 +55,6 @@ MEMORY_ADVICE = {
 
 
 STDERR = 2
-END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a command, apart from Ctrl-C."""
 
 OUT_OF_MEMORY = ("allocate memory", "failed to map segment", "Cannot allocate")
 """What libraries say when memory runs out, in errors of any type."""
@@ -89,12 +87,10 @@ def main() -> None:
     keep_freed_memory()
     _prepare_streams()
     # So that temporary files are removed. What the caller has ignored, as nohup does, stays so.
-    endings = [n for n in END_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
-    former = {number: signal.signal(number, _exit_on_signal) for number in endings}
-    status = _status()
-    for number, handler in former.items():  # nothing is left to be removed
-        signal.signal(number, handler)
-    sys.exit(status)
+    endings = signals.unless_ignored(signals.TERMINATE, signals.HANGUP)
+    with signals.handled(_exit_on_signal, *endings):
+        status = _status()
+    sys.exit(status)  # nothing is left to be removed
 
 
 def _status() -> int:
@@ -109,14 +105,14 @@ def _status() -> int:
     except (SystemExit, BrokenPipeError) as end:
         # Typer may have caught that the reader of our output has gone.
         if any(isinstance(error, BrokenPipeError) for error in (end, end.__context__)):
-            status = 128 + signal.SIGPIPE
+            status = 128 + signals.BROKEN_PIPE
         elif isinstance(end, SystemExit) and isinstance(end.code, int) and end.code > 128:
-            name = signal.Signals(end.code - 128).name
+            name = signals.name_of(end.code - 128)
             status = _say(f"ended by {name}; nothing half-written is left", end.code)
         else:
             raise
     except (KeyboardInterrupt, typer.Abort):
-        status = 128 + signal.SIGINT
+        status = 128 + signals.INTERRUPT
     except Exception as error:
         if _lacks_memory(error):
             command = next((word for word in sys.argv[1:] if word in MEMORY_ADVICE), "")
@@ -150,24 +146,27 @@ class _Stream(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            gone = isinstance(error, BrokenPipeError)
+            gone = signals.reader_gone(error)
             if self.fileno() == STDERR and not gone:
                 return len(data)
             self._failed = True
             if gone:
-                raise
+                raise BrokenPipeError from error
             why = "it is closed" if error.errno == errno.EBADF else reason(error)
             raise SeqmodelError(f"cannot write to stdout: {why}") from error
 
 
 def _prepare_streams() -> None:
-    """Make each of stdout and stderr a `_Stream`."""
+    """Make each of stdout and stderr a `_Stream`, unless it is a console of Windows."""
     for name in ("stdout", "stderr"):
         former = getattr(sys, name)
         with suppress(io.UnsupportedOperation):  # not a file, in a program that calls `main`
-            raw = io.BufferedWriter(_Stream(former.fileno(), "wb", closefd=False))
-            new = io.TextIOWrapper(raw, former.encoding, former.errors, line_buffering=True)
-            setattr(sys, name, new)
+            number = former.fileno()
+            if isinstance(getattr(former.buffer, "raw", former.buffer), io.FileIO):
+                raw = io.BufferedWriter(_Stream(number, "wb", closefd=False))
+                encoding = signals.ENCODING or former.encoding
+                new = io.TextIOWrapper(raw, encoding, former.errors, line_buffering=True)
+                setattr(sys, name, new)
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
@@ -187,8 +186,8 @@ def _shortened(message: str) -> str:
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
-    if number == signal.SIGHUP:  # the end of a terminal sends several
-        signal.signal(number, signal.SIG_IGN)
+    if number == signals.HANGUP:  # the end of a terminal sends several
+        signals.let_go(number)
     sys.exit(128 + number)
 
 

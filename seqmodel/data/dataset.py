@@ -35,6 +35,7 @@ from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
 from seqmodel.media.npy import read_header
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain import Fields
+from seqmodel.system.files import read_at
 
 # ---- shard ---------------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ class Shard:
         left, place, parts = count * self._row_bytes, self._offset + start * self._row_bytes, []
         while left:
             try:
-                parts.append(os.pread(self._descriptor, left, place))
+                parts.append(read_at(self._descriptor, left, place))
             except OSError as error:
                 raise self._lost(f"cannot be read ({reason(error)})") from error
             if not parts[-1]:

@@ -17,6 +17,7 @@ from seqmodel.media.definitions import (
     SPLITS,
     Corpus,
     FrameDefinition,
+    Medium,
     Piece,
     Settings,
     Work,
@@ -196,7 +197,7 @@ def prepare(
                         reason = error.for_run if only else str(error)
                         if strict or len(files) == 1:
                             raise SeqmodelError(f"{source.path}: {reason}") from error
-                        skipped.append({"source": str(source.path), "reason": reason})
+                        skipped.append({"source": source.path.as_posix(), "reason": reason})
                     progress(k + 1, len(files))
                 if not tally.by_piece:
                     raise SeqmodelError(
@@ -212,15 +213,20 @@ def prepare(
             few = split_by is None and len(tally.hashed) < ENOUGH_WORKS
             again = Tally(by_time=True) if few else Tally(moves=dict(_moves(tally.hashed)))
             manifest = write(again)
-        dataset = Dataset(folder, manifest)
-        if {"train"} < set(dataset.splits):
-            train = dataset["train"]
-            others = [name for name in dataset.splits if name != "train"]
-            copies = {name: medium.copies(dataset[name], train) for name in others}
-            if any(copies.values()):
-                manifest["copies"] = copies
-                write_manifest(folder, manifest)
+        copies = _copies(medium, folder, manifest)
+        if any(copies.values()):
+            manifest["copies"] = copies
+            write_manifest(folder, manifest)
         return manifest
+
+
+def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What of the other splits train has too; the files that this opens it closes."""
+    dataset = Dataset(folder, manifest)
+    others = [name for name in dataset.splits if name != "train"]
+    if len(others) == len(dataset.splits):
+        return {}
+    return {name: medium.copies(dataset[name], dataset["train"]) for name in others}
 
 
 def _add(

@@ -126,10 +126,10 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
             f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
         )
     why = f"is not {medium.name}, unlike the other files"
-    strays = [Skipped(str(one.path), why) for one in others]
+    strays = [Skipped(one.path.as_posix(), why) for one in others]
     for one in left:  # what converts to another medium's files would be a stray too
         ours = CONVERTED[one.path.suffix.lower()][1] in medium.suffixes
-        strays.append(Skipped(str(one.path), (unread(one.path) if ours else None) or why))
+        strays.append(Skipped(one.path.as_posix(), (unread(one.path) if ours else None) or why))
     return Sources(medium, files, [*strays, *skipped])
 
 
@@ -162,7 +162,7 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
             inside = [] if (split, here) in entered else sorted(path.iterdir(), reverse=True)
         except OSError as error:
             if path not in found:  # or else it is reported when it is read
-                skipped.append(Skipped(str(path), reason(error)))
+                skipped.append(Skipped(path.as_posix(), reason(error)))
             continue
         entered.add((split, here))
         todo += [(child, split, above | {here}) for child in inside]

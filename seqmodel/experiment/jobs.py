@@ -1,18 +1,11 @@
 """The processes of an experiment on this host."""
 
-import multiprocessing
-import os
-import resource
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 from seqmodel.errors import SeqmodelError, advising
 from seqmodel.experiment.folder import AGAIN
@@ -20,7 +13,9 @@ from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.studies import Studies, name_in, open_storage
 from seqmodel.experiment.worker import Worker
-from seqmodel.kernels.run.machine import available_memory, cores
+from seqmodel.system.machine import available_memory, cores, keep_freed_memory, peak_memory
+from seqmodel.system.processes import ask_to_end, start, wait
+from seqmodel.system.signals import TERMINATE, name_of
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
 WAIT = 0.5
@@ -104,7 +99,7 @@ def work(
 class _Member:
     """A process, which lives as long as its pipe is open, and what it reported last."""
 
-    process: ForkServerProcess
+    process: Any
     last: Event | None = None
 
 
@@ -118,9 +113,8 @@ class _Pool:
         self, task: Task, room: "_Room", report: Callable[[Event], None], say: Callable[[str], None]
     ) -> None:
         self._task, self._room, self._report, self._say = task, room, report, say
-        self._context = multiprocessing.get_context("forkserver")
         self._deaths: Counter[tuple[str, int]] = Counter()
-        self.members: dict[Connection, _Member] = {}
+        self.members: dict[Any, _Member] = {}
         self.error: SeqmodelError | MemoryError | None = None
         self.ends = False
         """Whether nobody is to be replaced: one found nothing left to do, or has to end."""
@@ -128,19 +122,14 @@ class _Pool:
         self._said_at = -float(SILENCE)
 
     def start(self) -> None:
-        _start_server()
-        ours, its = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_process, args=(self._task, its))
         try:
-            process.start()
+            process, pipe = start(_process, self._task)
         except (EOFError, ConnectionError) as error:
             raise SeqmodelError(f"the server of processes was killed; {AGAIN}") from error
-        its.close()  # so that the pipe ends when the process does
-        self.members[ours] = _Member(process)
+        self.members[pipe] = _Member(process)
 
     def listen(self) -> None:
         for connection in wait(self.members, WAIT):
-            assert isinstance(connection, Connection)
             member = self.members[connection]
             try:
                 message: Message = connection.recv()
@@ -166,11 +155,11 @@ class _Pool:
         if self._asked:
             return
         self._asked = self.ends = True
-        for member in self.members.values():
-            assert member.process.pid is not None
-            with suppress(ProcessLookupError):
-                # Not Process.terminate, which does nothing once the server is dead.
-                os.kill(member.process.pid, signal.SIGTERM)
+        for connection, member in [*self.members.items()]:
+            if not ask_to_end(member.process):  # its next report fails, as if this were killed
+                connection.close()
+                del self.members[connection]
+                member.process.join()
 
     def _bury(self, member: _Member) -> None:
         """Take note of a process that ended unasked: it is replaced, unless that is in vain."""
@@ -181,7 +170,7 @@ class _Pool:
         if code == 1:  # an exception, whose traceback has been printed
             self._fail(SeqmodelError(f"{at[0]} failed: see above"))
         elif self._deaths[at] == DEATHS:
-            how = signal.Signals(-code).name if code < 0 else f"status {code}"
+            how = name_of(-code) if code < 0 else f"status {code}"
             self._fail(
                 SeqmodelError(
                     f"{at[0]} was killed {DEATHS} times in epoch {at[1] + 1} (by {how}): {AGAIN}, "
@@ -226,47 +215,23 @@ def _gigabytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-def _start_server() -> None:
-    """Start the server, unless it runs: it loads the libraries once, and processes are its forks.
-
-    They share its memory, and each needs milliseconds instead of seconds to start.
-    """
-    multiprocessing.set_forkserver_preload([__name__])
-    resource_tracker.ensure_running()  # starting it below would unblock the signal
-    former = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"  # read as the server loads its libraries
-    # The server and its forks inherit the block: Ctrl-C and the end of a terminal reach them too,
-    # but this process is the one to stop them.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if former is None:
-        del os.environ["OMP_NUM_THREADS"]
-    else:
-        os.environ["OMP_NUM_THREADS"] = former
-
-
-def _process(task: Task, pipe: Connection) -> None:
+def _process(task: Task, pipe: Any) -> None:
     import torch
-
-    from seqmodel.kernels.run.machine import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)
-    shared, trained = _peak(), False  # with the server, at the start
+    shared, trained = peak_memory(), False  # with the server, at the start
     with stop_on_signals() as stop:
 
         def report(message: Message) -> None:
             nonlocal trained
             if isinstance(message, Event):
                 trained = trained or message.share > 0 or message.epoch > message.begun
-                message = replace(message, memory=max(_peak() - shared, 1) if trained else 0)
+                message = replace(message, memory=max(peak_memory() - shared, 1) if trained else 0)
             try:
                 pipe.send(message)
             except BrokenPipeError:  # the command was killed: save, and end as if stopped
-                stop.signal = signal.SIGTERM
+                stop.signal = TERMINATE
 
         try:
             storage = open_storage(task.folder, task.storage, report, stop)
@@ -283,8 +248,3 @@ def _process(task: Task, pipe: Connection) -> None:
             if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
                 raise
             report(MemoryError())
-
-
-def _peak() -> int:
-    """The most bytes that this process has had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 ROOM = 512
 """Bytes of an event in a file: padded to one length, so that a single write replaces each."""
+LOCKED = 1
+"""Bytes before it, which on Windows nobody else reads or writes while the file is locked."""
 
 
 class Counts(NamedTuple):
@@ -83,13 +85,16 @@ def write_event(path: Path, event: Event) -> None:
     """Replace the event in `path`, for `read_event`; does nothing if it cannot be written."""
     values = {name: value for name, value in asdict(event).items() if value is not None}
     with suppress(OSError), path.open("r+b", buffering=0) as file:
+        file.seek(LOCKED)
         file.write(json.dumps(values).ljust(ROOM).encode())
 
 
 def read_event(path: Path) -> Event | None:
     """The event in a file; None if it holds none, or is being written."""
     try:
-        values: dict[str, Any] = json.loads(path.read_bytes())
+        with path.open("rb", buffering=0) as file:
+            file.seek(LOCKED)
+            values: dict[str, Any] = json.loads(file.read())
         return Event(**{"valid": None, **values})
     except (OSError, ValueError, TypeError):
         return None

@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -61,6 +62,7 @@ class Worker:
                     raise InterruptError("stopped", self._stop.signal)
                 if not any(map(self._run_of, self._studies.plan.cells())):
                     time.sleep(POLL)
+        with suppress(PermissionError):  # on Windows, while another process probes it
             self._lock.unlink()
 
     def _run_of(self, cell: Cell) -> bool:

@@ -1,11 +1,8 @@
-"""Whether compiled code can run here: the tensors' device and type, forks, threads.
+"""Whether compiled code can run here: the tensors' device and type, and one thread for torch.
 
 Most of the rest of `kernels` loads the compiler, so it is imported where something first runs.
 """
 
-import ctypes
-import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,19 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-_importer = os.getpid()
-
-
-def forked() -> bool:
-    """Whether this process is a fork of another, whose threads it lacks."""
-    return _missed_fork() or os.getpid() != _importer
-
-
-@cache
-def _missed_fork() -> bool:
-    """Whether this module was first imported in a fork."""
-    method = multiprocessing.get_start_method(allow_none=True)
-    return multiprocessing.parent_process() is not None and method in (None, "fork")
+from seqmodel.system import native
 
 
 def transformed() -> bool:
@@ -66,15 +51,14 @@ def _set_threads() -> Callable[[int], object]:
     thread whose first torch operation is yet to come, and such a thread keeps it. Where torch does
     not use the OpenMP library found here, the fallback is torch's function.
     """
-    former = torch.get_num_threads()
-    try:
-        set_threads = ctypes.CDLL(None).omp_set_num_threads
+    if there := native.loaded("omp_set_num_threads"):
+        former, set_threads = torch.get_num_threads(), native.function(there, [native.INT32])
         set_threads(former + 1)
         followed = torch.get_num_threads() == former + 1
         set_threads(former)
-    except (OSError, TypeError, AttributeError):
-        followed = False
-    return set_threads if followed else torch.set_num_threads
+        if followed:
+            return set_threads
+    return torch.set_num_threads
 
 
 def for_kernels(tensor: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ generators run in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), seede
 generator. Torch's seed thus determines every draw, for any number of threads and any vector width.
 """
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -49,8 +48,7 @@ def _draws(write: Callable[..., None]) -> Callable[..., None]:
     module, kinds = ir.Module("draws"), [POINTER, POINTER, INT, INT]
     with function(module, "draws", kinds, 4) as (e, *arguments):
         write(_Lanes(e.builder), *arguments)
-    types = [ctypes.c_void_p if kind is POINTER else ctypes.c_int64 for kind in kinds]
-    return ctypes.CFUNCTYPE(None, *types)(Library(module).address("draws"))
+    return Library(module).function("draws", kinds)
 
 
 class _Lanes(Emitter):

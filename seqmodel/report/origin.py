@@ -11,15 +11,15 @@ import torch
 from llvmlite import binding
 
 import seqmodel
-from seqmodel.kernels.run.machine import cores
 from seqmodel.media.words import plural
 from seqmodel.report.page.parts import Facts, Section
+from seqmodel.system.machine import cores, processor
 
 
 def machine() -> dict[str, Any]:
     """The processor, its cores, threads and GPU, and the versions of Python and torch."""
     about = {
-        "processor": _processor(),
+        "processor": processor(),
         "architecture": binding.get_host_cpu_name(),
         "cores": cores(),
         "threads": torch.get_num_threads(),
@@ -89,11 +89,3 @@ def _git(root: Path, *arguments: str) -> str | None:
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    listed = Path("/proc/cpuinfo")  # Linux; elsewhere there is only platform.processor()
-    for line in listed.read_text().splitlines() if listed.is_file() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -1,6 +1,5 @@
 """Sampling in compiled code: unit, output and draw, frame by frame, without torch in between."""
 
-import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -257,8 +256,7 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
                 with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
                     b.ret(e.add(n, 1))
         b.ret(e.int(0))
-    types = [ctypes.c_void_p if kind is POINTER else ctypes.c_int64 for kind in kinds]
-    made = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(Library(module).address("run"))
+    made = Library(module).function("run", kinds, INT)
 
     def run(fields: NDArray[Any], stops: NDArray[Any], endless: int, whole: int) -> int:
         rows, size = fields.shape

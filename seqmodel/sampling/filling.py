@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.kernels.run.machine import available_memory
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, Candidates, CompiledParticles
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.system.machine import available_memory
 
 CANDIDATES = 8
 """Drafts of a frame by each particle."""

@@ -1,7 +1,6 @@
 """A unit that is a module of the user's, as a step of compiled sampling that calls Python."""
 
 import copy
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 from seqmodel.kernels.code.emit import POINTER, Emitter
 from seqmodel.kernels.run.calls import Arena, Call, Slot, step_call
 from seqmodel.kernels.run.signature import Array, Signature
+from seqmodel.system import native
 from seqmodel.units.own_module import ModuleUnit
 
 _SIGNATURE = Signature("call_python", ("callback", "N"), (Array("x", ("N",)),))
-_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class PythonStep:
@@ -38,8 +37,7 @@ class PythonStep:
         self.states = [slot for layer in self._of_layers for slot in layer]
         self.h = arena.take(*rows, self._layers[-1].hidden_size)
         self._failure: BaseException | None = None
-        self._callback = _FUNCTION(self._step)
-        address = ctypes.cast(self._callback, ctypes.c_void_p).value
+        address, self._callback = native.callback(self._step)
         count = int(np.prod(x.shape))
         self.call: Call = step_call(
             _SIGNATURE, _write_call, callback=address, N=count, x=x.reshaped(count)
@@ -56,8 +54,8 @@ class PythonStep:
             return
         try:
             with torch.inference_mode():
-                base = (ctypes.c_uint8 * self._arena.size).from_address(x - self._x.start)
-                self._advance(np.ctypeslib.as_array(base))
+                base = native.memory_at(x - self._x.start, self._arena.size)
+                self._advance(np.frombuffer(base, np.uint8))
         except BaseException as error:
             self._failure = error
 

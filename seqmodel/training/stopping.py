@@ -1,14 +1,12 @@
 """Stopping on request: a signal sets a flag, and the run saves itself at the next update."""
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from seqmodel.errors import SeqmodelError
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from seqmodel.system.signals import HANGUP, INTERRUPT, TERMINATE, handled, let_go, unless_ignored
 
 
 class InterruptError(SeqmodelError):
@@ -31,12 +29,12 @@ class StopRequest:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Record the signal; a second one ends the process at once, as by default.
 
-        Not so SIGHUP, of which the end of a terminal sends several.
+        Not so a hangup, of which the end of a terminal sends several.
 
         InterruptError if the work can stop `at_once`.
         """
         self.signal = number
-        signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
+        let_go(number)
         if self.at_once is not None:
             raise InterruptError(self.at_once, number)
 
@@ -45,18 +43,12 @@ class StopRequest:
 def stop_on_signals() -> Iterator[StopRequest]:
     """Yield a request that signals set; previous handlers are restored afterwards.
 
-    SIGINT and SIGTERM do, and SIGHUP unless it is ignored, as after nohup. Outside the main thread,
-    where Python allows no handlers, the request is never set.
+    Ctrl-C and SIGTERM do, and a hangup unless it is ignored, as after nohup. Outside the main
+    thread, where Python allows no handlers, the request is never set.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    handled = [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
-    former = {number: signal.signal(number, request.handle) for number in handled}
-    try:
+    with handled(request.handle, INTERRUPT, TERMINATE, *unless_ignored(HANGUP)):
         yield request
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

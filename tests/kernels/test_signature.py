@@ -151,7 +151,7 @@ def test_the_allocator_is_left_alone_at_import():
         "class Watched(real):\n"
         "    def __getattr__(self, name): made.append(name); return super().__getattr__(name)\n"
         "ctypes.CDLL = Watched\n"
-        "from seqmodel.kernels.run.machine import keep_freed_memory\n"
+        "from seqmodel.system.machine import keep_freed_memory\n"
         "assert 'torch' not in sys.modules\n"
         "import seqmodel.units.cpu.recurrence\n"
         "assert 'mallopt' not in made\n"

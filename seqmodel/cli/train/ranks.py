@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -67,12 +68,16 @@ def was_restarted() -> bool:
 
 def processes_of(option: int | None) -> int:
     """How many processes there are to be, for `--processes`; UsageError if that cannot be."""
+    from seqmodel.system.processes import lacks_groups
+
     here = process_rank()
     if here.launched and option not in (None, here.size):
         raise UsageError(f"torchrun started {here.size} processes: leave --processes out")
     size = here.size if here.launched else option or 1
     if size & (size - 1):
         raise UsageError(f"the number of processes must be a power of two, not {size}")
+    if size > 1 and (lacking := lacks_groups()):
+        raise UsageError(f"only one process can train here: {lacking}; leave --processes out")
     return size
 
 
@@ -200,10 +205,10 @@ def follow(data: Path | None) -> None:
             device = torch.device(f"cuda:{here.local_rank}" if kind == "cuda" else kind)
             again = f"continue with `seqmodel train --resume --run {order['folder']}`"
             trainer = Trainer(config, dataset, None, device, again, group)
-            with os.fdopen(os.memfd_create("last"), "wb") as file:
-                file.write(checkpoint)
-                file.flush()
-                trainer.resume(Path(f"/dev/fd/{file.fileno()}"))
+            with TemporaryDirectory() as folder:
+                last = Path(folder, "last")
+                last.write_bytes(checkpoint)
+                trainer.resume(last)
             trainer.run(Listener(), stop)
     except (processes.PeerError, DivergedError, InterruptError) as error:
         if here.local_rank:
@@ -222,8 +227,8 @@ def _end_with_the_first() -> None:
 
 def _watched(here: ProcessRank, more: str = "") -> AbstractContextManager[None]:
     """A watchdog for the first process of a host under torchrun, which would let it stay frozen."""
+    from seqmodel.system.watchdog import watched
     from seqmodel.training.processes import PATIENCE
-    from seqmodel.training.watchdog import watched
 
     if not here.launched or here.local_rank:
         return nullcontext()

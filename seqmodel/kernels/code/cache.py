@@ -10,7 +10,6 @@ Set SEQMODEL_CACHE to another folder, or to an empty value to disable the cache.
 
 import os
 import re
-import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from platformdirs import user_cache_path
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import TEMPORARY, open_input, write_file
+from seqmodel.system.files import is_private
 
 _FOLDER = "SEQMODEL_CACHE"
 _KEPT_DAYS = 30  # since it was last used
@@ -64,20 +64,15 @@ def _folder() -> Path | None:
         if not folder.is_absolute():  # from older versions of platformdirs if there is no home
             return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder if _is_private(folder.stat()) else None
+        return folder if is_private(folder.stat()) else None
     except (OSError, RuntimeError):  # nowhere to write; a user without a home, as in containers
         return None
-
-
-def _is_private(found: os.stat_result) -> bool:
-    """Whether a file or folder is this user's, and nobody else may write to it."""
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _read(path: Path) -> bytes | None:
     try:
         with open_input(path) as file:
-            if not _is_private(os.fstat(file.fileno())):
+            if not is_private(os.fstat(file.fileno())):
                 return None
             content = file.read()
     except OSError:

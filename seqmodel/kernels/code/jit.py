@@ -20,7 +20,8 @@ import llvmlite
 from llvmlite import binding, ir
 
 from seqmodel.kernels.code import cache as disk
-from seqmodel.kernels.code.emit import Emitter, target
+from seqmodel.kernels.code.emit import POINTER, Emitter, target
+from seqmodel.system import native
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +33,8 @@ _names: dict[int, str] = {}
 """Function names by address: unlike addresses, names are the same in every process."""
 _libraries: dict[str, "Library"] = {}
 """By the names of their functions."""
+_alive = set["Library"]()
+"""All, since two of one text, made for two targets, share their names."""
 
 COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
 """What a module's code depends on besides IR and processor; this file has the options."""
@@ -135,7 +138,7 @@ class Library:
         self.names = dict[str, str]()
         if folder := os.environ.get(_DUMP):
             Path(folder).mkdir(parents=True, exist_ok=True)
-            Path(folder, f"{module.name}-{next(_numbers)}.ll").write_text(source)
+            Path(folder, f"{module.name}-{next(_numbers)}.ll").write_text(source, "utf-8")
         target = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
             *target, opt=3, jit=True
@@ -151,7 +154,13 @@ class Library:
         found = int(self._engine.get_function_address(name))
         self.names[name] = _names[found] = f"{name}_{self._name}"
         _libraries[_names[found]] = self
+        _alive.add(self)
         return found
+
+    def function(self, name: str, kinds: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
+        """A Python function that calls one of addresses and integers, which may return one."""
+        types = [native.ADDRESS if kind is POINTER else native.INT for kind in kinds]
+        return native.function(self.address(name), types, returns and native.INT)
 
 
 def _compiled(source: str, machine: Any) -> bytes:

@@ -11,7 +11,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.run.machine import LARGE
+from seqmodel.system.machine import LARGE
 
 KEEP_BYTES = 1 << 30
 """Limit on the total size of spare large blocks."""

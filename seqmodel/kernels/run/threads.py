@@ -6,7 +6,6 @@ operation. Elsewhere, and after a fork (which GNU's pool does not survive), kern
 threads, which start a little slower.
 """
 
-import ctypes
 import inspect
 import os
 from array import array
@@ -20,14 +19,15 @@ import torch
 from llvmlite import binding, ir
 from torch import Tensor
 
-from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.language import translate
 from seqmodel.kernels.run.signature import THREADS, Field, Layout, Signature
+from seqmodel.system import native
+from seqmodel.system.processes import forked
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process id: threads do not fork
-_share_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_SHARE_TYPES = native.ADDRESS, native.INT, native.INT
 _SHARE = ir.FunctionType(ir.VoidType(), [POINTER, INT, INT])
 
 
@@ -120,7 +120,7 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     address, _ = fields.buffer_info()
     if threads == 1:
         _sequence().on_one_thread(address)
-    elif _openmp() and not device.forked():
+    elif _openmp() and not forked():
         _sequence().on_openmp(address, threads)
     else:
         _on_python_threads(jobs, threads)
@@ -130,12 +130,8 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
 def _openmp() -> dict[str, int]:
     """Addresses of the functions used from GNU's OpenMP library; empty if torch has another."""
     names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
-    try:
-        library = ctypes.CDLL(None)
-        found = {n: ctypes.cast(getattr(library, n), ctypes.c_void_p).value for n in names}
-    except (OSError, TypeError, AttributeError):
-        return {}
-    return {name: address for name, address in found.items() if address}
+    found = {name: address for name in names if (address := native.loaded(name))}
+    return found if len(found) == len(names) else {}
 
 
 class _Sequence:
@@ -155,11 +151,10 @@ class _Sequence:
                 barrier = _declare(module, "GOMP_barrier", ir.VoidType())
                 _write_sequence(e, jobs, thread, awake, lambda: b.call(barrier, []))
         self._library = Library(module)
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-        self.on_one_thread = kind(self._library.address("one_thread"))
+        self.on_one_thread = self._library.function("one_thread", [POINTER])
         if _openmp():
-            kinds = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-            self._parallel = ctypes.CFUNCTYPE(None, *kinds)(_openmp()["GOMP_parallel"])
+            kinds = [native.ADDRESS, native.ADDRESS, native.INT32, native.INT32]
+            self._parallel = native.function(_openmp()["GOMP_parallel"], kinds)
             self._all_shares = self._library.address("openmp")
 
     def on_openmp(self, jobs: int, threads: int) -> None:
@@ -208,7 +203,8 @@ def _on_python_threads(jobs: Sequence[Job], threads: int) -> None:
         pool = _pools[key] = ThreadPoolExecutor(threads - 1, "seqmodel-cpu")
     for job in jobs:
         fields = array("q", job.numbers)
-        share = partial(_share_type(job.kernel.address), fields.buffer_info()[0])
+        share = native.function(job.kernel.address, _SHARE_TYPES)
+        share = partial(share, fields.buffer_info()[0])
         others = [pool.submit(share, k, threads) for k in range(1, threads)]
         share(0, threads)
         for other in others:

@@ -100,7 +100,8 @@ class AudioCorpus:
             lengths = [min(clip, frames - start) for start in range(0, frames, clip)]
             cut = len(lengths) > 1
             self._cut += cut
-            names = [f"{path}#piece/{k}" if cut else f"{path}" for k in range(len(lengths))]
+            source = path.as_posix()
+            names = [f"{source}#piece/{k}" if cut else source for k in range(len(lengths))]
 
             def stored(begin: int, end: int) -> Iterator[NDArray[Any]]:
                 at_once = -(-COPIED_AT_ONCE // size)
@@ -111,7 +112,7 @@ class AudioCorpus:
                     yield np.frombuffer(data, layout.row_dtype)
 
             yield Work(
-                source=str(path),
+                source=source,
                 content=recording.content,
                 prepared=prepared.hexdigest(),
                 split=None,

@@ -186,6 +186,7 @@ class MusicCorpus:
             self._agree(path, self._midi.grid)
             frames, content, transposed, placed = piece
             parts, programs = None, Counter[tuple[int, int]]()
+            source = path.as_posix()
             if "part" in self._midi.marks:
                 names = self._midi.marks["part"].names
                 of_score, programs = parts_of_notes(placed.score, names)
@@ -195,7 +196,7 @@ class MusicCorpus:
             self._timing.add(placed.score)
             self._contents.add(placed.score)
             yield self._work(
-                str(path), frames, content, placed.score, transposed=transposed, programs=programs
+                source, frames, content, placed.score, transposed=transposed, programs=programs
             )
             return
         if self.frame.transpose_to_c:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it
 
 WORK = """
 import sys
-from seqmodel.training import watchdog
+from seqmodel.system import watchdog
 
 with watchdog.watched(int(sys.argv[1]), "process 0 was frozen"):
     print("working", flush=True)

@@ -2,17 +2,19 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from seqmodel.kernels.run.machine import available_memory, cores
+from seqmodel.system.machine import available_memory, cores
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine of 16 processors and 8 GiB."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)), raising=False)
-    write(tmp_path, {"proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"})
+    left = SimpleNamespace(available=8 << 30)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: left)
     return tmp_path
 
 

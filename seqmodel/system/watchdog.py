@@ -35,10 +35,12 @@ def watched(patience: int, message: str) -> Iterator[None]:
 
 
 def _watch(pid: int, patience: int, message: str) -> None:
+    if sys.platform == "win32":
+        return
     # Its own looks are counted: the time might be one in which everything stood still.
     stat, frozen = Path(f"/proc/{pid}/stat"), 0
     while not select.select([sys.stdin], [], [], POLL)[0]:
-        frozen = frozen + 1 if stat.read_text().rpartition(")")[2].split()[0] == "T" else 0
+        frozen = frozen + 1 if stat.read_text("utf-8").rpartition(")")[2].split()[0] == "T" else 0
         if frozen * POLL > patience:
             print(f"seqmodel: {message}", file=sys.stderr)
             os.kill(pid, signal.SIGKILL)

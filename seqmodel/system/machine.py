@@ -1,11 +1,15 @@
 """What this process may use of the machine, also in a container, and how it keeps its memory."""
 
-import ctypes
 import math
 import os
+import platform
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+
+from seqmodel.system import native
 
 ROOT = Path("/")
 LARGE = 1 << 25
@@ -28,10 +32,9 @@ def cores(root: Path = ROOT) -> int:
 
 def available_memory(root: Path = ROOT) -> int:
     """Bytes that can be had: what the machine has left, within its control groups' limits."""
-    machine = _fields(root / "proc/meminfo").get("MemAvailable:")
-    if machine is None:  # not Linux
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    left = [machine * 1024]
+    import psutil
+
+    left = [psutil.virtual_memory().available]
     for group in _groups("memory", root):
         statistics = _fields(group / "memory.stat")
         for limit, usage, cached in (
@@ -44,13 +47,33 @@ def available_memory(root: Path = ROOT) -> int:
     return max(0, min(left))
 
 
+def peak_memory() -> int:
+    """The most bytes that this process has had in memory."""
+    try:
+        resource = import_module("resource")
+    except ImportError:  # Windows
+        import psutil
+
+        now = psutil.Process().memory_info()
+        return int(getattr(now, "peak_wset", now.rss))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+
+
+def processor(root: Path = ROOT) -> str:
+    """The processor's name."""
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
 def _groups(controller: str, root: Path) -> Iterator[Path]:
     """The control groups of this process, the innermost first: version 2's, and a controller's.
 
     In a container the outer path may be given, of which only the last part can be seen.
     """
-    listed = root / "proc/self/cgroup"  # on Linux
-    for line in listed.read_text().splitlines() if listed.is_file() else ():
+    for line in _text(root / "proc/self/cgroup").splitlines():  # on Linux
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -59,12 +82,16 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
         yield from (g for g in (group, *group.parents) if g.is_relative_to(top))
 
 
-def _words(path: Path) -> list[str]:
-    """The words of a small file; none if there is no such file."""
+def _text(path: Path) -> str:
+    """The text of a small file; none if there is no such file."""
     try:
-        return path.read_text().split()
+        return path.read_text("utf-8")
     except OSError:
-        return []
+        return ""
+
+
+def _words(path: Path) -> list[str]:
+    return _text(path).split()
 
 
 def _fields(path: Path) -> dict[str, int]:
@@ -80,9 +107,7 @@ def keep_freed_memory() -> None:
     GNU's allocator returns blocks above a threshold that rises only as the program frees larger
     ones, so at first a small model's step takes a third longer.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, TypeError, AttributeError):
-        return
-    mallopt(_MMAP_THRESHOLD, LARGE)
-    mallopt(_TRIM_THRESHOLD, 2 * LARGE)
+    if there := native.loaded("mallopt"):
+        mallopt = native.function(there, [native.INT32, native.INT32], native.INT32)
+        mallopt(_MMAP_THRESHOLD, LARGE)
+        mallopt(_TRIM_THRESHOLD, 2 * LARGE)

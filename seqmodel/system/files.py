@@ -1,0 +1,66 @@
+"""Files where systems differ: opening, reading at a place, flushing, exchanging, ownership."""
+
+import errno
+import os
+import stat
+import threading
+from pathlib import Path
+
+from seqmodel.system import native
+
+OPENED = ("/", "dev"), ("/", "proc")
+"""How the paths of open files begin. Other pipes may have no writer, and would block for ever."""
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+"""Without it, opening a pipe may block; for a regular file it changes nothing."""
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+FOLDER = getattr(os, "O_DIRECTORY", 0)
+
+_FLUSHED = os.O_RDONLY if AT_ONCE else os.O_RDWR  # Windows flushes what may be written
+_CANNOT_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES}
+"""How file systems refuse to flush a folder: CIFS, one that may not be listed, all of Windows."""
+_HERE, _EXCHANGE = -100, 2  # as numbered in Linux's headers, the second also in those of macOS
+_seeking = threading.Lock()
+
+
+def read_at(descriptor: int, size: int, place: int) -> bytes:
+    """At most `size` bytes of an open file from a place on; OSError if it cannot be read."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, size, place)
+    with _seeking:
+        os.lseek(descriptor, place, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+def flush(path: Path) -> None:
+    """Flush a file or a folder to disk, unless it is a folder and that cannot be done."""
+    try:
+        descriptor = os.open(path, _FLUSHED)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH or not path.is_dir():
+            raise
+
+
+def exchanged(one: Path, other: Path) -> bool:
+    """Exchange two paths atomically; False if it cannot be done."""
+    path, number = native.BYTES, native.INT32
+    if there := native.loaded("renameat2"):
+        rename = native.function(there, [number, path, number, path, number], number)
+        return bool(rename(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0)
+    if there := native.loaded("renamex_np"):  # macOS
+        rename = native.function(there, [path, path, number], number)
+        return bool(rename(bytes(one), bytes(other), _EXCHANGE) == 0)
+    return False
+
+
+def is_private(found: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and nobody else may write to it.
+
+    On Windows, where modes do not tell, the folders of a user's profile are.
+    """
+    user = getattr(os, "getuid", None)
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return user is None or (found.st_uid == user() and not found.st_mode & others)

@@ -1,0 +1,101 @@
+"""Processes of this tool beside this one: how they start, and how they are asked to end."""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+_FORKS = hasattr(os, "fork")
+_importer = os.getpid()
+
+
+def forked() -> bool:
+    """Whether this process is a fork of another, whose threads it lacks."""
+    return _missed_fork() or os.getpid() != _importer
+
+
+@cache
+def _missed_fork() -> bool:
+    """Whether this module was first imported in a fork."""
+    method = multiprocessing.get_start_method(allow_none=True)
+    return multiprocessing.parent_process() is not None and method in (None, "fork")
+
+
+def lacks_groups() -> str | None:
+    """Why several processes cannot train one model here; None if they can."""
+    if hasattr(os, "killpg") and _FORKS:
+        return None
+    return "this system has no process groups, by which they would end together"
+
+
+def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Any]:
+    """A process that calls `target` with the arguments and its end of a pipe; the pipe's other end.
+
+    Where processes can fork, a server loads the module of `target` once, and they are its forks:
+    they share its memory, and each needs milliseconds instead of seconds to start. Libraries that
+    they load use one thread. ConnectionError or EOFError if the server was killed.
+    """
+    context: Any = multiprocessing.get_context("forkserver" if _FORKS else "spawn")
+    with _one_thread():
+        if _FORKS:
+            _start_server(target.__module__)
+        ours, its = context.Pipe(duplex=False)
+        process = context.Process(target=target, args=(*arguments, its))
+        process.start()
+    its.close()  # so that the pipe ends when the process does
+    return process, ours
+
+
+def wait(pipes: Iterable[Any], seconds: float) -> list[Any]:
+    """Those of some pipes that hold something or have ended, once any does or the time is over."""
+    from multiprocessing import connection
+
+    return connection.wait(pipes, seconds)
+
+
+def _start_server(module: str) -> None:
+    from multiprocessing import forkserver, resource_tracker
+
+    if sys.platform == "win32":
+        return
+    multiprocessing.set_forkserver_preload([module])
+    resource_tracker.ensure_running()  # starting it below would unblock the signal
+    # The server and its forks inherit the block: Ctrl-C and the end of a terminal reach them too,
+    # but this process is the one to stop them.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    former = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"  # read as libraries are loaded
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = former
+
+
+def ask_to_end(process: BaseProcess) -> bool:
+    """Send a process the signal by which it saves its work and ends.
+
+    False on Windows, where the signal would end it at once.
+    """
+    if not _FORKS:
+        return False
+    assert process.pid is not None
+    with suppress(ProcessLookupError):
+        # Not Process.terminate, which does nothing once the server is dead.
+        os.kill(process.pid, signal.SIGTERM)
+    return True

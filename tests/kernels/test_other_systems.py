@@ -1,0 +1,88 @@
+"""The kernels for systems that tests cannot run on: emitted by LLVM for each, and verified.
+
+Those of a small session count: it trains every unit, every output and every model, and draws.
+"""
+
+import platform
+from functools import cache
+
+import numpy as np
+import pytest
+from llvmlite import binding
+
+from seqmodel.config import MODELS, resolve
+from seqmodel.data.dataset import DatasetWriter, open_dataset
+from seqmodel.kernels.code import jit
+from seqmodel.kernels.code.emit import HOST, Target, emitting_for
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.model.build import with_sizes
+from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.units import UNITS
+
+NEON = Target(16, 32)
+X86 = HOST if platform.machine() in ("x86_64", "AMD64") else Target(32, 16)
+SYSTEMS = {
+    "x86_64-pc-windows-msvc-elf": (X86, "+avx512f,+fma", b"\x7fELF"),  # as llvmlite has it there
+    "x86_64-apple-macosx11": (X86, "+avx512f,+fma", b"\xcf\xfa\xed\xfe"),
+    "arm64-apple-macosx11": (NEON, "+neon", b"\xcf\xfa\xed\xfe"),
+    "aarch64-unknown-linux-gnu": (NEON, "+neon", b"\x7fELF"),
+}
+"""By the triple: the shape of the code, the processor's features, how its object files begin."""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory, struck_dataset, audio_dataset, recordings, train):
+    """A function of a target that returns the kernels of a session, as IR."""
+    folder = tmp_path_factory.mktemp("mu-law") / "tones"
+    folder.mkdir()
+    frame = AudioFrames(8000, 10, 20, "mu-law")
+    with DatasetWriter(folder, frame) as writer:
+        for split, pieces in recordings.items():
+            for k, samples in enumerate(pieces):
+                writer.add(split, f"{split}/{k}.wav", [(samples >> 8).astype(np.int8)])
+        writer.finish(frame, {"clip_seconds": None, "skipped": []})
+    datasets = {"binary": struck_dataset, "samples": audio_dataset, "levels": open_dataset(folder)}
+    quick = {"hidden": 5, "batch_size": 4, "epochs": 1, "truncate": 200, "weight_noise": 0.1}
+    kinds = [(unit, "bernoulli", "frame-wise") for unit in UNITS]
+    kinds += [
+        ("gru", n, model) for n, one in OUTPUTS.items() for model in MODELS if one.fits(model)
+    ]
+
+    @cache
+    def kernels(target):
+        with pytest.MonkeyPatch.context() as patch, emitting_for(target):
+            made, load = {}, jit.Library.__init__
+
+            def note(library, module):
+                load(library, module)
+                made[library.source] = module.name
+
+            patch.setattr(jit.Library, "__init__", note)
+            for unit, output, model in kinds:
+                data = datasets[OUTPUTS[output].values]
+                options = {"unit": unit, "output": output, "model": model, "dropout": 0.5}
+                config = resolve(quick | options | {"data": str(data.folder)})
+                config = with_sizes(config, data["train"].frame)
+                trainer = train(config, None, data=data)
+                next(Sampler(trainer.state.model).draw(Uniforms(1)))
+        return made
+
+    return kernels
+
+
+@pytest.mark.parametrize("triple", SYSTEMS)
+def test_every_kernel_is_emitted_and_verified(session, triple):
+    """Guards instructions, types and calls that another system's code generator refuses."""
+    target, features, magic = SYSTEMS[triple]
+    kernels = session(target)
+    assert len(kernels) > 80
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    machine = binding.Target.from_triple(triple).create_target_machine(features=features, opt=0)
+    for source in kernels:
+        parsed = binding.parse_assembly(source)
+        parsed.triple, parsed.data_layout = triple, str(machine.target_data)
+        parsed.verify()
+        assert machine.emit_object(parsed).startswith(magic)

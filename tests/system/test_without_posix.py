@@ -1,0 +1,87 @@
+"""The main job where POSIX's names are missing and open files cannot be replaced, as on Windows."""
+
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from calling import call_ok
+from forking import Forked, outcome
+from safetensors.numpy import load_file
+
+SCRIPT = Path(__file__).parent.parent / "without_posix.py"
+MUSIC = Path(__file__).parents[2] / "sample_data" / "music"
+SETTINGS = {"model": "frame-wise", "hidden": 5, "dropout": 0, "epochs": 3, "batch_size": 2}
+SETTINGS |= {"truncate": 16, "weight_noise": 0.1, "end": "false"}
+TRAIN = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
+TRAIN[-1] = "--no-end"
+COMPARE = ("compare", "data", "--units", "tanh,gru", "--search", "none", "--seeds", 1, "--jobs", 1)
+COMPARE += tuple(f"--set={name}={value}" for name, value in SETTINGS.items())
+REFUSED = re.compile(r'[<>:"\\|?*\0-\x1f]|[ .]$|(?i:^(con|prn|aux|nul|com\d|lpt\d)(\.|$))')
+"""In names that Windows refuses."""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it takes Linux's names away")
+
+
+@pytest.fixture
+def less(tmp_path, monkeypatch):
+    """Run a command without POSIX, which does well; what it prints."""
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "valid", "test"):
+        (tmp_path / "music" / split).mkdir(parents=True)
+        for path in sorted((MUSIC / split).iterdir())[:3]:
+            (tmp_path / "music" / split / path.name).write_bytes(path.read_bytes())
+
+    def run(*arguments):
+        status, out, err = outcome(SCRIPT, *arguments)
+        assert status == 0, err
+        return out
+
+    return run
+
+
+def command(*arguments):
+    """As a user of this system runs it."""
+    return call_ok(*arguments).out
+
+
+def test_the_main_job_gives_the_same_without_posix(less, tmp_path):
+    """Guards names that only POSIX has, and files renamed, replaced or removed while they are open.
+
+    The training is killed on its way, and resumed.
+    """
+    less("prepare", "music", "--out", "data")
+    less("prepare", "music", "--out", "data", "--force")
+    with Forked([str(SCRIPT), "train", "data", *TRAIN, "--run", "a", "-q"], text=True) as process:
+        while process.poll() is None and not Path("a/best.safetensors").exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    less("train", "--resume", "--run", "a", "-q")
+    command("train", "data", *TRAIN, "--run", "b", "-q")
+    for name in ("best", "last"):
+        one, other = (load_file(f"{run}/{name}.safetensors") for run in "ab")
+        assert one.keys() == other.keys()
+        assert all((one[key] == other[key]).all() for key in one)
+    less("train", "data", *TRAIN, "--run", "a", "--force", "-q")
+    figures = [json.loads(run("eval", "b", "--json")) for run in (less, command)]
+    assert figures[0] == figures[1]
+    for run, name in ((less, "a.mid"), (command, "b.mid")):
+        run("sample", name, "--run", "b", "--length", 16, "--seed", 3)
+    assert Path("a.mid").read_bytes() == Path("b.mid").read_bytes()
+    with Forked([str(SCRIPT), *map(str, COMPARE), "--out", "e", "-q"], text=True) as process:
+        while process.poll() is None and not list(Path().glob("e/runs/*/*/*/last.safetensors")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)  # which its processes do not get
+    assert process.returncode == 128 + signal.SIGINT
+    less(*COMPARE, "--out", "e", "-q")
+    told = [run(*COMPARE, "--out", "e", "--json") for run in (less, command)]
+    assert told[0] == told[1]
+    status, _, err = outcome(SCRIPT, "train", "data", "--processes", 2, "--run", "c")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "no process groups" in err
+    names = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]
+    assert len({name.casefold() for name in names}) == len(names)
+    assert not [n for n in names if any(map(REFUSED.search, n.split("/"))) or "seqmodel-" in n]
