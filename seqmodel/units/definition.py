@@ -52,14 +52,26 @@ class UnitSpec(Text):
         return [gate for gate, terms in self.gates.items() if there and term in terms]
 
     def shapes(self, I: int, H: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:  # noqa: E741
-        """The shape of each term's weights, all gates stacked; terms that it lacks are left out."""
+        """The shape of each term's weights, all gates stacked; terms that it lacks are left out.
+
+        If a U is not whole, the numbers of all U are a vector, see `matrices`.
+        """
         of_gate = {"W": (H, I), "U": (H, H), "V": (1, H), "b": (H,), "bU": (H,)}
         counts = {term: len(self.gates_with(term, bias=bias)) for term in TERMS}
-        return {
+        found: dict[str, tuple[int, ...]] = {
             term: (counts[term] * rows, *columns)
             for term, (rows, *columns) in of_gate.items()
             if counts[term]
         }
+        if self.forms:
+            parts = [part for gate in self.gates_with("U") for part in self.matrices(gate, H)]
+            found["U"] = (sum(map(math.prod, parts)),)
+        return found
+
+    def matrices(self, gate: str, H: int) -> list[tuple[int, int]]:
+        """The rows and columns of the matrices that a gate's U is made of, see `Form`."""
+        form = self.forms.get(Weight("U", gate))
+        return form.parts(H) if form else [(H, H)]
 
     def parameter_count(self, input_size: int, hidden_size: int, *, bias: bool = True) -> int:
         """The number of weights of one layer, excluding the output layer."""

@@ -130,26 +130,52 @@ class Unit(Layer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Per gate: W uniform (Glorot), U orthogonal; V and biases zero unless the unit says so."""
+        """Per gate: W uniform (Glorot), parts of U orthogonal; V and biases zero unless told."""
         with torch.no_grad():
             for gate, terms in self.gates().items():
                 if terms["W"] is not None:
                     nn.init.xavier_uniform_(terms["W"])
-                if terms["U"] is not None:
-                    nn.init.orthogonal_(terms["U"])
+                for part in self._parts().get(gate, []):
+                    nn.init.orthogonal_(part)
                 for term in ("V", "b", "bU"):
                     weight = terms.get(term)
                     if weight is not None:
                         _start(weight, self.spec.starts.get(Weight(term, gate)))
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """See `weights.by_gate`; views of the parameters."""
+        """See `specification.by_gate`: views of the parameters, but for a U that is not whole."""
         return by_gate(self.spec, self.weights())
 
     def weights(self) -> Weights:
-        """The stacked weights of each term; None for those that the unit lacks."""
+        """The stacked weights of each term, every U whole; None for those that the unit lacks."""
         own = self._parameters  # without those that a parametrization computes
-        return {term: own[term] if term in own else getattr(self, term) for term in TERMS}
+        found = {term: own[term] if term in own else getattr(self, term) for term in TERMS}
+        if self.spec.forms:
+            found["U"] = torch.cat([self._whole(*of_gate) for of_gate in self._parts().items()])
+        return found
+
+    def _parts(self) -> dict[str, tuple[Tensor, ...]]:
+        """Gate -> the matrices that its U is made of; views of the parameter."""
+        if self.U is None:
+            return {}
+        gates = self.spec.gates_with("U")
+        shapes = {gate: self.spec.matrices(gate, self.hidden_size) for gate in gates}
+        sizes = [math.prod(shape) for of_gate in shapes.values() for shape in of_gate]
+        flat = iter(self.U.view(-1).split_with_sizes(sizes))
+        return {
+            gate: tuple(next(flat).view(shape) for shape in of_gate)
+            for gate, of_gate in shapes.items()
+        }
+
+    def _whole(self, gate: str, parts: tuple[Tensor, ...]) -> Tensor:
+        """U (H, H) from the matrices that it is made of."""
+        form = self.spec.forms.get(Weight("U", gate))
+        if form is None:
+            return parts[0]
+        if form.kind == "rank":
+            return parts[0] @ parts[1]
+        blocks: Tensor = torch.block_diag(*parts)  # type: ignore[no-untyped-call]
+        return blocks
 
     def get_extra_state(self) -> Tensor:
         """What a state_dict says of the unit: its equations and activations.
@@ -221,8 +247,7 @@ class Unit(Layer):
 
     def noisy_weights(self) -> list[Tensor]:
         """Matrices and peepholes."""
-        own = self.weights()
-        return [weight for term in "WUV" if (weight := own[term]) is not None]
+        return [weight for term in "WUV" if (weight := getattr(self, term)) is not None]
 
     def _check(self, case: Case, x: Tensor, state: UnitState) -> None:
         expected = (case.batch_size, self.hidden_size)
@@ -390,4 +415,7 @@ def _meaning(spec: UnitSpec, s: str, phi: str) -> dict[str, tuple[object, str]]:
     for term in TERMS:
         gates = spec.gates_with(term)
         meaning[term] = gates, f"the gates {' '.join(gates)}"
+    for gate in spec.gates_with("U"):
+        form = spec.forms.get(Weight("U", gate))
+        meaning[f"U{gate}"] = form, f"a U{gate} of {form.told()}" if form else f"a whole U{gate}"
     return meaning

@@ -22,6 +22,8 @@ a = softplus(Wa x + Ua h' + ba) / (1 + exp(-k'))
 n = phi(W x + U (a (.) h') + V (.) m' + b)
 m = tanh(a) - 0.5 * relu(n)
 h = sigmoid(a) (.) n + 0.1 - m + 0.1 * sqrt(mean(where(m < a, k, 2)))
+Ua has rank 2
+U has 3 heads
 """
 IMPOSTOR = "unit: gru\nh = phi(W x + U h' + b)\n"
 OPTIONS = [

@@ -16,6 +16,8 @@ if = -tanh(Wif x + Uif (a + Uin h') + bif)
 c = c' - exp(-softplus(a)) (.) (c' - if)
 class = relu(c) + if' + max(norm(a + Ub c'), min(a, mean(if)))
 h = phi(class + U c + b + a (.) (Ur h' + bUr)) / sqrt(1 + where(c < a, c (.) c, 0))
+Ua has rank 2
+U has 3 heads
 """
 """Every construct of the language, and names that JavaScript reserves."""
 
