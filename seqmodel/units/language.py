@@ -130,6 +130,8 @@ LARGEST = 1e30
 """What vectors start at is smaller."""
 LONGEST = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
+MOST = 256
+"""The most equations, parts of norm, max and min counted: 400 take half a minute to compile."""
 
 _FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
 _START = re.compile(
@@ -201,6 +203,7 @@ class Node(NamedTuple):
     | W | a weight, which multiplies x |
     | U | a weight, and the node that it multiplies |
     | vector | a weight V, b or bU |
+    | zone | a state; 0 where it keeps its value, see `definition.zoned` |
     | +, -, *, / | two nodes |
     | a function, mean | a node |
     | where | four nodes a, b, c, d: c where a < b, else d |
@@ -369,6 +372,8 @@ class _Parser:
         self._define(name.text, value)
 
     def _define(self, name: str, value: Node) -> None:
+        if len(self._equations) >= MOST:
+            self._fail(0, f"more than {MOST} equations, with the parts of norm, max and min")
         written = plain(self.lines.lines[self._line - 1])
         self._equations[name] = Equation(name, value, self._line, written)
         if self._is_number(value):

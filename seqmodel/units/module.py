@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqmodel.errors import UsageError
-from seqmodel.kernels.dropout import Dropout
+from seqmodel.kernels.dropout import Dropout, dropout_factors
 from seqmodel.units.backends import check_backend, choose_device, run
-from seqmodel.units.definition import TERMS, UnitSpec, define, state_of
+from seqmodel.units.definition import TERMS, UnitSpec, define, state_of, zoned
 from seqmodel.units.language import Start, UnitError, Weight
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case, Weights, by_gate
 
@@ -108,9 +108,13 @@ class Unit(Layer):
         gate_activation: str = "sigmoid",
         activation: str = "tanh",
         bias: bool = True,
+        zoneout: float = 0.0,
     ) -> None:
         super().__init__()
         self.spec = spec
+        if not 0 <= zoneout < 1:
+            raise UsageError(f"zoneout must be at least 0 and below 1, not {zoneout}")
+        self.zoneout = zoneout
         if input_size < 1 or hidden_size < 1:
             raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (
@@ -231,14 +235,22 @@ class Unit(Layer):
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)
         lengths = checked_lengths(lengths, T, B)
-        h, final = run(self.backend, case, self.weights(), x, start, lengths)
+        zones: list[Tensor] = []
+        if self.zoneout and self.training:
+            case = case._replace(spec=zoned(self.spec, None))
+            shape = len(self.spec.state), T, B, self.hidden_size
+            zones = [dropout_factors(x.new_empty(shape), self.zoneout)]
+        h, final = run(self.backend, case, self.weights(), x, start, lengths, *zones)
         return h, self._state(final)
 
     def case(self, batch_size: int) -> Case:
-        """The case to choose a backend for: this layer with its current dtype and device."""
-        weight = self.W
+        """The case to choose a backend for: this layer with its current dtype and device.
+
+        Its spec is that of evaluation: with zoneout, states are mixed with the previous ones.
+        """
+        weight, spec = self.W, zoned(self.spec, self.zoneout) if self.zoneout else self.spec
         return Case(
-            self.spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
+            spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
             self.gate_activation, self.activation, self.bias,
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ U has 3 heads
 """
 IMPOSTOR = "unit: gru\nh = phi(W x + U h' + b)\n"
 OPTIONS = [
-    {"layers": 2, "bias": False},
+    {"layers": 2, "bias": False, "zoneout": 0.3},
     {"gate_activation": "hard-sigmoid", "activation": "sigmoid"},
     {"activation": "relu"},
 ]

@@ -26,6 +26,7 @@ MODELS = {
     "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
     "drums": {"model": "tied", "unit": "lstm", "kit": True},
     "bars alone": {"model": "tied", "unit": "tanh", "hidden": 5, "clock": False, "echo": False},
+    "zoneout": {"model": "tied", "unit": "lstm", "zoneout": 0.2},
     "motifs": {"model": "tied", "unit": "mgu", "output": "bernoulli", "motifs": True},
     "resting": {
         "model": "tied",

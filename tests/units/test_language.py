@@ -113,7 +113,17 @@ def test_what_a_text_defines():
         ("h = W x\nV starts at 1", "expected a V or b of an equation above before 'starts", "^"),
         ("unit: a\nunit: b\nh = W x", "unit is given twice", "^"),
         ("h = " + "(" * 9999 + "W x", "too long: give a part of it a name", "((^"),
-        ("\n".join(f"p{k} = {k}" for k in range(9999)) + "\nh = W x", "p0 has no effect on h", "^"),
+        ("\n".join(f"p{k} = {k}" for k in range(200)) + "\nh = W x", "p0 has no effect on h", "^"),
+        (
+            "\n".join(f"p{k} = {k}" for k in range(999)) + "\nh = W x",
+            "more than 256 equations",
+            "^",
+        ),
+        (
+            "h0 = W x\n" + "\n".join(f"h{k + 1} = {'norm(' * 60}h{k}{')' * 60}" for k in range(9)),
+            "more than 256 equations, with the parts of norm, max and min",
+            "^",
+        ),
     ],
 )
 def test_a_mistake_is_shown_where_it_is(text, message, below):
