@@ -25,8 +25,11 @@ from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
 from seqmodel.training.state import CARRY, Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.units import UNITS
 
+FORMED = "\n".join((*UNITS["lstm"].statements, "Uf has rank 2", "Uc has 3 heads", "unit: formed"))
 EVERYTHING = {
+    "unit": FORMED,
     "layers": 2,
     "dropout": 0.3,
     "weight_noise": 0.075,
