@@ -307,6 +307,14 @@ class Config:
     weight_dropout: float = setting(
         0.0, "Dropout of a unit's recurrent weights.", TRAINING, least=0, below=1, neutral=0.0
     )
+    zoneout: float = setting(
+        0.0,
+        "Share of the states of the unit along time that keep their value at each step.",
+        TRAINING,
+        least=0,
+        below=1,
+        neutral=0.0,
+    )
     clip: float = setting(
         1.0, "Rescale the gradient's norm to this if it is larger; 0: never.", TRAINING, least=0
     )

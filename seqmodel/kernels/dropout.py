@@ -42,7 +42,7 @@ def dropout_factors(like: Tensor, p: float) -> Tensor:
     See `Dropout` for where these come from.
     """
     kept = _kept(p)
-    if like.device.type != "cpu" or not kept:
+    if like.device.type != "cpu" or not kept or transformed():
         return F.dropout(torch.ones_like(like), p)
     from seqmodel.kernels.noise import dropout_factors as compiled  # loads the compiler
 

@@ -17,7 +17,15 @@ from seqmodel.unit_setting import is_text, unit_name
 from seqmodel.units.own_module import check_module
 from seqmodel.units.trial import try_unit
 
-OF_EQUATIONS = "gate_activation", "activation", "bias", "backend", "weight_dropout", "rests"
+OF_EQUATIONS = (
+    "gate_activation",
+    "activation",
+    "bias",
+    "backend",
+    "weight_dropout",
+    "zoneout",
+    "rests",
+)
 """Settings that mean nothing for a unit that is a module."""
 NOTE_UNIT = "gru"
 """The unit along pitch if that along time is a module."""
@@ -115,6 +123,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         gate_activation=config.gate_activation,
         activation=config.activation,
         bias=config.bias,
+        zoneout=config.zoneout,
     )
     built = output.build(config, frame, config.hidden + encoder.skip_size)
     if encoder.end_skip_size is not None:

@@ -150,11 +150,14 @@ def make(
     activation: str = "tanh",
     bias: bool = True,
     batch_first: bool = False,
+    zoneout: float = 0.0,
 ) -> "Layer | Stack":
     """Build a unit, or a stack of `layers` with `dropout` between them, as a torch.nn.Module.
 
     `name` may also be a unit's text, the path of a file NAME.unit, or package.module:Class, see
-    `own_module`: backend, activations and bias are then the module's own affair.
+    `own_module`: backend, activations, bias and zoneout are then the module's own affair. In
+    training each number of a state keeps its previous value with probability `zoneout`, in
+    evaluation that share of it.
 
     `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
     final state; with `batch_first` x and h are (B, T, ...). UsageError for an unknown unit, backend
@@ -173,7 +176,7 @@ def make(
     else:
         layer = partial(
             Unit, unit_spec(name), hidden_size=hidden_size, backend=backend, bias=bias,
-            gate_activation=gate_activation, activation=activation,
+            gate_activation=gate_activation, activation=activation, zoneout=zoneout,
         )  # fmt: skip
     units = [layer(input_size=input_size if k == 0 else hidden_size) for k in range(layers)]
     unit = units[0] if layers == 1 else Stack(units, dropout)

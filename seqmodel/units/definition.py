@@ -6,12 +6,12 @@ import math
 import re
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
 
 from seqmodel.unit_setting import SUFFIX
-from seqmodel.units.language import Lines, Node, Text, UnitError, Weight, parse
+from seqmodel.units.language import Equation, Lines, Node, Text, UnitError, Weight, parse
 
 TERMS = ("W", "U", "V", "b", "bU")
 """Every kind of weight, in the order in which a unit's parameters are created and stored."""
@@ -52,18 +52,69 @@ class UnitSpec(Text):
         return [gate for gate, terms in self.gates.items() if there and term in terms]
 
     def shapes(self, I: int, H: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:  # noqa: E741
-        """The shape of each term's weights, all gates stacked; terms that it lacks are left out."""
+        """The shape of each term's weights, all gates stacked; terms that it lacks are left out.
+
+        If a U is not whole, the numbers of all U are a vector, see `matrices`.
+        """
         of_gate = {"W": (H, I), "U": (H, H), "V": (1, H), "b": (H,), "bU": (H,)}
         counts = {term: len(self.gates_with(term, bias=bias)) for term in TERMS}
-        return {
+        found: dict[str, tuple[int, ...]] = {
             term: (counts[term] * rows, *columns)
             for term, (rows, *columns) in of_gate.items()
             if counts[term]
         }
+        if self.forms:
+            parts = [part for gate in self.gates_with("U") for part in self.matrices(gate, H)]
+            found["U"] = (sum(map(math.prod, parts)),)
+        return found
+
+    def matrices(self, gate: str, H: int) -> list[tuple[int, int]]:
+        """The rows and columns of the matrices that a gate's U is made of, see `Form`."""
+        form = self.forms.get(Weight("U", gate))
+        return form.parts(H) if form else [(H, H)]
 
     def parameter_count(self, input_size: int, hidden_size: int, *, bias: bool = True) -> int:
         """The number of weights of one layer, excluding the output layer."""
         return sum(map(math.prod, self.shapes(input_size, hidden_size, bias=bias).values()))
+
+
+@cache
+def zoned(spec: UnitSpec, p: float | None) -> UnitSpec:
+    """The unit with zoneout (Krueger et al. 2017): numbers of each state keep their previous value.
+
+    Those whose leaf `zone` is 0 keep it, as in training (None); or all of them the share `p` of it,
+    as in evaluation. Within the step every equation reads the new value.
+    """
+    new = {name: f"{name}.new" for name in spec.state}
+    equations = [
+        e._replace(name=new.get(e.name, e.name), value=_renamed(e.value, new))
+        for e in spec.equations
+    ]
+    for e in spec.equations:
+        if e.name in new:
+            equations.append(Equation(e.name, _mixed(e.name, new[e.name], p), e.line, e.written))
+    return replace(spec, equations=tuple(equations))
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The expression with other names for this step's values."""
+    if node.op == "now":
+        (name,) = node.args
+        return Node("now", (names.get(name, name),))
+    args = (_renamed(arg, names) if isinstance(arg, Node) else arg for arg in node.args)
+    return Node(node.op, tuple(args))
+
+
+def _mixed(state: str, new: str, p: float | None) -> Node:
+    before, after = Node("old", (state,)), Node("now", (new,))
+    if p is None:
+        half = Node("number", (0.5,))
+        return Node("where", (Node("zone", (state,)), half, before, after))
+    kept, fresh = (
+        Node("*", (Node("number", (share,)), value))
+        for share, value in ((p, before), (1 - p, after))
+    )
+    return Node("+", (kept, fresh))
 
 
 def state_of(names: tuple[str, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:

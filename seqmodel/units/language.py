@@ -1,9 +1,11 @@
 """The language of units: a text's lines, parsed into equations.
 
-    text     = { [ equation | start | field ] [ "#" comment ] newline }
+    text     = { [ equation | start | form | field ] [ "#" comment ] newline }
     equation = name "=" sum
     start    = vector "starts at" ( number | ( "uniform" | "logspace" ) "(" number "," number ")" )
                                                    of a V, b or bU; otherwise they start at 0
+    form     = recurrent "has" ( "rank" whole | whole "heads" )
+                                                   of a U; otherwise it is whole
     field    = ( "unit" | "source" ) ":" words     its name, unless the file's; where it comes from
     sum      = product { ( "+" | "-" ) product }
     product  = factor { ( "(.)" | "*" | "/" ) factor }
@@ -21,7 +23,9 @@ recurrent matrices U (H, H), diagonals V (H,), biases b (H,), and biases bU (H,)
 The rest of its name is the index of the gate that a weight belongs to; without an index that is the
 name which the equation defines, so that a bare W in two equations is two weights. Each weight
 stands in one place. Vectors may start at one number, at H drawn uniformly between two, or at H
-from one to the other in equal ratios. All else has H numbers; (.), which may be written *, and /
+from one to the other in equal ratios. A U of rank R is the product of a matrix (H, R) and one
+(R, H); one of n heads has n square blocks on its diagonal, whose sizes differ by at most one, and
+else zeros. All else has H numbers; (.), which may be written *, and /
 are elementwise. mean(a) is one number, the mean of the H numbers of a, and norm(a) is (a - mean(a))
 / sqrt(v + 1e-5), v the mean of the squares of a - mean(a): layer normalisation without its gain
 and bias. max(a, b) is where(a < b, b, a), and min(a, b) is where(a > b, b, a): of equals it is a,
@@ -126,11 +130,15 @@ LARGEST = 1e30
 """What vectors start at is smaller."""
 LONGEST = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
+MOST = 256
+"""The most equations, parts of norm, max and min counted: 400 take half a minute to compile."""
 
 _FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
 _START = re.compile(
     r"\s*(?P<weight>\w+)\s+starts?\b\s*(?P<at>at\b)?\s*(?P<value>[^#]*?)\s*(?:#.*)?$"
 )
+_FORM = re.compile(r"\s*(?P<weight>\w+)\s+has\b\s*(?P<value>[^#]*?)\s*(?:#.*)?$")
+_FORMED = re.compile(r"rank\s+([1-9]\d{0,3})|([1-9]\d{0,3})\s+heads?")
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 _STARTED = re.compile(rf"{_NUMBER}|(uniform|logspace)\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)")
 _WEIGHT = re.compile(r"(W|U|V|bU|b)([A-Za-z0-9_]*)")
@@ -157,6 +165,26 @@ class Start(NamedTuple):
         return self.first if one else f"{self.how}({self.first:g}, {self.last:g})"
 
 
+class Form(NamedTuple):
+    """Of which matrices a U is made: the product of two, or blocks on its diagonal."""
+
+    kind: str
+    """rank or heads."""
+    size: int
+
+    def told(self) -> str:
+        """As a text has it."""
+        return f"rank {self.size}" if self.kind == "rank" else f"{self.size} heads"
+
+    def parts(self, H: int) -> list[tuple[int, int]]:
+        """The rows and columns of these matrices."""
+        if self.kind == "rank":
+            return [(H, self.size), (self.size, H)]
+        blocks = min(H, self.size)
+        sizes = (H // blocks + (k < H % blocks) for k in range(blocks))
+        return [(rows, rows) for rows in sizes]
+
+
 class Place(NamedTuple):
     """Where a weight stands, and how it is written there; see `Lines.fail`."""
 
@@ -175,6 +203,7 @@ class Node(NamedTuple):
     | W | a weight, which multiplies x |
     | U | a weight, and the node that it multiplies |
     | vector | a weight V, b or bU |
+    | zone | a state; 0 where it keeps its value, see `definition.zoned` |
     | +, -, *, / | two nodes |
     | a function, mean | a node |
     | where | four nodes a, b, c, d: c where a < b, else d |
@@ -211,8 +240,10 @@ class Text:
     """Names with '."""
     starts: Mapping[Weight, Start]
     """What vectors start at, where that is said."""
+    forms: Mapping[Weight, Form]
+    """Of which matrices each U is made that is not whole."""
     statements: tuple[str, ...]
-    """The lines of equations and starts, without comments."""
+    """The lines of all these, without comments."""
 
 
 def parse(text: str, called: str) -> Text:
@@ -236,6 +267,7 @@ class _Parser:
         self._weights: dict[Weight, Place] = {}
         self._states: dict[str, tuple[int, int]] = {}  # the place of the first '
         self._starts: dict[Weight, Start] = {}
+        self._forms: dict[Weight, Form] = {}
         self._statements: list[str] = []
         self._line, self._target, self._parts = 0, "", 0
         self._rest: deque[Token] = deque()
@@ -251,6 +283,8 @@ class _Parser:
             return
         if start := _START.match(line):
             self._start(start)
+        elif form := _FORM.match(line):
+            self._form(form)
         else:
             self._rest = deque(self.lines.tokens(number))
             if self._rest[0].kind == "end":
@@ -269,23 +303,16 @@ class _Parser:
                 )
         return Text(
             self._fields, tuple(self._equations.values()), self._weights,
-            frozenset(self._states), self._starts, tuple(self._statements),
+            frozenset(self._states), self._starts, self._forms, tuple(self._statements),
         )  # fmt: skip
 
     def _start(self, start: re.Match[str]) -> None:
-        name, place = start["weight"], start.start("weight")
-        vectors = {w: at.written for w, at in self._weights.items() if w.term not in "WU"}
-        found = [w for w, written in vectors.items() if name in (written, f"{w.term}{w.gate}")]
-        if not found:
-            above = " or ".join(dict.fromkeys(vectors.values())) or "a V or b of an equation above"
-            why = "a matrix is drawn at random" if name[0] in "WU" else None
-            why = "a state is zero before the first step" if name in self._equations else why
-            self._fail(place, f"expected {above} before 'starts at', not {name!r}", why)
-        if len(found) > 1:
-            advice = " or ".join(f"{w.term}{w.gate}" for w in found)
-            self._fail(place, f"{name} stands in several equations: say {advice}")
-        if found[0] in self._starts:
-            self._fail(place, f"{name} starts twice")
+        name = start["weight"]
+        why = "a matrix is drawn at random" if name[0] in "WU" else None
+        why = "a state is zero before the first step" if name in self._equations else why
+        weight = self._told(start, ("V", "b", "bU"), "a V or b", "starts at", why)
+        if weight in self._starts:
+            self._fail(start.start("weight"), f"{name} starts twice")
         value = _STARTED.fullmatch(start["value"]) if start["at"] else None
         if value is None:
             several = "uniform(0, 1), or logspace(0.9, 0.999)"
@@ -297,7 +324,34 @@ class _Parser:
             self._fail(start.start("value"), "too large a number to start at")
         if how == "logspace" and min(first, last) <= 0:
             self._fail(start.start("value"), "logspace goes between two numbers above 0")
-        self._starts[found[0]] = Start(how or "uniform", first, last)
+        self._starts[weight] = Start(how or "uniform", first, last)
+
+    def _form(self, form: re.Match[str]) -> None:
+        name = form["weight"]
+        weight = self._told(form, ("U",), "a U", "has", None)
+        if weight in self._forms:
+            self._fail(form.start("weight"), f"{name} has two forms")
+        value = _FORMED.fullmatch(form["value"])
+        if value is None:
+            advice = f"expected rank 16, as in {name} has rank 16, or 4 heads: 1 to 9999"
+            self._fail(form.start("value"), advice)
+        rank, heads = value.groups()
+        self._forms[weight] = Form("rank" if rank else "heads", int(rank or heads))
+
+    def _told(
+        self, line: re.Match[str], terms: tuple[str, ...], kind: str, verb: str, why: str | None
+    ) -> Weight:
+        """The weight of an equation above, of these terms, that a line says something of."""
+        name, place = line["weight"], line.start("weight")
+        known = {w: at.written for w, at in self._weights.items() if w.term in terms}
+        found = [w for w, written in known.items() if name in (written, f"{w.term}{w.gate}")]
+        if not found:
+            above = " or ".join(dict.fromkeys(known.values())) or f"{kind} of an equation above"
+            self._fail(place, f"expected {above} before {verb!r}, not {name!r}", why)
+        if len(found) > 1:
+            advice = " or ".join(f"{w.term}{w.gate}" for w in found)
+            self._fail(place, f"{name} stands in several equations: say {advice}")
+        return found[0]
 
     def _equation(self) -> None:
         name = self._next()
@@ -318,6 +372,8 @@ class _Parser:
         self._define(name.text, value)
 
     def _define(self, name: str, value: Node) -> None:
+        if len(self._equations) >= MOST:
+            self._fail(0, f"more than {MOST} equations, with the parts of norm, max and min")
         written = plain(self.lines.lines[self._line - 1])
         self._equations[name] = Equation(name, value, self._line, written)
         if self._is_number(value):

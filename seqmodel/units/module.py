@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqmodel.errors import UsageError
-from seqmodel.kernels.dropout import Dropout
+from seqmodel.kernels.dropout import Dropout, dropout_factors
 from seqmodel.units.backends import check_backend, choose_device, run
-from seqmodel.units.definition import TERMS, UnitSpec, define, state_of
+from seqmodel.units.definition import TERMS, UnitSpec, define, state_of, zoned
 from seqmodel.units.language import Start, UnitError, Weight
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case, Weights, by_gate
 
@@ -108,9 +108,13 @@ class Unit(Layer):
         gate_activation: str = "sigmoid",
         activation: str = "tanh",
         bias: bool = True,
+        zoneout: float = 0.0,
     ) -> None:
         super().__init__()
         self.spec = spec
+        if not 0 <= zoneout < 1:
+            raise UsageError(f"zoneout must be at least 0 and below 1, not {zoneout}")
+        self.zoneout = zoneout
         if input_size < 1 or hidden_size < 1:
             raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (
@@ -130,26 +134,52 @@ class Unit(Layer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Per gate: W uniform (Glorot), U orthogonal; V and biases zero unless the unit says so."""
+        """Per gate: W uniform (Glorot), parts of U orthogonal; V and biases zero unless told."""
         with torch.no_grad():
             for gate, terms in self.gates().items():
                 if terms["W"] is not None:
                     nn.init.xavier_uniform_(terms["W"])
-                if terms["U"] is not None:
-                    nn.init.orthogonal_(terms["U"])
+                for part in self._parts().get(gate, []):
+                    nn.init.orthogonal_(part)
                 for term in ("V", "b", "bU"):
                     weight = terms.get(term)
                     if weight is not None:
                         _start(weight, self.spec.starts.get(Weight(term, gate)))
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """See `weights.by_gate`; views of the parameters."""
+        """See `specification.by_gate`: views of the parameters, but for a U that is not whole."""
         return by_gate(self.spec, self.weights())
 
     def weights(self) -> Weights:
-        """The stacked weights of each term; None for those that the unit lacks."""
+        """The stacked weights of each term, every U whole; None for those that the unit lacks."""
         own = self._parameters  # without those that a parametrization computes
-        return {term: own[term] if term in own else getattr(self, term) for term in TERMS}
+        found = {term: own[term] if term in own else getattr(self, term) for term in TERMS}
+        if self.spec.forms:
+            found["U"] = torch.cat([self._whole(*of_gate) for of_gate in self._parts().items()])
+        return found
+
+    def _parts(self) -> dict[str, tuple[Tensor, ...]]:
+        """Gate -> the matrices that its U is made of; views of the parameter."""
+        if self.U is None:
+            return {}
+        gates = self.spec.gates_with("U")
+        shapes = {gate: self.spec.matrices(gate, self.hidden_size) for gate in gates}
+        sizes = [math.prod(shape) for of_gate in shapes.values() for shape in of_gate]
+        flat = iter(self.U.view(-1).split_with_sizes(sizes))
+        return {
+            gate: tuple(next(flat).view(shape) for shape in of_gate)
+            for gate, of_gate in shapes.items()
+        }
+
+    def _whole(self, gate: str, parts: tuple[Tensor, ...]) -> Tensor:
+        """U (H, H) from the matrices that it is made of."""
+        form = self.spec.forms.get(Weight("U", gate))
+        if form is None:
+            return parts[0]
+        if form.kind == "rank":
+            return parts[0] @ parts[1]
+        blocks: Tensor = torch.block_diag(*parts)  # type: ignore[no-untyped-call]
+        return blocks
 
     def get_extra_state(self) -> Tensor:
         """What a state_dict says of the unit: its equations and activations.
@@ -205,14 +235,22 @@ class Unit(Layer):
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)
         lengths = checked_lengths(lengths, T, B)
-        h, final = run(self.backend, case, self.weights(), x, start, lengths)
+        zones: list[Tensor] = []
+        if self.zoneout and self.training:
+            case = case._replace(spec=zoned(self.spec, None))
+            shape = len(self.spec.state), T, B, self.hidden_size
+            zones = [dropout_factors(x.new_empty(shape), self.zoneout)]
+        h, final = run(self.backend, case, self.weights(), x, start, lengths, *zones)
         return h, self._state(final)
 
     def case(self, batch_size: int) -> Case:
-        """The case to choose a backend for: this layer with its current dtype and device."""
-        weight = self.W
+        """The case to choose a backend for: this layer with its current dtype and device.
+
+        Its spec is that of evaluation: with zoneout, states are mixed with the previous ones.
+        """
+        weight, spec = self.W, zoned(self.spec, self.zoneout) if self.zoneout else self.spec
         return Case(
-            self.spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
+            spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
             self.gate_activation, self.activation, self.bias,
         )  # fmt: skip
 
@@ -221,8 +259,7 @@ class Unit(Layer):
 
     def noisy_weights(self) -> list[Tensor]:
         """Matrices and peepholes."""
-        own = self.weights()
-        return [weight for term in "WUV" if (weight := own[term]) is not None]
+        return [weight for term in "WUV" if (weight := getattr(self, term)) is not None]
 
     def _check(self, case: Case, x: Tensor, state: UnitState) -> None:
         expected = (case.batch_size, self.hidden_size)
@@ -390,4 +427,7 @@ def _meaning(spec: UnitSpec, s: str, phi: str) -> dict[str, tuple[object, str]]:
     for term in TERMS:
         gates = spec.gates_with(term)
         meaning[term] = gates, f"the gates {' '.join(gates)}"
+    for gate in spec.gates_with("U"):
+        form = spec.forms.get(Weight("U", gate))
+        meaning[f"U{gate}"] = form, f"a U{gate} of {form.told()}" if form else f"a whole U{gate}"
     return meaning

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from seqmodel.kernels.device import transformed
 from seqmodel.units.definition import UnitSpec
-from seqmodel.units.language import Node
+from seqmodel.units.language import Node, Weight
 
 Weights = Mapping[str, Tensor | None]
 """Term -> the weights of all its gates, stacked as in `module.Unit`; None if there are none.
@@ -63,7 +63,7 @@ class Backend:
     name: str
     unsupported_reason: Callable[[Case], str | None]
     """Why it cannot run the case; None if it can. Called on every run, so it must be cheap."""
-    run: Callable[[Case, Weights, Tensor, State, Tensor | None], tuple[Tensor, State]]
+    run: Callable[..., tuple[Tensor, State]]
     """Runs one layer over time, as `run` of this module does."""
 
 
@@ -124,8 +124,9 @@ ARITHMETIC: Mapping[str, Function] = {
 
 
 def run(
-    case: Case, weights: Weights, x: Tensor, state: State, lengths: Tensor | None
-) -> tuple[Tensor, State]:
+    case: Case, weights: Weights, x: Tensor, state: State, lengths: Tensor | None,
+    zones: Tensor | None = None,
+) -> tuple[Tensor, State]:  # fmt: skip
     """Run one layer over x (T, B, I), T >= 1, from `state`, each (B, H) in the order of the unit's.
 
     Returns the output h (T, B, H) and the final state, each (B, H); differentiable in x, the
@@ -135,6 +136,9 @@ def run(
     length T. From a row's length on, h is exactly zero; its final state is the one at its length,
     the initial state for 0. Nothing in x at or beyond a row's length, not even nan, reaches an
     output, a final state or a gradient, and x's own gradient is zero there.
+
+    `zones` (S, T, B, H) has numbers for each of the S states of a unit that reads them, see
+    `definition.zoned`; they have no gradient.
 
     An empty batch gives empty outputs and zero gradients.
     """
@@ -150,11 +154,13 @@ def run(
         x = torch.where(running.unsqueeze(2), x, 0)  # unlike multiplying by 0, this stops nan
     # W x does not depend on the state, so each is one product over all frames, split into steps
     # with unbind: indexing it at each step would make the backward pass quadratic in T.
-    inputs = {
-        gate: F.linear(x, terms["W"]).unbind()
+    inputs: dict[Weight | str, tuple[Tensor, ...]] = {
+        Weight("W", gate): F.linear(x, terms["W"]).unbind()
         for gate, terms in gates.items()
         if terms["W"] is not None
     }
+    if zones is not None:
+        inputs |= {name: zone.unbind() for name, zone in zip(names, zones, strict=True)}
 
     def value(node: Node, t: int, old: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Tensor:
         """A tensor (B, H), (H,), of means (B, 1) or (1,), or of numbers ()."""
@@ -164,9 +170,9 @@ def run(
                 return x.new_tensor(args[0])
             case "now" | "old":
                 return (now if node.op == "now" else old)[args[0]]
-            case "W":
-                product = inputs[args[0].gate][t]
-                return product if rows is None else product.index_select(0, rows)
+            case "W" | "zone":
+                given = inputs[args[0]][t]
+                return given if rows is None else given.index_select(0, rows)
             case "U":
                 return F.linear(value(args[1], t, old, now), gates[args[0].gate]["U"])
             case "vector":

@@ -1,5 +1,6 @@
 """Whether a unit can learn: said of a user's text before training, not after."""
 
+from dataclasses import replace
 from functools import cache
 from typing import NoReturn
 
@@ -31,8 +32,9 @@ def try_unit(
 
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
+        whole = replace(spec, forms={})  # forms make no gradient zero or infinite
         unit = Unit(
-            spec, 3, 5, backend="reference", gate_activation=gate_activation,
+            whole, 3, 5, backend="reference", gate_activation=gate_activation,
             activation=activation, bias=bias,
         ).double()  # fmt: skip
         x = 5 * torch.randn(16, 32, 3, dtype=torch.float64)

@@ -22,10 +22,12 @@ a = softplus(Wa x + Ua h' + ba) / (1 + exp(-k'))
 n = phi(W x + U (a (.) h') + V (.) m' + b)
 m = tanh(a) - 0.5 * relu(n)
 h = sigmoid(a) (.) n + 0.1 - m + 0.1 * sqrt(mean(where(m < a, k, 2)))
+Ua has rank 2
+U has 3 heads
 """
 IMPOSTOR = "unit: gru\nh = phi(W x + U h' + b)\n"
 OPTIONS = [
-    {"layers": 2, "bias": False},
+    {"layers": 2, "bias": False, "zoneout": 0.3},
     {"gate_activation": "hard-sigmoid", "activation": "sigmoid"},
     {"activation": "relu"},
 ]

@@ -17,6 +17,8 @@ if = -tanh(Wif x + Uif (a + Uin h') + bif)
 c = c' - exp(-softplus(a)) (.) (c' - if)
 class = relu(c) + if' + max(norm(a + Ub c'), min(a, mean(if)))
 h = phi(class + U c + b + a (.) (Ur h' + bUr)) / sqrt(1 + where(c < a, c (.) c, 0))
+Ua has rank 2
+U has 3 heads
 """
 """Every construct of the language, and names that JavaScript reserves."""
 
@@ -25,6 +27,7 @@ MODELS = {
     "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
     "drums": {"model": "tied", "unit": "lstm", "kit": True},
     "bars alone": {"model": "tied", "unit": "tanh", "hidden": 5, "clock": False, "echo": False},
+    "zoneout": {"model": "tied", "unit": "lstm", "zoneout": 0.2},
     "motifs": {"model": "tied", "unit": "mgu", "output": "bernoulli", "motifs": True},
     "resting": {
         "model": "tied",

@@ -25,12 +25,16 @@ from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
 from seqmodel.training.state import CARRY, Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.units import UNITS
 
+FORMED = "\n".join((*UNITS["lstm"].statements, "Uf has rank 2", "Uc has 3 heads", "unit: formed"))
 EVERYTHING = {
+    "unit": FORMED,
     "layers": 2,
     "dropout": 0.3,
     "weight_noise": 0.075,
     "weight_dropout": 0.3,
+    "zoneout": 0.3,
     "average": 0.8,
     "augment_keys": True,
     "end": True,
@@ -54,6 +58,7 @@ TIED = {
     "dropout": 0.2,
     "weight_noise": 0.05,
     "weight_dropout": 0.2,
+    "zoneout": 0.2,
     "average": 0.8,
     "augment_keys": True,
     "end": True,
@@ -74,12 +79,13 @@ SAMPLES = {
     "steering": 1.0,
     "weight_noise": 0.05,
     "weight_dropout": 0.1,
+    "zoneout": 0.1,
     "average": 0.8,
     "truncate": 145,
     "epochs": 2,
 }
 BLOCKS = {"output": "logistic", "layers": 2, "dropout": 0.3, "average": 0.8, "truncate": 7}
-MODULE = {"unit": "own_modules:LayerNormLSTM", "weight_dropout": 0.0, "layers": 2}
+MODULE = {"unit": "own_modules:LayerNormLSTM", "weight_dropout": 0.0, "zoneout": 0.0, "layers": 2}
 """A unit that is a torch module."""
 MUSIC = {
     "all": EVERYTHING,

@@ -118,7 +118,8 @@ def test_gradients_that_processes_have_added_are_rescaled_together(begin, batch)
 def test_parts_share_noise_but_not_dropout(begin, batch):
     """The same dropout in every part would drop the same of all pieces; other noise in each would
     be no noise of the weights."""
-    for options, differ in (({"dropout": 0.5}, True), ({"weight_noise": 0.1}, False)):
+    kinds = ({"dropout": 0.5}, True), ({"zoneout": 0.5}, True), ({"weight_noise": 0.1}, False)
+    for options, differ in kinds:
         state = begin(parts=2, **options)
         nats = [window_gradient(state, batch, 1, part=part)[0] for part in (0, 1)]
         assert (nats[0] != nats[1]) == differ, options

@@ -47,7 +47,8 @@ def random_unit(name, input_size, hidden_size, *, dtype=torch.float64, seed=0, *
     unit = make(name, input_size, hidden_size, **options).to(dtype)
     with torch.no_grad():
         for key, weight in unit.named_parameters():
-            scale = weight.shape[1] ** -0.5 if key.split(".")[-1] in ("W", "U") else 1.0
+            sizes = {"W": weight.shape[-1], "U": hidden_size}
+            scale = sizes.get(key.split(".")[-1], 1) ** -0.5
             weight.copy_(torch.randn(weight.shape, generator=draw, dtype=torch.float64))
             weight.mul_(0.8 * scale)
     return unit

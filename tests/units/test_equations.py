@@ -124,6 +124,36 @@ def test_layer_normalisation_is_torchs(backend):
         torch.testing.assert_close(weights[term].grad, slope, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_low_rank_and_heads_are_products_of_their_parts(backend):
+    """Factors that are transposed, blocks in the wrong place, a gradient outside of them."""
+    text = "a = s(Wa x + Ua h')\nh = a (.) h' + phi(W x + U (a (.) h') + Ub a)\n"
+    unit = random_unit(f"{text}Ua has rank 2\nU has 3 heads", 3, 7, backend=backend)
+    assert unit.parameter_count() == 2 * 21 + 2 * 14 + (9 + 4 + 4) + 49
+    assert unit.parameter_count() == sum(weight.numel() for weight in unit.parameters())
+    x, state = random_tensor(6, 2, 3), random_state(unit, 2)
+    W, U = unit.W.detach().requires_grad_(), unit.U.detach().requires_grad_()
+    down, up = U[14:28].view(2, 7), U[:14].view(7, 2)
+    blocks, whole = [U[28:37].view(3, 3), U[37:41].view(2, 2), U[41:45].view(2, 2)], U[45:]
+    outputs, h = [], state.h
+    for frame in x:
+        a = torch.sigmoid(frame @ W[:7].T + (h @ down.T) @ up.T)
+        parts = zip((a * h).split([3, 2, 2], 1), blocks, strict=True)
+        read = torch.cat([part @ block.T for part, block in parts], 1) + a @ whole.view(7, 7).T
+        h = a * h + torch.tanh(frame @ W[7:].T + read)
+        outputs.append(h)
+    found, right = weighted_sum(*unit(x, state)), weighted_sum(torch.stack(outputs), (h,))
+    torch.testing.assert_close(found, right, rtol=1e-12, atol=0)
+    found.backward()
+    slopes = torch.autograd.grad(right, [W, U])
+    torch.testing.assert_close((unit.W.grad, unit.U.grad), slopes, rtol=0, atol=1e-11)
+    fresh = make(f"{text}Ua has rank 2\nU has 3 heads", 3, 7).gates()
+    low, (block, *_) = fresh["a"]["U"], fresh["h"]["U"].split([3, 4])
+    lengths = torch.tensor([1.0, 1, 0, 0, 0, 0, 0])
+    torch.testing.assert_close(torch.linalg.svdvals(low), lengths, rtol=0, atol=1e-5)
+    torch.testing.assert_close(block @ block.T, torch.eye(3), rtol=0, atol=1e-5)
+
+
 def test_a_first_state_can_be_learned():
     """The README's text, which must be the unit started at the weight, with its gradient."""
     started = random_unit("on = 1\np = h' + (1 - on') (.) bp\nh = phi(W x + U p + b)", 3, 5)

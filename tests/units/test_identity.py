@@ -27,6 +27,8 @@ OTHERS = [
     (TEXT, f"{Z}\n{N}\n{SWAPPED}", {}, f"has {H} where this one has {SWAPPED}"),
     (f"{Z}\n{LONGER}\n{N}\nh = q (.) h' + z (.) n\n{NAME}", TEXT, {},
      f"has {LONGER} where this one has no q"),
+    (f"{TEXT}Uz has 2 heads", f"{TEXT}Uz has rank 1", {},
+     "has a Uz of 2 heads where this one has a Uz of rank 1"),
     (TEXT, TEXT, {"activation": "relu"}, "has phi = tanh where this one has phi = relu"),
 ]  # fmt: skip
 

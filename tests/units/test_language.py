@@ -107,10 +107,23 @@ def test_what_a_text_defines():
         ("h = W x + b\nb starts 1", "expected a number, as in b starts at 1", "starts ^"),
         ("h = W x + b\nb starts at 1\nb starts at 2", "b starts twice", "^"),
         ("z = W x + b\nh = z + b\nb starts at 1", "b stands in several equations: say bz", "^"),
+        ("h = W x + U h'\nU has rank 0", "expected rank 16, as in U has rank 16", "has ^"),
+        ("h = W x + U h'\nW has 2 heads", "expected U before 'has', not 'W'", "^"),
+        ("h = W x + U h'\nU has rank 1\nU has 2 heads", "U has two forms", "^"),
         ("h = W x\nV starts at 1", "expected a V or b of an equation above before 'starts", "^"),
         ("unit: a\nunit: b\nh = W x", "unit is given twice", "^"),
         ("h = " + "(" * 9999 + "W x", "too long: give a part of it a name", "((^"),
-        ("\n".join(f"p{k} = {k}" for k in range(9999)) + "\nh = W x", "p0 has no effect on h", "^"),
+        ("\n".join(f"p{k} = {k}" for k in range(200)) + "\nh = W x", "p0 has no effect on h", "^"),
+        (
+            "\n".join(f"p{k} = {k}" for k in range(999)) + "\nh = W x",
+            "more than 256 equations",
+            "^",
+        ),
+        (
+            "h0 = W x\n" + "\n".join(f"h{k + 1} = {'norm(' * 60}h{k}{')' * 60}" for k in range(9)),
+            "more than 256 equations, with the parts of norm, max and min",
+            "^",
+        ),
     ],
 )
 def test_a_mistake_is_shown_where_it_is(text, message, below):

@@ -57,7 +57,7 @@ def over_time(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol]
 ) -> tuple[Symbol, list[Symbol]]:
     """Run a layer over x (T, B, I) from its state, each (B, H): h (T, B, H), the new state."""
-    if unit.spec is UNITS.get(unit.spec.name):  # not a text that only has the name of one
+    if unit.case(1).spec is UNITS.get(unit.spec.name):  # not a text that only has the name of one
         return _operator(g, unit, x, state)
 
     def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
@@ -135,7 +135,7 @@ class _Step:
 
     def after(self) -> list[Symbol]:
         """The state, each (B, H)."""
-        for name, value, *_ in self._unit.spec.equations:
+        for name, value, *_ in self._unit.case(1).spec.equations:
             self._now[name] = self._value(value)
             if self._has_rows(value):
                 self._with_rows.add(name)

@@ -180,6 +180,7 @@ class Step(NamedTuple):
     | number | a float |
     | old | a state; its value before the step |
     | vector | a weight V, b or bU |
+    | zone | a state; what is given of it |
     | slot | a slot |
     """
 

@@ -40,7 +40,7 @@ LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 
 def forward_fields(layout: Layout, *, begun: bool = False) -> Signature:
     """The fields of the forward loops; with `begun` also a product that W x is added to."""
-    arrays = [Array("x", ("T", "B", "I")), _slots(layout), *_of_means(layout)]
+    arrays = [Array("x", ("T", "B", "I")), _slots(layout), *_of_means(layout), *_zones(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
         arrays.append(Array(f"all_{state}", ("T + 1", "B", "H")))  # the initial state first
@@ -57,7 +57,7 @@ def backward_fields(layout: Layout) -> Signature:
     width = f"{len(layout.slots)} * H"
     # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds the
     # current step only (d_step = 0), and they are summed along the way.
-    arrays = [_slots(layout), *_of_means(layout)]
+    arrays = [_slots(layout), *_of_means(layout), *_zones(layout)]
     arrays.append(Array("d_slots", ("(T if d_step else 1) * B", width)))
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
     for p in layout.projections:  # W only if x needs gradients; a thread's sums are transposed
@@ -79,6 +79,10 @@ def backward_fields(layout: Layout) -> Signature:
 
 def _slots(layout: Layout) -> Array:
     return Array("slots", ("T * B", f"{len(layout.slots)} * H"))
+
+
+def _zones(layout: Layout) -> list[Array]:
+    return [Array(f"zone_{state}", ("T", "B", "H")) for state in layout.zones]
 
 
 def _of_means(layout: Layout) -> list[Array]:
@@ -142,6 +146,8 @@ class Addresses:
             return e.offset(self.field[f"{kind}s"], e.mul(row, self.width), before, j)
         if kind == "old":
             return self.place(f"all_{name}", self.row(t, r), j)
+        if kind == "zone":
+            return self.place(f"zone_{name}", self.row(t, r), j)
         if kind == "now":
             return self.place(f"all_{name}", self.row(e.add(t, 1), r), j)
         if kind == "carried":

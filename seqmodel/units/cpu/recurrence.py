@@ -48,8 +48,9 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, case: Case, lengths: Tensor | None, x: Tensor, *tensors: Tensor | None
-    ) -> tuple[Tensor, ...]:
+        ctx: Any, case: Case, lengths: Tensor | None, zones: Tensor | None, x: Tensor,
+        *tensors: Tensor | None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         """Run the forward loops; `tensors` are the weights in the order of TERMS, and the state."""
         unit = compiled_unit(
             case.spec, x.element_size(), case.gate_activation, case.activation, case.bias
@@ -59,13 +60,13 @@ class Recurrence(torch.autograd.Function):
         given = dict(zip(TERMS, weights, strict=True))
         fields, jobs = weight_fields(unit.layout, given, case.hidden_size)
         fields |= _sizes(case, len(x), lengths) | {"x": x.contiguous(), "slots": NEW}
-        fields |= _of_means(unit.layout, NEW)
+        fields |= _of_means(unit.layout, NEW) | _zones(unit.layout, zones)
         for name, first in zip(names, state, strict=True):
             assert first is not None
             fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
         if lengths is not None:
             fields |= {f"final_{name}": NEW for name in names}
-        if case.batch_size and not ctx.needs_input_grad[2]:  # x is data, and may be a piano-roll
+        if case.batch_size and not ctx.needs_input_grad[3]:  # x is data, and may be a piano-roll
             fields |= dict.fromkeys(LISTED, NEW)
             fields["sparse_limit"] = int(DENSITY * x.numel()) // threads
         forward = unit.forward.job(fields)
@@ -74,7 +75,7 @@ class Recurrence(torch.autograd.Function):
         ctx.sparse = None
         if "listed" in made and 0 not in made["listed"].tolist():  # no thread stopped listing
             ctx.sparse = SparseFrames(made["indices"], made["counts"])
-        ctx.unit, ctx.case, ctx.lengths = unit, case, lengths
+        ctx.unit, ctx.case, ctx.lengths, ctx.zones = unit, case, lengths, zones
         ctx.set_materialize_grads(False)
         steps = [made[f"all_{name}"] for name in names]
         ctx.save_for_backward(made["slots"], made.get("means"), *steps, x, *tensors)
@@ -92,7 +93,7 @@ class Recurrence(torch.autograd.Function):
             return _through_specification(ctx, outside, [x, *given])
         case, layout, T, H = ctx.case, ctx.unit.layout, len(x), ctx.case.hidden_size
         weights = dict(zip(TERMS, given[: len(TERMS)], strict=True))
-        needs_x, needs_w, needs_u = ctx.needs_input_grad[2:5]
+        needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
         packed = weights if needs_x else weights | {"W": None}
         fields, jobs = weight_fields(layout, packed, H, transposed=False)
         B, threads = case.batch_size, thread_count(case.batch_size)
@@ -100,7 +101,7 @@ class Recurrence(torch.autograd.Function):
         fields |= _sizes(case, T, ctx.lengths) | {"d_step": 0 if at_once else B}
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w and ctx.sparse is None else x
-        fields |= _of_means(layout, means)
+        fields |= _of_means(layout, means) | _zones(layout, ctx.zones)
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
         if at_once:
             fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in layout.projections}
@@ -127,7 +128,7 @@ class Recurrence(torch.autograd.Function):
         parts = sums.split_with_sizes([weights[term].numel() for term in vectors])
         found |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
         carried = [made[f"carried_{name}"] for name in layout.states]
-        return None, None, made.get("d_x"), *map(found.get, TERMS), *carried
+        return None, None, None, made.get("d_x"), *map(found.get, TERMS), *carried
 
 
 def _products(ctx: Any, p: Projection, backward: Job, total: Tensor) -> list[Job]:
@@ -154,19 +155,26 @@ def _through_specification(
     aliases: list[Any] = [t if t is None else t.view_as(t) for t in inputs]
     x, *rest = aliases
     weights, state = dict(zip(TERMS, rest, strict=False)), tuple(rest[len(TERMS) :])
-    h, final = specification.run(ctx.case, weights, x, state, ctx.lengths)
+    h, final = specification.run(ctx.case, weights, x, state, ctx.lengths, ctx.zones)
     reached = {s: g for s, g in zip((h, *final), outside, strict=True) if g is not None}
-    needed = ctx.needs_input_grad[2:]
+    needed = ctx.needs_input_grad[3:]
     asked = [t for t, needs in zip(aliases, needed, strict=True) if needs]
     options = {"create_graph": True, "allow_unused": True}
     found = iter(torch.autograd.grad(list(reached), asked, list(reached.values()), **options))
-    return None, None, *(next(found) if needs else None for needs in needed)
+    return None, None, None, *(next(found) if needs else None for needs in needed)
 
 
 def _of_means(layout: Layout, means: Any) -> KernelFields:
     """The fields of levels with means."""
     fields: KernelFields = {"means": means} if layout.means else {}
     return fields | ({"row": NEW} if layout.scratch else {})
+
+
+def _zones(layout: Layout, zones: Tensor | None) -> KernelFields:
+    """The field of each state that has one."""
+    if zones is None:
+        return {}
+    return {f"zone_{state}": zone for state, zone in zip(layout.states, zones, strict=True)}
 
 
 def _sizes(case: Case, T: int, lengths: Tensor | None) -> KernelFields:
@@ -199,9 +207,10 @@ def _part(whole: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 
 def run(
-    case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
-) -> tuple[Tensor, tuple[Tensor, ...]]:
+    case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None,
+    zones: Tensor | None = None,
+) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
     """See `specification.run`, for float32 or float64 on the CPU."""
     given = [weights[term] for term in TERMS]
-    h, *final = Recurrence.apply(case, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
+    h, *final = Recurrence.apply(case, lengths, zones, x, *given, *state)  # type: ignore[no-untyped-call]
     return h, tuple(final)

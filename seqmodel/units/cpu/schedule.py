@@ -37,6 +37,7 @@ class Place(NamedTuple):
     | old, now | a state before and after the step |
     | slot | a slot: its sum of products, or what has replaced it |
     | vector, sum | a weight; the sum of its gradients |
+    | zone | a state: what `definition.zoned` reads of it |
     | d_now, carried | a state: its gradient after and before the step |
     | d_slot, d_x | a slot, the input: its gradient |
     | mean | a node: one number, the mean of its columns |
@@ -126,6 +127,11 @@ class Layout:
         return [Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
 
     @cached_property
+    def zones(self) -> list[str]:
+        """The states of which `zone` leaves are read."""
+        return [args[0] for op, *args in self.graph.nodes if op == "zone"]
+
+    @cached_property
     def means(self) -> list[Id]:
         """The means of a step, which the backward passes read, too."""
         places = (place for level in self.forward for place in level.placed("mean"))
@@ -177,7 +183,7 @@ class Layout:
         for n, (op, *args) in enumerate(self.graph.nodes):
             if op == "slot":
                 places[n] = Place("slot", args[0].name)
-            elif op in ("old", "vector"):
+            elif op in ("old", "vector", "zone"):
                 places[n] = Place(op, args[0])
         return places
 
@@ -307,7 +313,7 @@ def _backward(layout: Layout) -> list[Level]:
         seeds = _seeds(layout, level, memory)
         stores, products = list[Store](), layout.taken(level)
         for n, d in graph.gradients(seeds).items():
-            if n in leaves:
+            if n in leaves and leaves[n].kind != "zone":
                 place = leaves[n].gradient
                 stores.append(Store(d, place, place in held or place.kind == "sum"))
                 held.add(place)
