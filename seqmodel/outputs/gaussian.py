@@ -18,10 +18,10 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import PANEL, Emitter
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import NEW, STORED, Array, packed
+from seqmodel.kernels.run.signature import STORED, Array, packed
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for
-from seqmodel.outputs.mixtures import MIXTURE_ARRAYS, Mixture, log_and_inverse
+from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
+from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Sums, Window
 from seqmodel.outputs.samples import (
     LEAST_UNIFORM,
@@ -99,7 +99,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         z = rows_of(self.standardised(frames))
         return linear_nats(
             _SCORE, weights, h, *self.linear.parameters(), F=self.frame_size, K=self.components,
-            z=z, floor=h.new_tensor([self.floor]), work=NEW, threads=threads_for(len(z)),
+            z=z, floor=h.new_tensor([self.floor]),
         )  # fmt: skip
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
@@ -216,8 +216,9 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
 
 
 _SCORE = likelihood(
-    "gaussian", ("F", "K"), (Array("z", ("rows", "F")), *MIXTURE_ARRAYS), _write_score
-)
+    "gaussian", ("F", "K"), (Array("z", ("rows", "F")), Array("floor", ("1",))), _write_score,
+    work=WORK,
+)  # fmt: skip
 _DRAW = SamplesWriter.signature(
     "gaussian_draw",
     arrays=(

@@ -69,11 +69,13 @@ def likelihood(
     own: tuple[Array, ...],
     write: Callable[[Emitter, dict[str, Any], Any, Any], None],
     *,
+    work: str = "0",
     abreast: bool = False,
 ) -> BlockKernel:
     """The kernel of a likelihood given a layer's outputs, for `linear_nats`.
 
-    `sizes` and `own` are fields of its own. `write(e, fields, row, left)` finds W h of a row in
+    `sizes` and `own` are fields of its own, and `work` is the size of each thread's scratch space,
+    the field of that name. `write(e, fields, row, left)` finds W h of a row in
     `slope`, to which it adds the bias, replaces them with the nats' slopes, and stores the nats; if
     `abreast`, of as many rows as there are lanes, of which so many are left in the block.
     """
@@ -93,6 +95,7 @@ def likelihood(
         *own,
         Array("slope", ("rows", "N")),
         Array("nats", ("rows",)),
+        per_thread("work", work),
     )
     signature = Signature(f"{name}_forward", ("rows", "H", "N", *sizes), arrays)
     return BlockKernel(signature, write_block)
@@ -163,13 +166,14 @@ def _score(
     """Pass h through a layer and score what comes out; `slope` is each row's gradient there."""
     h, weight, bias = given
     rows, (N, H), found = rows_of(h), weight.shape, None
+    threads = threads_for(len(rows))
     packing_weight = packing(weight, transposed=True)
     scoring = kernel.job(
         h.element_size(),
         fields
         | {
             "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_weight.made["panels"],
-            "bias": bias.contiguous(), "slope": NEW, "nats": NEW,
+            "bias": bias.contiguous(), "slope": NEW, "nats": NEW, "work": NEW, "threads": threads,
         },
     )  # fmt: skip
     jobs = [packing_weight, scoring]
@@ -177,7 +181,7 @@ def _score(
         of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
         found, more = gradients(rows, weight, scoring.made["slope"], of_rows.reshape(-1))
         jobs, found = jobs + more, (found[0].view(h.shape), *found[1:])
-    parallel_for(jobs, threads_for(len(rows)))
+    parallel_for(jobs, threads)
     nats = scoring.made["nats"].view(h.shape[:-1])
     if steps > 1:
         nats = nats.view(len(nats) // steps, steps, -1).sum(1)

@@ -16,11 +16,11 @@ from seqmodel.config import Config
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import NEW, Array, packed
+from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
-from seqmodel.outputs.mixtures import MIXTURE_ARRAYS, Mixture, log_and_inverse
+from seqmodel.outputs.linear_score import likelihood, linear_nats
+from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 from seqmodel.outputs.samples import (
     HIGHEST,
@@ -107,8 +107,7 @@ class SampleLogisticOutput(SampleWiseOutput):
         samples = self.of_steps(frames).reshape(-1).contiguous()
         return linear_nats(
             _SCORE, weights, h, *self.linear.parameters(), steps=self.steps, K=self.components,
-            samples=samples, floor=h.new_tensor([self.floor]), work=NEW,
-            threads=threads_for(len(samples)),
+            samples=samples, floor=h.new_tensor([self.floor]),
         )  # fmt: skip
 
     def draw(
@@ -362,8 +361,9 @@ def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coar
 _SCORE = likelihood(
     "sample_logistic",
     ("K",),
-    (Array("samples", ("rows",)), *MIXTURE_ARRAYS),
+    (Array("samples", ("rows",)), Array("floor", ("1",))),
     _write_score,
+    work=WORK,
     abreast=True,
 )
 _DRAW = SamplesWriter.signature(

@@ -7,10 +7,9 @@ from typing import Any
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.run.signature import Array, per_thread
 
-MIXTURE_ARRAYS = Array("floor", ("1",)), per_thread("work", "4 * K * LANES")
-"""Fields of likelihoods of mixtures: the least scale, and scratch space."""
+WORK = "4 * K * LANES"
+"""The scratch space of likelihoods of mixtures, in numbers."""
 
 
 class Mixture:

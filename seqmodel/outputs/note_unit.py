@@ -125,44 +125,36 @@ class NoteUnitOutput(TiedOutput):
     ) -> Tensor:
         """See `NotesOutput.note_logits`: of each note given the lower ones.
 
-        With a `first` layer the unit runs only in the frames that change, and only where `weighed`
-        (T, B) is not 0, if it is given; elsewhere the logits stand for nothing.
+        The unit runs only where `weighed` (T, B) is not 0, if it is given, and with a `first` layer
+        only in the frames that change. The logits of frames that are not weighed stand for nothing.
         """
         rows, flat = h.reshape(-1, h.shape[2]), frames.reshape(-1, self.frame_size)
-        if self.first is None:
-            return self.logits(self.read(rows, flat).transpose(0, 1)).view(frames.shape)
-        past = needed(past)
-        logits = self.first.logits(h, past).view(flat.shape)
-        above = self.first.changed_below(frames, past).view(len(flat), -1)
-        runs = above.any(1) if weighed is None else above.any(1) & (weighed.flatten() != 0)
+        logits, above = h.new_zeros(flat.shape), None
+        runs = (flat.new_ones(len(flat)) if weighed is None else weighed.flatten()) != 0
+        if self.first is not None:
+            past = needed(past)
+            logits = self.first.logits(h, past).view(flat.shape)
+            above = self.first.changed_below(frames, past).view(len(flat), -1)
+            runs = runs & above.any(1)
         (inside,) = torch.nonzero(runs, as_tuple=True)
         if len(inside):
-            of_unit = self.logits(self.read(rows, flat, inside).transpose(0, 1))
-            both = above[inside].repeat(1, self.frame_size // self.notes)
-            of_unit = torch.where(both, of_unit, logits[inside])
+            some = inside if len(inside) < len(flat) else None
+            of_unit = self.logits(self.read(rows, flat, some).transpose(0, 1))
+            if above is not None:
+                both = above[inside].repeat(1, self.frame_size // self.notes)
+                of_unit = torch.where(both, of_unit, logits[inside])
             logits = logits.index_put((inside,), of_unit)
         return logits.view(frames.shape)
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `NotesOutput.weighted_score`.
+        """See `Output.weighted_score`.
 
         Padding is skipped, since a frame costs as many steps as it has notes.
         """
-        if self.first is not None:
-            logits = self.note_logits(h, frames, past, weights)
-            return self.weighted_nats(logits, frames, weights.unsqueeze(-1), past)
-        T, B, _ = frames.shape
-        of_frames, frames = weights.reshape(T * B, 1), frames.reshape(T * B, -1)
-        past = None if past is None else past.reshape(T * B, -1)
-        weighed, _ = torch.nonzero(of_frames, as_tuple=True)
-        inside = weighed if len(weighed) < T * B else None
-        read = self.read(h.reshape(T * B * self.notes, -1), frames, inside)
-        if inside is not None:
-            of_frames, frames = of_frames[inside], frames[inside]
-            past = None if past is None else past[inside]
-        return self.weighted_nats(self.logits(read.transpose(0, 1)), frames, of_frames, past)
+        nats = self.nats(self.note_logits(h, frames, past, weights), frames, past)
+        return torch.dot(nats.reshape(-1), weights.reshape(-1))
 
     def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
         """See `NotesOutput.tempered`: l / T + JOINING (1 - T) above the lowest note that begins.
