@@ -253,7 +253,7 @@ def _write_draw(frame: SamplesWriter) -> None:
     e.columns(F, put)
 
 
-def normal_quantile(u: Vector) -> Vector:
+def normal_quantile(u: Any) -> Any:
     """The inverse CDF of the standard normal, within 1e-14.
 
     By polynomials of the square root of -log(p), p being the smaller of u and 1 - u.
@@ -267,7 +267,7 @@ _NEAR, _FAR = (0.83, 2.4, 18), (2.4, 6.2, 22)
 """From where to where, and the degree."""
 
 
-def _lower_normal(root: Vector, low: float, high: float, degree: int) -> Vector:
+def _lower_normal(root: Any, low: float, high: float, degree: int) -> Any:
     middle, half = (low + high) / 2, (high - low) / 2
 
     def exact(x: NDArray[np.float64]) -> NDArray[np.float64]:
