@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
@@ -74,22 +73,16 @@ class CategoricalOutput(SampleWiseOutput):
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""
-        return self.of_frames(_nats(parameters, self.levels(frames)))
+        of_levels, levels = parameters.log_softmax(-1), self.levels(frames)
+        return self.of_frames(-of_levels.gather(-1, levels.unsqueeze(-1)).squeeze(-1), frames)
 
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         levels, layer = self.levels(frames).reshape(-1), self.linear.parameters()
         return linear_nats(
-            _SCORE, weights, h, *layer, steps=self.steps, K=mu_law.LEVELS, levels=levels
+            _SCORE, weights, h, *layer, steps=frames.shape[2], K=mu_law.LEVELS, levels=levels
         )
-
-    def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
-        """-log P (...) of `levels` (...), from rows of h (..., H), without gradients."""
-        if not h.numel() or device.unsupported_reason((h, self.linear.weight)) is not None:
-            return _nats(self(h), levels)
-        layer, levels = self.linear.parameters(), levels.reshape(-1)
-        return linear_nats(_SCORE, None, h, *layer, K=mu_law.LEVELS, levels=levels)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -121,7 +114,7 @@ class CategoricalOutput(SampleWiseOutput):
         levels = self.levels(window.frames)
         inside = window.inside.repeat_interleave(self.steps, 0)
         silent = inside & torch.isin(levels, torch.tensor(SILENT, device=levels.device))
-        nats = self.step_nats(window.h, levels).double()[silent]
+        nats = self.score(window.h, self.of_steps(window.frames).unsqueeze(2)).double()[silent]
         sums = {"silent": float(silent.sum()), "silent_nats": float(nats.sum())}
         return sums | super().figure_sums(window)
 
@@ -144,10 +137,6 @@ class CategoricalOutput(SampleWiseOutput):
         }
         remark = "  of 8-bit mu-law levels; silent are the two about zero"
         return [*labelled(figures, labels), remark, *labelled(figures, END_LABELS)]
-
-
-def _nats(logits: Tensor, levels: Tensor) -> Tensor:
-    return -logits.log_softmax(-1).gather(-1, levels.unsqueeze(-1)).squeeze(-1)
 
 
 def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
