@@ -247,9 +247,8 @@ def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
     # Elsewhere the uniform distribution is below the last digit, and the mixture has all slope.
     counts = most - (e.precision.mantissa + 2) * math.log(2)
     soft, share = (nats * -1.0 + most).softplus()
-    whole = Vector(e, e.constant(1.0))
     found = nats.where(">", counts, soft * -1.0 + most)
-    return found, whole.replaced(nats, ">", counts, share)
+    return found, share.replaced(nats, "<=", counts, 1.0)
 
 
 def any_of(e: Emitter, bits: Any) -> Any:

@@ -238,7 +238,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "relu": Function(lambda x: x.where("<", 0.0, 0.0), _relu_slope),
     "softplus": Function(lambda x: x.softplus()[0], _softplus_slope),
     "exp": Function(_exp, lambda y: y),
-    "sqrt": Function(Vector.sqrt, lambda y: Vector(y.to, y.to.constant(0.5)) / y),
+    "sqrt": Function(Vector.sqrt, lambda y: 0.5 / y),
 }
 GATE_ACTIVATIONS: Mapping[str, Function] = {
     "sigmoid": FUNCTIONS["sigmoid"],
