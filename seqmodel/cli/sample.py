@@ -283,7 +283,7 @@ def _drawing(
         Sampler(run.model, **stated) if len(runs) == 1 else AverageSampler(models, **stated)
     )
     freeze = Freeze.of(run)
-    primer, epoch = sampling.primer, _epoch(run) if best_of > 1 else {}
+    primer, epoch = sampling.primer, run.metrics() if best_of > 1 else {}
     if best_of > 1 and not epoch:
         raise SeqmodelError(f"--best-of needs epoch {run.epoch} in {run.folder / METRICS}")
 
@@ -327,17 +327,10 @@ def _drawing(
     return write
 
 
-def _epoch(run: "Run") -> Mapping[str, Any]:
-    """The metrics of the epoch whose weights these are; none if they are not there."""
-    from seqmodel.runs.folder import read_metrics
-
-    return next((line for line in read_metrics(run.folder) if line["epoch"] == run.epoch), {})
-
-
 def _foreign(run: "Run", sampling: Sampling, path: Path | None) -> list[str]:
     """A remark on a file that is filled or continued, if the run finds it unlike its own music."""
     piece = sampling.primer if sampling.filling is None else sampling.filling.piece
-    usual = _epoch(run).get("valid_nats_per_frame")
+    usual = run.metrics().get("valid_nats_per_frame")
     if usual is None or run.frame.values != "binary" or len(piece) < 2:
         return []
     # The first frame says little: it is as costly in valid's pieces, which are longer.

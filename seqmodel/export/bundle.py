@@ -25,7 +25,7 @@ from seqmodel.runs.checkpoint import (
     model_tensors,
 )
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
-from seqmodel.runs.folder import Run, read_metrics
+from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
@@ -92,10 +92,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
 
 
 def _figures(run: Run) -> Iterator[str]:
-    """Those of the epoch whose weights these are."""
     prefix = "valid_"
-    for line in read_metrics(run.folder):
-        if line["epoch"] == run.epoch:
-            for name, figure in line.items():
-                if name.startswith(prefix):
-                    yield f"{spaced(name.removeprefix(prefix)):22} {figure:9.4f}"
+    for name, figure in run.metrics().items():
+        if name.startswith(prefix):
+            yield f"{spaced(name.removeprefix(prefix)):22} {figure:9.4f}"

@@ -57,11 +57,6 @@ class _Lanes(Emitter):
     def __init__(self, builder: Any) -> None:
         super().__init__(builder, 4, _LANES)
 
-    def root(self, x: Vector) -> Vector:
-        """The square root."""
-        named = self._named(f"llvm.sqrt.v{_LANES}f32", self.vector, [self.vector])
-        return Vector(self, self.builder.call(named, [x.value]))
-
     def uniform(self, words: Any, bits: int) -> Vector:
         """Numbers in (0, 1] from words below 2^bits."""
         return (Vector(self, self.builder.uitofp(words, self.vector)) + 0.5) * 2.0**-bits
@@ -92,7 +87,7 @@ def _write_normals(e: _Lanes, states: Any, out: Any, count: Any, _: Any) -> None
     sine = polynomial(lambda q: np.sin(_EIGHTH * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
     cosine = polynomial(lambda q: np.cos(_EIGHTH * np.sqrt(q)), 0.0, 1.0, 3)
     with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
-        radius = e.root(e.uniform(e.draw(state), 32).log() * -2.0)
+        radius = (e.uniform(e.draw(state), 32).log() * -2.0).sqrt()
         # 29 bits give the angle within an octant, three more the octant.
         word = e.draw(state)
         place = e.uniform(b.and_(word, e.whole((1 << 29) - 1)), 29)

@@ -76,11 +76,6 @@ class TiedBernoulliOutput(TiedOutput):
         """The logits (..., B, F) of frames, from h (..., B D, H)."""
         return self.logits(h.view(*h.shape[:-2], -1, self.notes, h.shape[-1]))
 
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        return self.weighted_nats(self.note_logits(h, frames), frames, weights.unsqueeze(-1), past)
-
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         return TiedDraw(self, setting)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.outputs.logistic import Logistics, drawn_from, log_probability
+from seqmodel.outputs.logistic import Logistics, drawn_from, level_log_probability, mixed
 from seqmodel.outputs.samples import (
     LEVEL_STEP,
     SampleBlocksOutput,
@@ -107,7 +107,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
         mixture = self._mixture(parameters, self._windows(frames, past))
-        return -log_probability(mixture, self.standardised(frames), frames, self.step)
+        samples = self.standardised(frames), frames
+        return -mixed(mixture[0], level_log_probability(mixture, *samples, self.step))
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float

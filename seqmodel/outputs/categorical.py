@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from llvmlite import ir
 from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
@@ -21,6 +21,7 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.ends import END_LABELS
 from seqmodel.outputs.linear_score import likelihood, linear_nats
+from seqmodel.outputs.mixtures import WORK, Mixture
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Sums, Window, labelled
 from seqmodel.outputs.samples import LABELS, SampleWiseOutput, choose
 
@@ -72,19 +73,16 @@ class CategoricalOutput(SampleWiseOutput):
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""
-        return self.of_frames(_nats(parameters, self.levels(frames)))
+        of_levels, levels = parameters.log_softmax(-1), self.levels(frames)
+        return self.of_frames(-of_levels.gather(-1, levels.unsqueeze(-1)).squeeze(-1), frames)
 
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         levels, layer = self.levels(frames).reshape(-1), self.linear.parameters()
-        return linear_nats(_SCORE, weights, h, *layer, steps=self.steps, levels=levels)
-
-    def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
-        """-log P (...) of `levels` (...), from rows of h (..., H), without gradients."""
-        if not h.numel() or device.unsupported_reason((h, self.linear.weight)) is not None:
-            return _nats(self(h), levels)
-        return linear_nats(_SCORE, None, h, *self.linear.parameters(), levels=levels.reshape(-1))
+        return linear_nats(
+            _SCORE, weights, h, *layer, steps=frames.shape[2], K=mu_law.LEVELS, levels=levels
+        )
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -116,7 +114,7 @@ class CategoricalOutput(SampleWiseOutput):
         levels = self.levels(window.frames)
         inside = window.inside.repeat_interleave(self.steps, 0)
         silent = inside & torch.isin(levels, torch.tensor(SILENT, device=levels.device))
-        nats = self.step_nats(window.h, levels).double()[silent]
+        nats = self.score(window.h, self.of_steps(window.frames).unsqueeze(2)).double()[silent]
         sums = {"silent": float(silent.sum()), "silent_nats": float(nats.sum())}
         return sums | super().figure_sums(window)
 
@@ -141,47 +139,23 @@ class CategoricalOutput(SampleWiseOutput):
         return [*labelled(figures, labels), remark, *labelled(figures, END_LABELS)]
 
 
-def _nats(logits: Tensor, levels: Tensor) -> Tensor:
-    return -logits.log_softmax(-1).gather(-1, levels.unsqueeze(-1)).squeeze(-1)
-
-
 def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
-    """Nats from a row's logits, which their slopes overwrite: the softmax, less 1 at the level."""
-    b, N, lowest = e.builder, f["N"], e.constant(-math.inf)
-    logits = e.offset(f["slope"], e.mul(r, N))
+    """The nats of a mixture of levels: the level's own energy is 0, all others' are infinite."""
+    b = e.builder
+    mixture = Mixture(e, f, r, e.int(1))
     level = b.load(b.gep(f["levels"], [r], source_etype=INT), typ=INT)
-    peak = [lowest]
-    with e.carrying(0, N, e.lanes, peak) as (k, inside):
-        lanes = e.first_lanes(b.sub(N, k))
-        logit = _load(e, logits, k, lanes) + _load(e, f["bias"], k, lanes)
-        e.store(logit.value, e.offset(logits, k), lanes)
-        known = Vector(e, b.select(lanes.mask, logit.value, lowest))
-        inside[0] = Vector(e, inside[0]).maximum(known).value
-    highest = Vector(e, peak[0]).over_lanes(Vector.maximum)
-    found = Vector(e, e.broadcast(e.offset(logits, level)))
-    total = [e.zero()]
-    with e.carrying(0, N, e.lanes, total) as (k, inside):
-        lanes = e.first_lanes(b.sub(N, k))
-        weight = (_load(e, logits, k, lanes) - highest).exp()
-        e.store(weight.value, e.offset(logits, k), lanes)
-        inside[0] = (Vector(e, inside[0]) + weight.masked(lanes)).value
-    whole = Vector(e, total[0]).over_lanes(Vector.__add__)
+    numbers = Vector(e, ir.Constant(e.vector, list(range(e.lanes))))
 
-    def share(k: Any, lanes: Any) -> None:
-        e.store((_load(e, logits, k, lanes) / whole).value, e.offset(logits, k), lanes)
+    def energy(k: Any, lanes: Any) -> tuple[Vector]:
+        away = numbers + Vector(e, e.splat(b.sitofp(b.sub(k, level), e.real), e.vector))
+        return (away.where("!=", 0.0, math.inf),)
 
-    e.columns(N, share)
-    one = e.first_lanes(e.int(1))
-    slope = Vector(e, e.broadcast(e.offset(logits, level))) - 1.0
-    e.store(slope.value, e.offset(logits, level), one)
-    e.store((highest + whole.log() - found).value, e.offset(f["nats"], r), one)
+    e.store(mixture.nats(energy).value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
 
 
-def _load(e: Emitter, address: Any, k: Any, lanes: Any) -> Vector:
-    return Vector(e, e.load(e.offset(address, k), lanes))
-
-
-_SCORE = likelihood("categorical", (), (Array("levels", ("rows",), torch.int64),), _write_score)
+_SCORE = likelihood(
+    "categorical", ("K",), (Array("levels", ("rows",), torch.int64),), _write_score, work=WORK
+)
 _DRAW = SamplesWriter.signature(
     "categorical_draw",
     arrays=(

@@ -18,10 +18,10 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import PANEL, Emitter
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import NEW, STORED, Array, packed
+from seqmodel.kernels.run.signature import STORED, Array, packed
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for
-from seqmodel.outputs.mixtures import MIXTURE_ARRAYS, Mixture, log_and_inverse
+from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
+from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Sums, Window
 from seqmodel.outputs.samples import (
     LEAST_UNIFORM,
@@ -99,7 +99,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         z = rows_of(self.standardised(frames))
         return linear_nats(
             _SCORE, weights, h, *self.linear.parameters(), F=self.frame_size, K=self.components,
-            z=z, floor=h.new_tensor([self.floor]), work=NEW, threads=threads_for(len(z)),
+            z=z, floor=h.new_tensor([self.floor]),
         )  # fmt: skip
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
@@ -216,8 +216,9 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
 
 
 _SCORE = likelihood(
-    "gaussian", ("F", "K"), (Array("z", ("rows", "F")), *MIXTURE_ARRAYS), _write_score
-)
+    "gaussian", ("F", "K"), (Array("z", ("rows", "F")), Array("floor", ("1",))), _write_score,
+    work=WORK,
+)  # fmt: skip
 _DRAW = SamplesWriter.signature(
     "gaussian_draw",
     arrays=(
@@ -252,7 +253,7 @@ def _write_draw(frame: SamplesWriter) -> None:
     e.columns(F, put)
 
 
-def normal_quantile(u: Vector) -> Vector:
+def normal_quantile(u: Any) -> Any:
     """The inverse CDF of the standard normal, within 1e-14.
 
     By polynomials of the square root of -log(p), p being the smaller of u and 1 - u.
@@ -266,7 +267,7 @@ _NEAR, _FAR = (0.83, 2.4, 18), (2.4, 6.2, 22)
 """From where to where, and the degree."""
 
 
-def _lower_normal(root: Vector, low: float, high: float, degree: int) -> Vector:
+def _lower_normal(root: Any, low: float, high: float, degree: int) -> Any:
     middle, half = (low + high) / 2, (high - low) / 2
 
     def exact(x: NDArray[np.float64]) -> NDArray[np.float64]:

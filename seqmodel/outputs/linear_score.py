@@ -15,9 +15,8 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, packing
-from seqmodel.kernels.linear.outer import folding, outer
+from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import (
     NEW,
@@ -69,11 +68,13 @@ def likelihood(
     own: tuple[Array, ...],
     write: Callable[[Emitter, dict[str, Any], Any, Any], None],
     *,
+    work: str = "0",
     abreast: bool = False,
 ) -> BlockKernel:
     """The kernel of a likelihood given a layer's outputs, for `linear_nats`.
 
-    `sizes` and `own` are fields of its own. `write(e, fields, row, left)` finds W h of a row in
+    `sizes` and `own` are fields of its own, and `work` is the size of each thread's scratch space,
+    the field of that name. `write(e, fields, row, left)` finds W h of a row in
     `slope`, to which it adds the bias, replaces them with the nats' slopes, and stores the nats; if
     `abreast`, of as many rows as there are lanes, of which so many are left in the block.
     """
@@ -93,6 +94,7 @@ def likelihood(
         *own,
         Array("slope", ("rows", "N")),
         Array("nats", ("rows",)),
+        per_thread("work", work),
     )
     signature = Signature(f"{name}_forward", ("rows", "H", "N", *sizes), arrays)
     return BlockKernel(signature, write_block)
@@ -133,28 +135,24 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
 
 def gradients(
     h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor
-) -> tuple[tuple[Tensor, Tensor, Tensor], list[Job]]:
-    """The gradients of h (rows, H), weight (N, H) and bias (N,), valid once the jobs have run.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of h (rows, H), weight (N, H) and bias (N,).
 
-    `slope` (rows, N) is the gradient of each row's nats with respect to the layer's outputs; d_nats
-    is (rows,).
+    `slope` (rows, N), which they overwrite, is the gradient of each row's nats with respect to the
+    layer's outputs; d_nats is (rows,).
     """
-    rows, (N, H) = h.shape[0], weight.shape
-    threads = threads_for(rows)
-    packing_weight = packing(weight)
+    (rows, H), N, threads = h.shape, len(weight), threads_for(len(h))
+    slope.mul_(d_nats.unsqueeze(1))
+    packing_weight, d_weight = packing(weight), memory.buffer(h.dtype, N, H)
     backward = _BACKWARD.job(
         h.element_size(),
         {
-            "rows": rows, "H": H, "N": N, "threads": threads, "d_h": NEW,
-            "weight": packing_weight.made["panels"], "sums": NEW, "slope": slope,
-            "scaled": NEW, "d_nats": d_nats.contiguous(),
+            "rows": rows, "H": H, "N": N, "d_h": NEW, "slope": slope,
+            "weight": packing_weight.made["panels"],
         },
     )  # fmt: skip
-    made = backward.made
-    d_weight, d_bias = memory.buffer(h.dtype, N, H), memory.buffer(h.dtype, N, 1)
-    to_weight = outer(made["scaled"], h, d_weight, threads)
-    jobs = [packing_weight, backward, *to_weight, folding(made["sums"], d_bias)]
-    return (made["d_h"], d_weight, d_bias.view(N)), jobs
+    parallel_for([packing_weight, backward, *outer(slope, h, d_weight, threads)], threads)
+    return backward.made["d_h"], d_weight, slope.sum(0)
 
 
 def _score(
@@ -163,21 +161,21 @@ def _score(
     """Pass h through a layer and score what comes out; `slope` is each row's gradient there."""
     h, weight, bias = given
     rows, (N, H), found = rows_of(h), weight.shape, None
+    threads = threads_for(len(rows))
     packing_weight = packing(weight, transposed=True)
     scoring = kernel.job(
         h.element_size(),
         fields
         | {
             "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_weight.made["panels"],
-            "bias": bias.contiguous(), "slope": NEW, "nats": NEW,
+            "bias": bias.contiguous(), "slope": NEW, "nats": NEW, "work": NEW, "threads": threads,
         },
     )  # fmt: skip
-    jobs = [packing_weight, scoring]
+    parallel_for([packing_weight, scoring], threads)
     if weights is not None:
         of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
-        found, more = gradients(rows, weight, scoring.made["slope"], of_rows.reshape(-1))
-        jobs, found = jobs + more, (found[0].view(h.shape), *found[1:])
-    parallel_for(jobs, threads_for(len(rows)))
+        d_h, *others = gradients(rows, weight, scoring.made["slope"], of_rows.reshape(-1))
+        found = d_h.view(h.shape), *others
     nats = scoring.made["nats"].view(h.shape[:-1])
     if steps > 1:
         nats = nats.view(len(nats) // steps, steps, -1).sum(1)
@@ -210,7 +208,7 @@ class Nats(torch.autograd.Function):
 def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
     """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum.
 
-    The value and all gradients of the sum are computed in one parallel section.
+    The gradients of the sum are computed along with it.
     """
     nats: Tensor = Nats.apply(score, weights, *given)  # type: ignore[no-untyped-call]
     return nats
@@ -218,40 +216,15 @@ def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tens
 
 def _write_backward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     H, N = f["H"], f["N"]
-    sums = _sums(e, f)
-    with e.loop(start, e.add(start, rows)) as r:
-        row = e.mul(r, N)
-        weight = Vector(e, e.broadcast(e.offset(f["d_nats"], r)))
-
-        def scale(j: Any, lanes: Any, row: Any = row, weight: Vector = weight) -> None:
-            scaled = Vector(e, e.load(e.offset(f["slope"], row, j), lanes)) * weight
-            e.store(scaled.value, e.offset(f["scaled"], row, j), lanes)
-            place = e.offset(sums, j)
-            e.store((Vector(e, e.load(place, lanes)) + scaled).value, place, lanes)
-
-        e.columns(N, scale)
-    scaled = e.offset(f["scaled"], e.mul(start, N))
-    d_h = e.offset(f["d_h"], e.mul(start, H))
-    matmul(e, scaled, N, f["weight"], d_h, H, rows, N, H, False)
-
-
-def _sums(e: Emitter, f: dict[str, Any]) -> Any:
-    return e.offset(f["sums"], e.mul(f["thread"], e.padded(f["N"])))
+    slope, d_h = e.offset(f["slope"], e.mul(start, N)), e.offset(f["d_h"], e.mul(start, H))
+    matmul(e, slope, N, f["weight"], d_h, H, rows, N, H, False)
 
 
 _BACKWARD = BlockKernel(
     Signature(
         "linear_backward",
         ("rows", "H", "N"),
-        (
-            Array("d_h", ("rows", "H")),
-            packed("weight", "N", "H"),
-            per_thread("sums", "N"),
-            Array("slope", ("rows", "N")),  # the gradient of a row's nats
-            Array("scaled", ("rows", "N")),  # the gradient of the loss
-            Array("d_nats", ("rows",)),
-        ),
+        (Array("d_h", ("rows", "H")), packed("weight", "N", "H"), Array("slope", ("rows", "N"))),
     ),
     _write_backward,
-    lambda e, f: e.clear(_sums(e, f), f["N"]),
 )

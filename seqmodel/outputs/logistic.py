@@ -16,11 +16,11 @@ from seqmodel.config import Config
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import NEW, Array, packed
+from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
-from seqmodel.outputs.mixtures import MIXTURE_ARRAYS, Mixture, log_and_inverse
+from seqmodel.outputs.linear_score import likelihood, linear_nats
+from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 from seqmodel.outputs.samples import (
     HIGHEST,
@@ -99,7 +99,8 @@ class SampleLogisticOutput(SampleWiseOutput):
         of_grid = level_log_probability(mixture, error, raw, spacing, 1 - spacing)
         on_grid = (raw / spacing.squeeze(-1)).frac() == 0
         of_grid = of_grid.masked_fill(~on_grid.unsqueeze(-1), -math.inf) + (1 - fine).log()
-        return self.of_frames(-mixed(mixture[0], torch.logaddexp(of_level, of_grid)))
+        nats = -mixed(mixture[0], torch.logaddexp(of_level, of_grid))
+        return self.of_frames(nats, frames)
 
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
@@ -107,8 +108,7 @@ class SampleLogisticOutput(SampleWiseOutput):
         samples = self.of_steps(frames).reshape(-1).contiguous()
         return linear_nats(
             _SCORE, weights, h, *self.linear.parameters(), steps=self.steps, K=self.components,
-            samples=samples, floor=h.new_tensor([self.floor]), work=NEW,
-            threads=threads_for(len(samples)),
+            samples=samples, floor=h.new_tensor([self.floor]),
         )  # fmt: skip
 
     def draw(
@@ -158,11 +158,6 @@ def fine_share(certainty: Tensor, spacing: Tensor) -> Tensor:
     return torch.where(spacing > LEVEL_STEP, (1 - certainty).clamp(min=LEAST_FINE), 1.0)
 
 
-def log_probability(mixture: Logistics, sample: Tensor, raw: Tensor, step: float) -> Tensor:
-    """log P of samples (...), in the mixture's units and raw; levels are `step` of them apart."""
-    return mixed(mixture[0], level_log_probability(mixture, sample, raw, step))
-
-
 def level_log_probability(
     mixture: Logistics,
     sample: Tensor,
@@ -170,7 +165,9 @@ def level_log_probability(
     step: float | Tensor,
     highest: float | Tensor = HIGHEST * LEVEL_STEP,
 ) -> Tensor:
-    """log P (..., K) of samples (...) under each of the components.
+    """log P (..., K) of samples (...), in the mixture's units and raw, under each component.
+
+    Levels are `step` of these units apart.
 
     With s the sigmoid, a and b = a + w the step's ends in units of the scale:
     s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm is free of cancellation. At the lowest
@@ -250,9 +247,8 @@ def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
     # Elsewhere the uniform distribution is below the last digit, and the mixture has all slope.
     counts = most - (e.precision.mantissa + 2) * math.log(2)
     soft, share = (nats * -1.0 + most).softplus()
-    whole = Vector(e, e.constant(1.0))
     found = nats.where(">", counts, soft * -1.0 + most)
-    return found, whole.replaced(nats, ">", counts, share)
+    return found, share.replaced(nats, "<=", counts, 1.0)
 
 
 def any_of(e: Emitter, bits: Any) -> Any:
@@ -362,8 +358,9 @@ def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coar
 _SCORE = likelihood(
     "sample_logistic",
     ("K",),
-    (Array("samples", ("rows",)), *MIXTURE_ARRAYS),
+    (Array("samples", ("rows",)), Array("floor", ("1",))),
     _write_score,
+    work=WORK,
     abreast=True,
 )
 _DRAW = SamplesWriter.signature(
@@ -396,11 +393,11 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
         frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
     )
     scale, one = log_scale.exp() * level + frame.constant("floor"), e.first_lanes(e.int(1))
-    deviation = (offset * level + scale * frame.noise(1, _quantile)) * factor
+    deviation = (offset * level + scale * frame.noise(1, logistic_quantile)) * factor
     frame.put(0, anchor + deviation, one, spacing)
 
 
-def _quantile(u: Vector) -> Vector:
+def logistic_quantile(u: Any) -> Any:
     """The inverse CDF of the standard logistic distribution."""
     return u.log() - (1.0 - u).log()
 

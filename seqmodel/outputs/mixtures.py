@@ -7,10 +7,9 @@ from typing import Any
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.run.signature import Array, per_thread
 
-MIXTURE_ARRAYS = Array("floor", ("1",)), per_thread("work", "4 * K * LANES")
-"""Fields of likelihoods of mixtures: the least scale, and scratch space."""
+WORK = "4 * K * LANES"
+"""The scratch space of likelihoods of mixtures, in numbers."""
 
 
 class Mixture:
@@ -141,7 +140,6 @@ class Mixture:
 def log_and_inverse(scale: Vector, log_scale: Vector, floor: Vector) -> tuple[Vector, Vector]:
     """log(floor + scale) and 1 / (floor + scale), where `scale` is exp(log_scale)."""
     total = scale + floor
-    one = Vector(scale.to, scale.to.constant(1.0))
     # Where exp is clamped, the floor is far below the last digit.
     limit = 0.9 * scale.to.precision.largest
-    return total.log().replaced(log_scale, ">", limit, log_scale), one / total
+    return total.log().replaced(log_scale, ">", limit, log_scale), 1.0 / total

@@ -179,11 +179,9 @@ def _score(weights: Tensor | None, *given: Any) -> Scored:
     (D, K), width, made, found = V.shape, panel_width(h.element_size()), jobs[-1].made, None
     rows = rows_of(h)
     threads, size = threads_for(len(rows)), -(-K // width) * width * D
-    if weights is not None:
-        layer, more = gradients(rows, weight, made["outputs"], weights.reshape(-1))
-        jobs += more
     parallel_for(jobs, threads)
     if weights is not None:
+        layer = gradients(rows, weight, made["outputs"], weights.reshape(-1))
         panels = (made[name][:, :size].view(threads, -1, D, width) for name in ("d_V", "d_U"))
         sums = (part.sum(0).transpose(0, 1).reshape(D, -1)[:, :K] for part in panels)
         found = layer[0].view(h.shape), *layer[1:], *sums

@@ -8,9 +8,7 @@ from torch import Tensor
 from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
@@ -114,11 +112,7 @@ class NoteUnitOutput(TiedOutput):
 
         `inside` (M,) holds the indices of the frames to read; None: all.
         """
-        if not h.numel() or device.unsupported_reason((h, frames)) is not None:
-            x = note_inputs(h, frames, onsets=self.onsets, inside=inside)
-        else:
-            x = NoteInputs.apply(h, frames, self.onsets, inside)  # type: ignore[no-untyped-call]
-        out, _ = self.unit(x)
+        out, _ = self.unit(note_inputs(h, frames, onsets=self.onsets, inside=inside))
         read: Tensor = self.dropout(out)
         return read
 
@@ -131,44 +125,36 @@ class NoteUnitOutput(TiedOutput):
     ) -> Tensor:
         """See `NotesOutput.note_logits`: of each note given the lower ones.
 
-        With a `first` layer the unit runs only in the frames that change, and only where `weighed`
-        (T, B) is not 0, if it is given; elsewhere the logits stand for nothing.
+        The unit runs only where `weighed` (T, B) is not 0, if it is given, and with a `first` layer
+        only in the frames that change. The logits of frames that are not weighed stand for nothing.
         """
         rows, flat = h.reshape(-1, h.shape[2]), frames.reshape(-1, self.frame_size)
-        if self.first is None:
-            return self.logits(self.read(rows, flat).transpose(0, 1)).view(frames.shape)
-        past = needed(past)
-        logits = self.first.logits(h, past).view(flat.shape)
-        above = self.first.changed_below(frames, past).view(len(flat), -1)
-        runs = above.any(1) if weighed is None else above.any(1) & (weighed.flatten() != 0)
+        logits, above = h.new_zeros(flat.shape), None
+        runs = (flat.new_ones(len(flat)) if weighed is None else weighed.flatten()) != 0
+        if self.first is not None:
+            past = needed(past)
+            logits = self.first.logits(h, past).view(flat.shape)
+            above = self.first.changed_below(frames, past).view(len(flat), -1)
+            runs = runs & above.any(1)
         (inside,) = torch.nonzero(runs, as_tuple=True)
         if len(inside):
-            of_unit = self.logits(self.read(rows, flat, inside).transpose(0, 1))
-            both = above[inside].repeat(1, self.frame_size // self.notes)
-            of_unit = torch.where(both, of_unit, logits[inside])
+            some = inside if len(inside) < len(flat) else None
+            of_unit = self.logits(self.read(rows, flat, some).transpose(0, 1))
+            if above is not None:
+                both = above[inside].repeat(1, self.frame_size // self.notes)
+                of_unit = torch.where(both, of_unit, logits[inside])
             logits = logits.index_put((inside,), of_unit)
         return logits.view(frames.shape)
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `NotesOutput.weighted_score`.
+        """See `Output.weighted_score`.
 
         Padding is skipped, since a frame costs as many steps as it has notes.
         """
-        if self.first is not None:
-            logits = self.note_logits(h, frames, past, weights)
-            return self.weighted_nats(logits, frames, weights.unsqueeze(-1), past)
-        T, B, _ = frames.shape
-        of_frames, frames = weights.reshape(T * B, 1), frames.reshape(T * B, -1)
-        past = None if past is None else past.reshape(T * B, -1)
-        weighed, _ = torch.nonzero(of_frames, as_tuple=True)
-        inside = weighed if len(weighed) < T * B else None
-        read = self.read(h.reshape(T * B * self.notes, -1), frames, inside)
-        if inside is not None:
-            of_frames, frames = of_frames[inside], frames[inside]
-            past = None if past is None else past[inside]
-        return self.weighted_nats(self.logits(read.transpose(0, 1)), frames, of_frames, past)
+        nats = self.nats(self.note_logits(h, frames, past, weights), frames, past)
+        return torch.dot(nats.reshape(-1), weights.reshape(-1))
 
     def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
         """See `NotesOutput.tempered`: l / T + JOINING (1 - T) above the lowest note that begins.
@@ -223,107 +209,47 @@ def note_inputs(
     """The unit's inputs: h (N D, H), frames (N, F) -> (D, N, H + below_size); see `read`."""
     of_notes = h.view(len(frames), -1, h.shape[1])
     if inside is not None:
-        of_notes, frames = of_notes[inside], frames[inside]
+        of_notes, frames = of_notes.index_select(0, inside), frames.index_select(0, inside)
     return torch.cat([of_notes.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)
-
-
-_SIZES = ("frames", "N", "D", "H")
-
-
-class NoteInputs(torch.autograd.Function):
-    """The unit's inputs: h (N D, H), notes (N, F) -> (D, N, H + below_size).
-
-    Of the frames `inside` (M,) alone, if they are given.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, notes: Tensor, onsets: bool, inside: Tensor | None) -> Tensor:
-        """x (D, N, H + below_size)."""
-        frames, F = notes.shape
-        D, H = F // 2 if onsets else F, h.shape[1]
-        if inside is None:
-            inside = torch.arange(frames)
-        N = len(inside)
-        threads = thread_count(N)
-        job = _kernels(h.element_size(), onsets)["note_inputs"].job(
-            {
-                "frames": frames, "N": N, "D": D, "H": H, "threads": threads,
-                "h": h.contiguous().view(frames, D, H), "notes": notes.contiguous(),
-                "inside": inside, "x": NEW, "work": NEW,
-            }
-        )  # fmt: skip
-        parallel_for([job], threads)
-        ctx.sizes, ctx.onsets, ctx.inside = (frames, N, D, H), onsets, inside
-        return job.made["x"]
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None, None, None]:
-        """The gradient of h."""
-        frames, N, D, H = ctx.sizes
-        d_h = d_x.new_zeros(frames, D, H) if frames > N else d_x.new_empty(frames, D, H)
-        job = _kernels(d_x.element_size(), ctx.onsets)["note_inputs_backward"].job(
-            {
-                "frames": frames, "N": N, "D": D, "H": H,
-                "h": d_h, "inside": ctx.inside, "x": d_x.contiguous(),
-            }
-        )  # fmt: skip
-        parallel_for([job], thread_count(N))
-        return d_h.view(frames * D, H), None, None, None
-
-
-def read_frames(
-    h: Any, notes: Any, inside: Any, x: Any, work: Any, first: Any, last: Any, thread: Any,
-    N: Any, D: Any, H: Any, size: int, onsets: bool,
-) -> None:  # fmt: skip
-    """The inputs of the frames that `inside` lists from `first` to `last`."""
-    kept = work[thread * (2 * D + WORK) :]
-    for k in range(first, last):
-        frame = inside[k]
-        own = notes[frame * D * (2 if onsets else 1) :]
-        begin_below(kept, D)
-        for n in range(D):
-            to = x[(n * N + k) * (H + size) :]
-            copy(h[(frame * D + n) * H :], to, H)
-            read_below(kept, D, n, to[H:], onsets)
-            add_below(kept, D, n, own[n])
-            if onsets:
-                add_struck(kept, D, n, own[D + n])
-
-
-def read_slopes(
-    h: Any, inside: Any, x: Any, first: Any, last: Any, N: Any, D: Any, H: Any, size: int
-) -> None:
-    """The gradient of h from that of x."""
-    for k in range(first, last):
-        frame = inside[k]
-        for n in range(D):
-            copy(x[(n * N + k) * (H + size) :], h[(frame * D + n) * H :], H)
 
 
 def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
     """The part from the notes below alone: frames (N, F), on any device -> (D, N, below_size)."""
-    D = frames.shape[1] // 2 if onsets else frames.shape[1]
-    notes = for_kernels(frames)
-    nothing = notes.new_empty(len(frames) * D, 0)
-    x: Tensor = NoteInputs.apply(nothing, notes, onsets, None)  # type: ignore[no-untyped-call]
-    return x.to(frames)
+    N, F = frames.shape
+    notes, threads = for_kernels(frames).contiguous(), thread_count(N)
+    job = _kernel(notes.element_size(), onsets).job(
+        {
+            "N": N, "D": F // 2 if onsets else F, "threads": threads,
+            "notes": notes, "x": NEW, "work": NEW,
+        }
+    )  # fmt: skip
+    parallel_for([job], threads)
+    return job.made["x"].to(frames)
 
 
 @compiled_once
-def _kernels(itemsize: int, onsets: bool) -> dict[str, Kernel]:
+def _kernel(itemsize: int, onsets: bool) -> Kernel:
     size = below_size(onsets=onsets)
-    of_h = (
-        Array("h", ("frames", "D", "H")),
-        Array("inside", ("N",), torch.int64),  # the frames that are read
-        Array("x", ("D", "N", f"H + {size}")),
+    arrays = (
+        Array("notes", ("N", "2 * D" if onsets else "D")),
+        Array("x", ("D", "N", f"{size}")),
+        Array("work", (THREADS, f"2 * D + {WORK}")),
     )
-    notes = Array("notes", ("frames", "2 * D" if onsets else "D"))
-    work = Array("work", (THREADS, f"2 * D + {WORK}"))
-    forward = Signature("note_inputs", _SIZES, (*of_h, notes, work))
-    backward = Signature("note_inputs_backward", _SIZES, of_h)  # h and x are gradients
-    constants = {"size": size, "onsets": onsets}
-    return {
-        signature.name: compile_text(signature, itemsize, text, over="N", **constants)
-        for signature, text in ((forward, read_frames), (backward, read_slopes))
-    }
+    signature = Signature("notes_below", ("N", "D"), arrays)
+    return compile_text(signature, itemsize, read_frames, over="N", size=size, onsets=onsets)
+
+
+def read_frames(
+    notes: Any, x: Any, work: Any, first: Any, last: Any, thread: Any, N: Any, D: Any, size: int,
+    onsets: bool,
+) -> None:  # fmt: skip
+    """What the notes of the frames `first` to `last` read of those below them."""
+    kept = work[thread * (2 * D + WORK) :]
+    for frame in range(first, last):
+        own = notes[frame * D * (2 if onsets else 1) :]
+        begin_below(kept, D)
+        for n in range(D):
+            read_below(kept, D, n, x[(n * N + frame) * size :], onsets)
+            add_below(kept, D, n, own[n])
+            if onsets:
+                add_struck(kept, D, n, own[D + n])

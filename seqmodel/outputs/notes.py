@@ -58,23 +58,6 @@ def free(frames: Tensor, past: Tensor) -> Tensor:
     return (frames[..., :N] > 0) & (past[..., :N] > 0)
 
 
-def struck_nats(nats: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-    """What struck bits cost (..., N), given what they would cost if all were free (..., N).
-
-    A determined bit costs nothing where it has its value; an impossible frame costs infinity.
-    """
-    sounding, struck = frames.chunk(2, -1)
-    determined = torch.where(struck == sounding, 0.0, math.inf).to(nats)
-    return torch.where(free(frames, past), nats, determined)
-
-
-def onset_nats(logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-    """The part of the nats of frames (..., 2N) due to strikes (...), given all logits."""
-    strikes, struck = logits.chunk(2, -1)[1], frames.chunk(2, -1)[1]
-    nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
-    return struck_nats(nats, frames, past).sum(-1)
-
-
 def as_drawn(drawn: Tensor, past: Tensor) -> Tensor:
     """Set the determined struck bits of frames (..., 2N) that were drawn as if all were free."""
     sounding, struck = drawn.chunk(2, -1)
@@ -132,8 +115,14 @@ class NotesOutput(EndingOutput):
         return nats + self.onset_nats(logits, frames, needed(past)) if self.onsets else nats
 
     def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """The part of the nats of frames (..., F) that strikes cost, given the logits."""
-        return onset_nats(logits[..., : self.frame_size], frames, past)
+        """The part of the nats of frames (..., F) that strikes cost (...), given the logits.
+
+        A determined bit costs nothing where it has its value; an impossible frame costs infinity.
+        """
+        strikes, (sounding, struck) = logits[..., self.notes : self.frame_size], frames.chunk(2, -1)
+        nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
+        determined = torch.where(struck == sounding, 0.0, math.inf).to(nats)
+        return torch.where(free(frames, past), nats, determined).sum(-1)
 
     def tempered(
         self,

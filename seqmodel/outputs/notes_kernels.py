@@ -1,7 +1,6 @@
 """Code generation for outputs over notes: the nats of a frame, and their slopes."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from seqmodel.kernels.code.emit import POINTER, Emitter, Lanes
@@ -24,75 +23,47 @@ def write_frame_nats(
     be the logits' address.
     """
     b, row = e.builder, e.mul(r, D)
-    frame, places = e.offset(f["frames"], row), {"bias": bias, "slopes": slopes}
+    frame, past = e.offset(f["frames"], row), e.offset(f["past"], row)
     onsets = b.icmp_unsigned("!=", f["past"], POINTER(None))
     notes = b.select(onsets, b.lshr(D, e.int(1)), D)
-    nats = [_write_nats(e, notes, logits, frame, **places)]
-    with e.when(onsets, nats) as more:
-        past = e.offset(f["past"], row)
-        more[0] = b.fadd(more[0], _write_struck_nats(e, notes, logits, frame, past, **places))
-    return nats[0]
 
+    def load(place: Any, j: Any, lanes: Lanes | None) -> Vector:
+        return Vector(e, e.load(e.offset(place, j), lanes))
 
-def _write_nats(e: Emitter, count: Any, logits: Any, frame: Any, *, bias: Any, slopes: Any) -> Any:
-    """The sum of the nats of `count` notes, zeros and ones at `frame`."""
+    def nats_and_slope(j: Any, lanes: Lanes | None) -> tuple[Vector, Vector]:
+        """The nats of the numbers from j on, and their slopes with respect to the logits."""
+        logit, x = load(logits, j, lanes), load(frame, j, lanes)
+        if bias is not None:
+            logit = logit + load(bias, j, lanes)
+        # -log p of a sounding note is that of a silent one at the negated logit. Computed this way,
+        # confident predictions lose no precision.
+        sign = 1.0 - x * 2.0
+        nats, probability = (logit * sign).softplus()
+        return nats, sign * probability
 
-    def notes(j: Any, lanes: Lanes | None) -> Vector:
-        nats, slope = _nats_and_slope(e, logits, frame, bias, j, lanes)
+    def kept(nats: Vector, slope: Vector, j: Any, lanes: Lanes | None) -> Any:
         if slopes is not None:
             e.store(slope.value, e.offset(slopes, j), lanes)
-        return nats
+        return (nats.masked(lanes) if lanes else nats).value
 
-    return _sum(e, count, notes)
+    def sounds(j: Any, lanes: Lanes | None) -> Any:
+        return kept(*nats_and_slope(j, lanes), j, lanes)
 
+    def strikes(note: Any, lanes: Lanes | None) -> Any:
+        """Of the bits that say which notes are struck; they follow the notes in a frame.
 
-def _write_struck_nats(
-    e: Emitter, count: Any, logits: Any, frame: Any, past: Any, *, bias: Any, slopes: Any
-) -> Any:
-    """The same for the bits that say which of `count` notes are struck.
-
-    The bits follow the notes in a frame, as their logits do. Each address is of the frame's first
-    number, `past` of the previous frame's. See `notes.struck_nats`: bits that are not free cost
-    nothing and have no slope; an impossible frame costs infinity.
-    """
-
-    def strikes(note: Any, lanes: Lanes | None) -> Vector:
-        j = e.add(count, note)
-        nats, slope = _nats_and_slope(e, logits, frame, bias, j, lanes)
-        sounding, struck, sounded = (
-            Vector(e, e.load(e.offset(place, k), lanes))
-            for place, k in ((frame, note), (frame, j), (past, note))
-        )
-        free, wrong = sounding * sounded, struck - sounding
+        See `NotesOutput.onset_nats`: bits that are not free cost nothing and have no slope; an
+        impossible frame costs infinity.
+        """
+        j = e.add(notes, note)
+        nats, slope = nats_and_slope(j, lanes)
+        sounding, struck = load(frame, note, lanes), load(frame, j, lanes)
+        free, wrong = sounding * load(past, note, lanes), struck - sounding
         cost = Vector(e, e.zero()).replaced(wrong * wrong, ">", 0.5, math.inf)
-        if slopes is not None:
-            e.store(slope.replaced(free, "<", 0.5, 0.0).value, e.offset(slopes, j), lanes)
-        return nats.replaced(free, "<", 0.5, cost)
+        nats, slope = nats.replaced(free, "<", 0.5, cost), slope.replaced(free, "<", 0.5, 0.0)
+        return kept(nats, slope, j, lanes)
 
-    return _sum(e, count, strikes)
-
-
-def _nats_and_slope(
-    e: Emitter, logits: Any, frame: Any, bias: Any, j: Any, lanes: Lanes | None
-) -> tuple[Vector, Vector]:
-    """The nats of the numbers from j on, and their slopes with respect to the logits."""
-    logit, x = (Vector(e, e.load(e.offset(place, j), lanes)) for place in (logits, frame))
-    if bias is not None:
-        logit = logit + Vector(e, e.load(e.offset(bias, j), lanes))
-    # -log p of a sounding note is that of a silent one at the negated logit. Computed this way,
-    # confident predictions lose no precision.
-    sign = 1.0 - x * 2.0
-    nats, probability = (logit * sign).softplus()
-    return nats, sign * probability
-
-
-def _sum(e: Emitter, count: Any, notes: Callable[[Any, Lanes | None], Vector]) -> Any:
-    """The sum of `notes` over `count` notes, a vector at a time."""
-    whole = e.builder.and_(count, e.int(-e.lanes))  # notes in full vectors
-    total = [e.zero()]
-    with e.carrying(0, whole, e.lanes, total) as (j, inside):
-        inside[0] = (Vector(e, inside[0]) + notes(j, None)).value
-    with e.carrying(whole, count, e.lanes, total) as (j, inside):
-        lanes = e.first_lanes(e.builder.sub(count, j))
-        inside[0] = (Vector(e, inside[0]) + notes(j, lanes).masked(lanes)).value
-    return e.sum(total[0])
+    total = [e.summed(notes, sounds)]
+    with e.when(onsets, total) as inside:
+        inside[0] = b.fadd(inside[0], e.summed(notes, strikes))
+    return total[0]

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import INT
@@ -21,7 +20,7 @@ from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.outputs.draws import DrawField, NotesDraw, NotesWriter
 from seqmodel.outputs.ends import log_odds
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, first_logit, tell_first
-from seqmodel.outputs.notes import OCTAVE, NotesOutput, needed, restrikes
+from seqmodel.outputs.notes import OCTAVE, NotesOutput, restrikes
 from seqmodel.outputs.protocol import DrawSetting
 
 JOINING = 3.5
@@ -103,21 +102,6 @@ class TiedOutput(NotesOutput):
 
     def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
         return self.nats(self.note_logits(h, frames, past), frames, past)
-
-    def weighted_nats(
-        self, logits: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None
-    ) -> Tensor:
-        """The nats of frames (..., F) times weights (..., 1), summed."""
-        D = self.notes
-        total = F.binary_cross_entropy_with_logits(
-            logits[..., :D],
-            frames[..., :D],
-            weights.expand(*weights.shape[:-1], D),
-            reduction="sum",
-        )
-        if not self.onsets:
-            return total
-        return total + (self.onset_nats(logits, frames, needed(past)) * weights.squeeze(-1)).sum()
 
     def end_logits(self, h: Tensor) -> Tensor:
         """See `EndingOutput.end_logits`: the log of the mean odds of the notes, h (..., B D, H).

@@ -175,6 +175,7 @@ class SampleWiseOutput(SampleBlocksOutput):
         """The samples (T S, B) of frames (T, B, S), one for each row of h."""
         return frames.transpose(1, 2).flatten(0, 1)
 
-    def of_frames(self, nats: Tensor) -> Tensor:
-        """The nats of frames (T, B) from those of their samples (T S, B)."""
-        return nats.view(len(nats) // self.steps, self.steps, nats.shape[1]).sum(1)
+    def of_frames(self, nats: Tensor, frames: Tensor) -> Tensor:
+        """The nats (T, B) of frames (T, B, S) from those of their samples (T S, B)."""
+        T, B, S = frames.shape
+        return nats.view(T, S, B).sum(1)

@@ -78,7 +78,6 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
             "frames": str(run.frame),
             "config": run.config.__dict__,
         }
-        # The checkpoint is written before its metrics line: a run killed in between lacks the line.
-        if run.epoch <= len(metrics):
-            values["best"] = metrics[run.epoch - 1]
+        if best := run.metrics():
+            values["best"] = best
     return values

@@ -84,6 +84,14 @@ class Run(Content):
             )
         return dataset
 
+    def metrics(self) -> Mapping[str, Any]:
+        """Those of the epoch whose weights these are.
+
+        None where they are not: a run that is killed may lack the line of its last checkpoint.
+        """
+        lines = read_metrics(self.folder)
+        return next((line for line in lines if line["epoch"] == self.epoch), {})
+
     def sampling(
         self, kind: str, seconds: float | None = None, options: Mapping[str, Any] | None = None
     ) -> Sampling:

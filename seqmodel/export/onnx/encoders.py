@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
@@ -371,18 +372,14 @@ class _SoundInputs:
     def start(self) -> dict[str, NDArray[np.float64]]:
         """The parts of the memory before the first sample."""
         L, M, p = len(self._lattices), self._order, self._predictors
+        same = p.parts(p.start_memory(self._known.usual, 1, torch.device("cpu")))
+        kept = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
         return {
             **{name: np.zeros(L * M) for name in ("k", "b", "num")},
             "den": np.full(L * M, features.FIRST_SQUARES),
             "predicted": np.zeros(L),
             "levels": np.array([level.start for level in self._levels.values()]),
-            "grid": np.array([self._known.usual]),
-            "seen": np.zeros(1),
-            "energy": np.array([features.FIRST_ENERGY]),
-            "lag": np.array([float(p.pitch.shortest)]),
-            "peak": np.array([features.LEAST_PEAK]),
-            "acf": np.zeros(p.pitch.lags),
-            **{line: np.zeros(size) for line, size in p.lines.items()},
+            **{name: same[name].numpy().ravel() for name in kept},
         }
 
     def parts(self, memory: Symbol, axis: int) -> Parts:

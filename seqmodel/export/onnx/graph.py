@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from seqmodel.kernels.code.vectors import Vector
+
 OPSET, IR_VERSION = 17, 8
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
@@ -44,6 +46,27 @@ class Symbol:
 
     def __neg__(self) -> "Symbol":
         return self.graph("Neg", self)
+
+    # As vectors of compiled code have it, so that their formulas are the graph's too.
+
+    in_powers = Vector.in_powers
+
+    def log(self) -> "Symbol":
+        """See `Vector.log`."""
+        return self.graph("Log", self)
+
+    def exp(self) -> "Symbol":
+        """See `Vector.exp`."""
+        return self.graph("Exp", self)
+
+    def where(self, relation: str, limit: "Value", then: "Value") -> "Symbol":
+        """See `Vector.where`."""
+        return self.replaced(self, relation, limit, then)
+
+    def replaced(self, where: "Symbol", relation: str, limit: "Value", then: "Value") -> "Symbol":
+        """See `Vector.replaced`."""
+        holds = self.graph({">": "Greater", "<": "Less"}[relation], where, limit)
+        return self.graph("Where", holds, then, self)
 
     def __getitem__(self, key: slice | tuple[slice, ...]) -> "Symbol":
         """A part of it, by slices without steps."""

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from torch import nn
 
-from seqmodel.export.onnx.graph import BOOL, FLOAT, INT64, Graph, Symbol, Value
+from seqmodel.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, Symbol, Value
 from seqmodel.export.onnx.units import array, over_time
 from seqmodel.media.audio import mu_law
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.categorical import CategoricalOutput
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange
-from seqmodel.outputs.gaussian import GaussianMixtureOutput
-from seqmodel.outputs.logistic import SampleLogisticOutput
+from seqmodel.outputs.gaussian import GaussianMixtureOutput, normal_quantile
+from seqmodel.outputs.logistic import SampleLogisticOutput, logistic_quantile
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes import OCTAVE, NotesOutput
@@ -242,16 +242,6 @@ def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> Results:
 # ---- over samples
 
 
-_CENTRAL = (
-    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-    -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
-)  # fmt: skip
-_TAIL = (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-    -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
-)  # fmt: skip
-
-
 def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Results:
     """Blocks from a mixture of diagonal Gaussians."""
     F, K = output.frame_size, output.components
@@ -281,7 +271,7 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
 
     choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
     chosen = _chosen(g, logits, choice, reading)
-    noise = _logistic_noise(g, noise) * temperature
+    noise = logistic_quantile(_inside(g, noise)) * temperature
     deviation = _of(g, means, chosen) + _of(g, scales, chosen) * noise
     at_one, now = (_mean_size(g, logits, means, scales, t) for t in (1.0, temperature))
     coldest = g("LessOrEqual", temperature, COLDEST)
@@ -353,27 +343,9 @@ def _inside(g: Graph, uniforms: Symbol) -> Symbol:
     return g("Clip", uniforms, 2.0**-54, 1 - 2.0**-24)
 
 
-def _logistic_noise(g: Graph, uniforms: Symbol) -> Symbol:
-    """log(u) - log(1 - u)."""
-    u = _inside(g, uniforms)
-    return g("Log", u) - g("Log", 1.0 - u)
-
-
 def _normal(g: Graph, uniforms: Symbol) -> Symbol:
-    """The inverse of the normal's cumulative distribution, to a few units of float32.
-
-    sqrt(2) x p(w) with x = 2 u - 1 and w = -log(1 - x^2), p a polynomial: Giles 2010,
-    "Approximating the erfinv function", table 5. ONNX has no inverse of Erf.
-    """
-    u = _inside(g, uniforms)
-    w = -g("Log", u * (1.0 - u) * 4.0)
-    parts = []
-    for place, coefficients in ((w - 2.5, _CENTRAL), (g("Sqrt", w) - 3.0, _TAIL)):
-        p: Symbol = place * coefficients[0] + coefficients[1]
-        for coefficient in coefficients[2:]:
-            p = p * place + coefficient
-        parts.append(p)
-    return g("Where", g("Less", w, 5.0), *parts) * (u * 2.0 - 1.0) * math.sqrt(2)
+    """The inverse of the normal's cumulative distribution; ONNX has no inverse of Erf."""
+    return g.cast(normal_quantile(g.cast(_inside(g, uniforms), DOUBLE)), FLOAT)
 
 
 OUTPUTS: Mapping[type, Callable[..., Results]] = {

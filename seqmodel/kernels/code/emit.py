@@ -375,12 +375,23 @@ class Emitter:
 
     def dot(self, a: Any, b: Any, count: Any) -> Any:
         """The dot product of the `count` numbers at two addresses."""
+
+        def products(j: Any, lanes: Lanes | None) -> Any:
+            x, y = (self.load(self.offset(place, j), lanes) for place in (a, b))
+            return self.builder.fmul(x, y, flags=FUSE)
+
+        return self.summed(count, products)
+
+    def summed(self, count: Any, numbers: Callable[[Any, Lanes | None], Any]) -> Any:
+        """The sum of `count` numbers.
+
+        `numbers(j, lanes)` returns a vector of those from j on, zeros outside the lanes if given.
+        """
         whole, total = self.builder.and_(count, self.int(-self.lanes)), [self.zero()]
         for start, stop in ((0, whole), (whole, count)):
             with self.carrying(start, stop, self.lanes, total) as (j, inside):
                 lanes = self.first_lanes(self.builder.sub(count, j)) if start is whole else None
-                x, y = (self.load(self.offset(place, j), lanes) for place in (a, b))
-                inside[0] = self.multiply_add(x, y, inside[0])
+                inside[0] = self.builder.fadd(numbers(j, lanes), inside[0], flags=FUSE)
         return self.sum(total[0])
 
     def rounded(self, value: Any) -> Any:

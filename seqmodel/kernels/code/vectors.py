@@ -42,10 +42,7 @@ class Vector:
     __add__ = __radd__ = _operator("fadd")
     __sub__, __rsub__ = _operator("fsub"), _operator("fsub", swapped=True)
     __mul__ = __rmul__ = _operator("fmul")
-
-    def __truediv__(self, other: "Vector") -> "Vector":
-        """This over other."""
-        return Vector(self.to, self.to.builder.fdiv(self.value, other.value))
+    __truediv__, __rtruediv__ = _operator("fdiv"), _operator("fdiv", swapped=True)
 
     def _of(self, other: "Vector | float") -> Any:
         return other.value if isinstance(other, Vector) else self.to.constant(other)
@@ -146,8 +143,7 @@ class Vector:
         """
         e = (self * -1.0).where(">", 0.0, self).exp()
         series = (e / (e + 2.0)).twice_atanh()
-        one = Vector(self.to, self.to.constant(1.0))
-        inverse = one / (e + 1.0)
+        inverse = 1.0 / (e + 1.0)
         slope = inverse.replaced(self, "<", 0.0, e * inverse)
         return self.where("<", 0.0, 0.0) + series, slope
 
@@ -206,8 +202,7 @@ class Function:
 
 def _sigmoid(x: Vector) -> Vector:
     scale, rest = (x * -1.0).exp_parts()
-    one = Vector(x.to, x.to.constant(1.0))
-    return one / (scale * rest + (scale + 1.0))
+    return 1.0 / (scale * rest + (scale + 1.0))
 
 
 def _tanh(x: Vector) -> Vector:
@@ -243,7 +238,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "relu": Function(lambda x: x.where("<", 0.0, 0.0), _relu_slope),
     "softplus": Function(lambda x: x.softplus()[0], _softplus_slope),
     "exp": Function(_exp, lambda y: y),
-    "sqrt": Function(Vector.sqrt, lambda y: Vector(y.to, y.to.constant(0.5)) / y),
+    "sqrt": Function(Vector.sqrt, lambda y: 0.5 / y),
 }
 GATE_ACTIVATIONS: Mapping[str, Function] = {
     "sigmoid": FUNCTIONS["sigmoid"],
