@@ -71,8 +71,8 @@ class Chrome:
         return self._call("POST", "/execute/sync", {"script": f"return {script}", "args": []})
 
     def wait(self, script: str) -> None:
-        """Wait until the expression is true."""
-        until = time.monotonic() + 20
+        """Wait until the expression is true; a busy machine may take long."""
+        until = time.monotonic() + 60
         while not self.run(script):
             assert time.monotonic() < until, f"never: {script}"
             time.sleep(0.05)

@@ -245,6 +245,8 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
     heading = f"{counts}, seed {values['seed']}{heat}, {values['lengths']}"
     if "cut_off" in values:
         heading += f", {values['cut_off']} cut off at the limit"
+    if values.get("frozen"):
+        heading += f", {values['frozen']} where a chord outlasts train's longest"
     return ["", heading, "", *comparison.lines(values, split)]
 
 

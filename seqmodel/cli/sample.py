@@ -50,6 +50,11 @@ FOREIGN = 3.0
 """A file with more than so many times the nats per frame of valid is foreign to a run. By the
 bundled one its tunes of valid have up to 1.3 times the mean, chorales 11 times and more, songs 5 to
 70."""
+ENDED = {
+    "model": "ended by the model",
+    "freeze": "ended where a chord outlasts train's longest",
+    "limit": "cut off at the limit",
+}
 OF_PRIME = ("--prime-frames", "--prime-seconds", "--include-prime")
 NOT_WITH_FILL = ("--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of")
 EXCLUSIVE = [
@@ -152,9 +157,10 @@ def sample(
     gives back exactly what was drawn. Audio has the run's rate, in 16 bits; with - as wav or raw it
     plays while it grows: seqmodel sample - --format wav | aplay. Music as sound is played by a
     small synthesizer at 44,100 Hz. A run trained with --end stops by itself; whether it did, or
-    was cut off at the limit, is reported. With --fill a part of a file is drawn anew, so that it
-    fits the rest: a bar, some notes, or the voices under a melody. Of a MIDI file all else stays,
-    event for event, in a .mid: tracks, programs, drums, velocities, controllers, tempos, lyrics.
+    was cut off at the limit, or held a chord for longer than any in train, is reported. With --fill
+    a part of a file is drawn anew, so that it fits the rest: a bar, some notes, or the voices under
+    a melody. Of a MIDI file all else stays, event for event, in a .mid: tracks, programs, drums,
+    velocities, controllers, tempos, lyrics.
     """
     to_stdout = str(out) == "-"
     kind = _format(out, output_format)
@@ -269,20 +275,28 @@ def _drawing(
     from seqmodel.evaluation.average import named
     from seqmodel.runs.files import METRICS
     from seqmodel.sampling.average import AverageSampler
-    from seqmodel.sampling.sampler import PieceSampler, Sampler
+    from seqmodel.sampling.sampler import Freeze, PieceSampler, Sampler
 
     run, models = runs[0], [run.model for run in runs]
     stated = {**stated, "given": sampling.given}
     sampler: PieceSampler = (
         Sampler(run.model, **stated) if len(runs) == 1 else AverageSampler(models, **stated)
     )
+    freeze = Freeze.of(run)
     primer, epoch = sampling.primer, run.metrics() if best_of > 1 else {}
     if best_of > 1 and not epoch:
         raise SeqmodelError(f"--best-of needs epoch {run.epoch} in {run.folder / METRICS}")
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
         drafts = [
-            sampler.piece(sampling.length, seed=seed, number=n, prime=primer, shortest=shortest)
+            sampler.piece(
+                sampling.length,
+                seed=seed,
+                number=n,
+                prime=primer,
+                shortest=shortest,
+                freeze=freeze,
+            )
             for n in range(k * best_of, (k + 1) * best_of)
         ]
         facts: dict[str, Any] = {}
@@ -302,9 +316,9 @@ def _drawing(
             piece, facts = drafts[best], {"nats_per_frame": nats[best]}
             written = sampling.write(file, [drawn[best]])
             words = [f"{nats[best]:.3f} nats per frame (training {usual:.3f})"]
+        ended_by = "model" if piece.ended else "freeze" if piece.frozen else "limit"
         if run.config.end:
-            words.insert(0, "ended by the model" if piece.ended else "cut off at the limit")
-        ended_by = "model" if piece.ended else "limit"
+            words.insert(0, ENDED[ended_by])
         line = ", ".join(
             [f"{written.size} from {named(runs)}", *words, *filter(None, [written.hint])]
         )

@@ -222,6 +222,10 @@ def _values(comparison: Comparison) -> dict[str, Any]:
     return {
         "dataset": comparison.dataset,
         "baselines": comparison.baselines,
+        "pairs": [
+            {"variant": name, "against": against, **_gap_values(gap)}
+            for (against, name), gap in comparison.compared.items()
+        ],
         "variants": [
             {
                 "variant": outcome.name,
@@ -233,7 +237,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                     split: comparison.figures(outcome, split).tolist()
                     for split in comparison.lengths
                 },
-                "above_the_best": _above(comparison, outcome),
+                "above_the_best": None if gap is None else _gap_values(gap),
                 "still_improving": outcome in comparison.improving(),
                 "at_end_of_range": [n for n in comparison.space if outcome in comparison.at_end(n)],
                 "trials": [
@@ -243,18 +247,16 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 ],
             }
             for outcome in comparison.outcomes
+            for gap in [comparison.behind.get(outcome.name)]
         ],
     }
 
 
-def _above(comparison: Comparison, outcome: Outcome) -> dict[str, Any] | None:
-    """The difference from the best variant; None for the best itself, or without a figure."""
-    gap = comparison.behind.get(outcome.name)
-    if gap is None:
-        return None
+def _gap_values(gap: Difference) -> dict[str, Any]:
     low, high = gap.interval if gap.conclusive else (None, None)
     few = {"seeds": gap.seeds, "pieces": gap.pieces}
-    return {"mean": gap.mean, "low": low, "high": high, **few, "verdict": gap.verdict}
+    judged = {"verdict": gap.verdict, "doubt": gap.doubt}
+    return {"mean": gap.mean, "low": low, "high": high, **few, **judged}
 
 
 def _names(outcomes: Sequence[Outcome]) -> list[str]:

@@ -61,6 +61,12 @@ class Clock(nn.Module):
         self.lengths.zero_()
         self.lengths[:count] = torch.from_numpy(evenly)
 
+    @property
+    def shortest(self) -> int | None:
+        """The frames of the shortest training piece; None if it tells nothing of the end."""
+        known = self.lengths[self.lengths > 0]
+        return int(known.min()) if len(known) else None
+
     def watch(self, unchanged: Iterable[NDArray[np.int64]]) -> None:
         """Keep what the training pieces tell of `held`.
 

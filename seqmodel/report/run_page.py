@@ -25,7 +25,7 @@ from seqmodel.report.page import parts
 from seqmodel.report.subjects import Scored, Subject, model_in_words, names_of
 from seqmodel.runs.folder import DRAWS_INDEX, Run
 from seqmodel.sampling.filling import Filler
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Freeze, Sampler
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 UNKNOWN = "\N{EN DASH}"
@@ -309,12 +309,12 @@ def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Samplin
 def _samples(
     subject: Subject, sampling: Sampling, options: Mapping[str, Any], number: int, seed: int
 ) -> Iterator[parts.Sample]:
-    model, around = subject.run.model, sampling.filling
+    model, around, freeze = subject.run.model, sampling.filling, Freeze.of(subject.run)
     sampler, given = Sampler(model, given=sampling.given), sampling.given
     filler = Filler(model, particles=around.particles, given=given) if around else None
     for k in range(number):
         if around is None or filler is None:
-            chunks = [*sampler.piece(sampling.length, seed=seed, number=k)]
+            chunks = [*sampler.piece(sampling.length, seed=seed, number=k, freeze=freeze)]
         else:
             filled = filler.fill(
                 around.piece, around.free, seed=seed, number=k, sweeps=around.sweeps

@@ -10,7 +10,7 @@ from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Freeze, Sampler
 
 
 def comparison_of(run: Run) -> Comparison:
@@ -62,15 +62,17 @@ def compare_samples(
     if limit is not None:
         lengths = [limit] * number
         told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
-    samplers, drawn, cut_off = dict[bytes, Sampler](), [], 0
+    samplers, drawn, cut_off, frozen = dict[bytes, Sampler](), [], 0, 0
+    freeze = Freeze.of(run)
     for k, length in enumerate(lengths):
         own = None if given is None else given[k]
         key = b"" if own is None else own.tobytes()
         if key not in samplers:
             samplers[key] = Sampler(run.model, temperature=temperature, given=own)
-        piece = samplers[key].piece(length, seed=seed, number=k)
+        piece = samplers[key].piece(length, seed=seed, number=k, freeze=freeze)
         drawn.append(np.concatenate(list(piece)))
-        cut_off += not piece.ended
+        cut_off += not (piece.ended or piece.frozen)
+        frozen += piece.frozen
         progress(k + 1, number)
     same = pieces.name == train.name and run.trained_on(dataset)
     return {
@@ -79,7 +81,7 @@ def compare_samples(
         "seed": seed,
         "temperature": temperature,
         "lengths": told,
-        **({"cut_off": cut_off} if run.config.end else {}),
+        **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
         **comparison.compare(drawn, None if same else pieces, train, limit),
     }
 

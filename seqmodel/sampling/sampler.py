@@ -10,14 +10,17 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.music.frames import PianoRollFrames, chord_ages
+from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
+from seqmodel.runs.folder import Run
 from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
 
 if TYPE_CHECKING:
@@ -50,12 +53,17 @@ class PieceSampler(ABC):
         number: int = 0,
         prime: NDArray[Any] | None = None,
         shortest: float = 0,
+        freeze: "Freeze | None" = None,
     ) -> "DrawnPiece":
         """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
         `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
+        With `freeze` a piece ends where it has frozen, but not before frame `shortest` either.
         """
-        return DrawnPiece(self.draw(Uniforms(seed, number), prime=prime, shortest=shortest), length)
+        frames = self.draw(Uniforms(seed, number), prime=prime, shortest=shortest)
+        if freeze is not None:
+            freeze = freeze._replace(piece=max(freeze.piece, shortest))
+        return DrawnPiece(frames, length, freeze)
 
 
 class Sampler(PieceSampler):
@@ -165,6 +173,36 @@ class Sampler(PieceSampler):
         return carry
 
 
+class Freeze(NamedTuple):
+    """Where a piece is over though its end was not drawn: a chord lasts longer than any in train.
+
+    It is then as long as the longest. Most such chords are last chords after which a model, that
+    has seen few ends, missed its own and would go on holding; so no piece ends like this that is
+    shorter than train's shortest, as in the middle of one a chord too long does little harm.
+    """
+
+    chord: int
+    """Frames of the longest chord in train."""
+    piece: float
+    """Frames of its shortest piece."""
+
+    @classmethod
+    def of(cls, run: Run) -> Self | None:
+        """None if the run ends no pieces, or if either is not known."""
+        frame, encoder = run.frame, run.model.encoder
+        chord = frame.longest_chord if isinstance(frame, PianoRollFrames) else None
+        clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
+        piece = None if clock is None else clock.shortest
+        return cls(chord, piece) if run.config.end and chord and piece else None
+
+    def first(self, recent: NDArray[Any], begin: int) -> int | None:
+        """The first of frames from `begin` on that is too much, the last of which are `recent`."""
+        ages = chord_ages(recent)
+        places = begin + np.arange(len(ages))
+        (frozen,) = np.nonzero((ages > self.chord) & (places >= self.piece))
+        return int(places[frozen[0]]) if len(frozen) else None
+
+
 class DrawnPiece:
     """A piece, iterated over once, in chunks (n, F), each as soon as it is drawn."""
 
@@ -172,14 +210,30 @@ class DrawnPiece:
     """Frames drawn so far."""
     ended = False
     """Whether the model ended the piece, rather than the limit."""
+    frozen = False
+    """Whether it ended where it had frozen."""
 
-    def __init__(self, chunks: Iterator[tuple[NDArray[Any], bool]], limit: int) -> None:
-        self._chunks, self._limit = chunks, limit
+    def __init__(
+        self,
+        chunks: Iterator[tuple[NDArray[Any], bool]],
+        limit: int,
+        freeze: Freeze | None = None,
+    ) -> None:
+        self._chunks, self._limit, self._freeze = chunks, limit, freeze
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        while self.frames < self._limit and not self.ended:
+        recent = None
+        while self.frames < self._limit and not (self.ended or self.frozen):
             chunk, ended = next(self._chunks)
-            left = self._limit - self.frames
-            self.frames += min(len(chunk), left)
-            self.ended = ended and len(chunk) <= left
-            yield chunk[:left]
+            after = self.frames + len(chunk)
+            end = min(after, self._limit)
+            if self._freeze is not None:
+                recent = np.concatenate([chunk[:0] if recent is None else recent, chunk])
+                frozen = self._freeze.first(recent, after - len(recent))
+                if frozen is not None and frozen < end:
+                    end, self.frozen = frozen, True
+                recent = recent[-self._freeze.chord :]
+            self.ended = ended and end == after
+            chunk = chunk[: end - self.frames]
+            self.frames = end
+            yield chunk

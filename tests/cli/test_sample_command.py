@@ -9,6 +9,7 @@ import soundfile
 from calling import PNG, Call, call_ok
 
 import seqmodel
+from seqmodel.sampling.sampler import Freeze
 
 
 def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
@@ -85,6 +86,19 @@ def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call: Call, sec
         shown, _, _ = line.partition(", a chord is held")  # as it may be
         assert shown == f"p-{k}.npy: {frames} from {seconds_run}, {how}"
     assert {piece["ended_by"] for piece in told["pieces"]} == {"limit", "model"}
+
+
+def test_a_piece_that_freezes_says_so(call: Call, seconds_run: Path, monkeypatch):
+    """Guards against a piece passed off as ended by the model, in words, as JSON and in eval."""
+    monkeypatch.setattr(Freeze, "of", lambda run: Freeze(1, 3))
+    options = ["--run", seconds_run, "-n", 6]
+    pieces = json.loads(call("sample", "o.npy", "--json", *options).out)["pieces"]
+    lines = call("sample", "p.npy", *options).err.splitlines()
+    frozen = [piece["ended_by"] == "freeze" for piece in pieces]
+    assert any(frozen)
+    assert [", ended where a chord outlasts train's longest" in line for line in lines] == frozen
+    told = call("eval", seconds_run, "--samples", 6).out
+    assert f", {sum(frozen)} where a chord outlasts train's longest" in told
 
 
 def test_ends_can_be_put_off_or_forbidden(call: Call, seconds_run: Path):

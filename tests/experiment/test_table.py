@@ -120,9 +120,10 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
         "gru leads on test of set, on too few seeds or pieces for a verdict, with 2.000 nats per "
         "frame.",
     )
-    assert json.loads(table.as_json([told], {}))["datasets"][0]["variants"][1][
-        "above_the_best"
-    ] == {"mean": 1.0, "low": None, "high": None, "seeds": seeds, "pieces": 2, "verdict": "too few"}
+    interval = {"mean": 1.0, "low": None, "high": None, "seeds": seeds, "pieces": 2}
+    values = json.loads(table.as_json([told], {}))["datasets"][0]
+    above = values["variants"][1]["above_the_best"]
+    assert above == {**interval, "verdict": "too few", "doubt": ""}
 
 
 def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_path):
@@ -165,8 +166,10 @@ def withheld(worse: Outcome, doubt: str) -> None:
     tex = table.latex([made])
     assert f"No verdict: {doubt}.}}" in tex
     assert tex.count(r"\textbf{") == 3
-    values = json.loads(table.as_json([made], {}))["datasets"][0]["variants"]
-    assert values[2]["above_the_best"]["verdict"] == "withheld"
+    values = json.loads(table.as_json([made], {}))["datasets"][0]
+    for gap in (values["variants"][2]["above_the_best"], values["pairs"][-1]):
+        assert (gap["verdict"], gap["doubt"]) == ("withheld", doubt)
+    assert (values["pairs"][-1]["variant"], values["pairs"][-1]["against"]) == ("tanh", "gru")
 
 
 def test_no_verdict_on_a_model_that_may_yet_catch_up():

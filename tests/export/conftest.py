@@ -1,14 +1,11 @@
 """Runs with random weights, and a browser to open their pages in."""
 
-import io
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from chrome import Chrome
+from playing import Player
 
 from seqmodel.config import resolve
 from seqmodel.export.page.render import export_page
@@ -68,43 +65,15 @@ def write_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Path
     return write
 
 
-class Player(Chrome):
-    """A browser for pages that play, which begin once their model is ready."""
-
-    def open(self, page: Path, **options: Any) -> None:
-        super().open(page, **options)
-        self.wait("typeof page === 'object' || document.querySelector('#status').value")
-
-    def saved(self, folder: Path) -> io.BytesIO:
-        """Click the button, and read the file that the browser downloads to a new folder."""
-        folder.mkdir()
-        self.download_to(folder)
-        self.click("#save")
-        for _ in range(100):
-            if files := [*folder.glob("*.mid"), *folder.glob("*.wav")]:
-                return io.BytesIO(files[0].read_bytes())
-            time.sleep(0.05)
-        raise AssertionError("nothing was downloaded")
-
-    def measure_loudness(self) -> None:
-        """Keep the loudest sample in `loudest`, by an analyser behind everything."""
-        self.run(
-            """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
-            page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
-            setInterval(() => { analyser.getFloatTimeDomainData(samples);
-              window.loudest = Math.max(loudest, ...samples.map(Math.abs)); }, 10))"""
-        )
-
-
 @pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
     browser = Player(tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
 
 
 @pytest.fixture
-def silent_console(chrome: Chrome) -> Iterator[None]:
+def silent_console(chrome: Player) -> Iterator[None]:
     """Fails if the test leaves an error or a warning in the console."""
     yield
     assert chrome.messages() == []

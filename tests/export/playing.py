@@ -1,12 +1,65 @@
 """Pieces as a page draws them, and as `seqmodel sample` does."""
 
+import io
+import time
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 from chrome import Chrome
 
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
+
+
+class Player(Chrome):
+    """A browser for pages that play, which begin once their model is ready."""
+
+    def open(self, page: Path, **options: Any) -> None:
+        super().open(page, **options)
+        self.wait("typeof page === 'object' || document.querySelector('#status').value")
+
+    def play_until(self, frame: int) -> int:
+        """Let it play past a frame, by a clock that need not be waited for, and stop.
+
+        Returns the first frame that was not heard.
+        """
+        self.click("#play")
+        self.wait("page.player.playing")
+        self.run(
+            f"""(() => {{
+              let now = page.sound.now();
+              page.sound.now = () => now;
+              while (page.player.position <= {frame}) {{
+                now += 0.01;
+                page.player.fill();
+              }}
+            }})()"""
+        )
+        self.click("#play")
+        return self.run("(delete page.sound.now, page.player.next)")
+
+    def saved(self, folder: Path) -> io.BytesIO:
+        """Click the button, and read the file that the browser downloads to a new folder."""
+        folder.mkdir()
+        self.download_to(folder)
+        self.click("#save")
+        for _ in range(100):
+            if files := [*folder.glob("*.mid"), *folder.glob("*.wav")]:
+                return io.BytesIO(files[0].read_bytes())
+            time.sleep(0.05)
+        raise AssertionError("nothing was downloaded")
+
+    def measure_loudness(self) -> None:
+        """Keep the loudest sample in `loudest`, by an analyser behind everything."""
+        self.run(
+            """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
+            page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
+            setInterval(() => { analyser.getFloatTimeDomainData(samples);
+              window.loudest = Math.max(loudest, ...samples.map(Math.abs)); }, 10))"""
+        )
 
 
 def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str = "[]") -> list:
@@ -19,6 +72,7 @@ def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str
           for (let ended = false; !ended && frames.length < {FRAMES};) {{
             const next = page.model.draw({temperature});
             ended = next.ended;
+            if (!next.frame) break;
             frames.push([...next.frame.keys()].filter((k) => next.frame[k] === 1));
             if (next.frame.some((one) => one !== 0 && one !== 1)) throw next.frame;
           }}
@@ -31,5 +85,6 @@ def sampled(run: Run, seed: int, number: int, temperature: float, prime=None) ->
     """The same of `seqmodel sample`, which cuts pieces off at the longest one where they end."""
     sampler = Sampler(run.model, temperature=temperature)
     length = min(FRAMES, run.longest_piece) if run.config.end else FRAMES
-    frames = np.concatenate([*sampler.piece(length, seed=seed, number=number, prime=prime)])
+    of = {"prime": prime, "freeze": Freeze.of(run)}
+    frames = np.concatenate([*sampler.piece(length, seed=seed, number=number, **of)])
     return [np.flatnonzero(frame).tolist() for frame in frames]

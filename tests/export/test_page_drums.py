@@ -6,7 +6,7 @@ from unittest.mock import ANY
 import mido
 import numpy as np
 import pytest
-from chrome import Chrome
+from playing import Player
 
 from seqmodel.media.music.frames import notes_of
 from seqmodel.media.music.kit import SOUNDS
@@ -30,17 +30,14 @@ def page(run: Run, write_page) -> Path:
     return write_page(run)
 
 
-def test_hits_are_those_of_sample_each_for_a_frame(chrome: Chrome, tmp_path: Path, run: Run,
+def test_hits_are_those_of_sample_each_for_a_frame(chrome: Player, tmp_path: Path, run: Run,
                                                    page: Path):  # fmt: skip
     """Guards against hits that merge where a sound is struck in frame after frame, that are struck
     again where the page stops and goes on, and that are saved as a piano's notes."""
     chrome.open(page)
     chrome.run("page.player.setPace(4)")
     for frame in (5, 6, 24):
-        chrome.click("#play")
-        chrome.wait(f"page.player.position > {frame}")
-        chrome.click("#play")
-    heard = chrome.run("page.player.next")
+        heard = chrome.play_until(frame)
     piece = np.concatenate([*Sampler(run.model).piece(heard, seed=1)])
     notes = notes_of(piece)
     loud = velocities(notes, piece, run.frame.grid)
@@ -54,7 +51,7 @@ def test_hits_are_those_of_sample_each_for_a_frame(chrome: Chrome, tmp_path: Pat
     assert sorted(m.note for m in saved) == sorted(note[2] for note in expected)
 
 
-def test_a_kit_sounds_and_falls_silent(chrome: Chrome, page: Path):
+def test_a_kit_sounds_and_falls_silent(chrome: Player, page: Path):
     chrome.open(page)
     chrome.click("#play")
     chrome.wait("page.player.position > 2")
@@ -68,7 +65,7 @@ def test_a_kit_sounds_and_falls_silent(chrome: Chrome, page: Path):
     chrome.wait("page.sound.voices.size === 0")
 
 
-def test_each_sound_has_a_key_with_its_name(chrome: Chrome, page: Path):
+def test_each_sound_has_a_key_with_its_name(chrome: Player, page: Path):
     chrome.open(page)
     labels = chrome.run("[...document.querySelectorAll('.key')].map((key) => key.textContent)")
     assert labels == [sound.name for sound in SOUNDS]
@@ -77,7 +74,7 @@ def test_each_sound_has_a_key_with_its_name(chrome: Chrome, page: Path):
     assert chrome.run(cut) == []
 
 
-def test_a_pad_that_lets_go_at_once_is_heard(chrome: Chrome, page: Path):
+def test_a_pad_that_lets_go_at_once_is_heard(chrome: Player, page: Path):
     """Guards against silence for a pad that sends the end of a hit right behind its beginning."""
     chrome.open(page)
     chrome.hold("a", 0.2)  # browsers let a page sound after a first touch
@@ -92,7 +89,7 @@ def test_a_pad_that_lets_go_at_once_is_heard(chrome: Chrome, page: Path):
     assert [note[2:] for note in chrome.run(NOTES)] == [[36, 80, True], *[[38, 120, True]] * 2]
 
 
-def test_an_opening_of_hits_is_continued(chrome: Chrome, run: Run, page: Path):
+def test_an_opening_of_hits_is_continued(chrome: Player, run: Run, page: Path):
     """A long press is one hit; computer keys begin at the bass drum, a MIDI pad strikes its own."""
     chrome.open(page)
     for key in "aga":

@@ -1,5 +1,6 @@
 """The model on a page draws what `seqmodel sample` draws: in a browser, for every kind of model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,18 @@ def test_the_same_seed_gives_the_same_notes(chrome: Chrome, tmp_path: Path, make
     longest = 64 if run.config.end else FRAMES
     assert max(lengths) == longest
     assert (len(lengths) > 1) == (name in ENDED)
+
+
+def test_a_piece_ends_where_it_freezes(chrome: Chrome, tmp_path: Path, make_run, write_page):
+    """At temperature 0 this model goes on from its second frame to a chord that it holds."""
+    run = make_run(tmp_path, **MODELS["default"])
+    run.model.encoder.clock.lengths[0] = 2
+    for chord, length in ((1, 2), (2, 3), (3, 4)):
+        run = replace(run, frame=replace(run.frame, longest_chord=chord))
+        chrome.open(write_page(run))
+        ours = drawn(chrome, 6, 0, 0)
+        assert len(ours) == length
+        assert ours == sampled(run, 6, 0, 0)
 
 
 def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, make_run,

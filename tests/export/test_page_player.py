@@ -2,13 +2,14 @@
 
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from unittest.mock import ANY
 
 import mido
 import numpy as np
 import pytest
-from chrome import Chrome
+from playing import Player
 
 from seqmodel.export.page.render import export_page
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
@@ -37,56 +38,48 @@ def page(run: Run, write_page) -> Path:
     return write_page(run)
 
 
-def expected(run: Run, seed: int, frames: int, pieces: int = 1) -> list[list]:
+def expected(run: Run, seed: int, frames: int) -> list[list]:
     """The notes [first, last, pitch, velocity, given] of pieces, two beats of silence between."""
     notes, begin = [], 0
-    for number in range(pieces):
+    for number in count():
+        if begin >= frames:
+            break
         piece = np.concatenate([*Sampler(run.model).piece(64, seed=seed, number=number)])
         found = notes_of(piece)
         loud = velocities(found, piece, run.frame.grid)
         for (first, last, pitch), velocity in zip(found.tolist(), loud.tolist(), strict=True):
             notes.append([begin + first, begin + last, pitch, velocity, False])
         begin += len(piece) + 2 * run.frame.grid.steps_per_beat
-    assert begin >= frames
     return [note for note in notes if note[0] < frames]
 
 
-def play_until(chrome: Chrome, frame: int) -> int:
-    """Let it play at four times its tempo, and stop; returns the first frame not heard."""
-    chrome.run("page.player.setPace(4)")
-    chrome.click("#play")
-    chrome.wait(f"page.player.position > {frame}")
-    chrome.click("#play")
-    return chrome.run("page.player.next")
-
-
-def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome: Chrome, run: Run, page: Path):
+def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome: Player, run: Run, page: Path):
     """Guards against frames lost or played twice where it stops, and between pieces."""
     chrome.open(page)
     assert chrome.run(PLAY) == "Start"
     for frame in (7, 23, 24, 90):
-        heard = play_until(chrome, frame)
+        heard = chrome.play_until(frame)
         chrome.run(  # before anything is heard
             """((now) => { page.sound.now = () => now; page.player.start(); page.player.stop();
               delete page.sound.now; })(page.sound.now())"""
         )
         assert chrome.run("page.player.next") == heard
     assert chrome.run(STATUS) == "Stopped."
-    notes = expected(run, 1, heard, pieces=9)
+    notes = expected(run, 1, heard)
     assert chrome.run("page.player.pieces.length") > 1
     for ours, right in zip(chrome.run(NOTES), notes, strict=True):
         cut = right[1] if ours[1] is not None else ANY  # it still sounds
         assert ours == [right[0], ours[1] and cut, *right[2:]]
 
 
-def test_another_seed_starts_over_with_its_own_piece(chrome: Chrome, run: Run, page: Path):
+def test_another_seed_starts_over_with_its_own_piece(chrome: Player, run: Run, page: Path):
     chrome.open(page)
-    play_until(chrome, 5)
+    chrome.play_until(5)
     chrome.run("document.querySelector('#seed').value = '77777777777777777777'")
     chrome.run("document.querySelector('#seed').dispatchEvent(new Event('change'))")
     assert chrome.run(NOTES) == []
-    heard = play_until(chrome, 5)
-    ours, right = chrome.run(NOTES), expected(run, 77777777777777777777, heard, pieces=9)
+    heard = chrome.play_until(5)
+    ours, right = chrome.run(NOTES), expected(run, 77777777777777777777, heard)
     assert [note[0::2] for note in ours] == [note[0::2] for note in right]
     chrome.run("document.querySelector('#seed').value = '-1<b>'")
     chrome.click("#over")
@@ -95,7 +88,7 @@ def test_another_seed_starts_over_with_its_own_piece(chrome: Chrome, run: Run, p
     assert chrome.run("String(page.player.seed) === document.querySelector('#seed').value")
 
 
-def test_it_sounds_and_falls_silent(chrome: Chrome, page: Path):
+def test_it_sounds_and_falls_silent(chrome: Player, page: Path):
     """The loudest sample is within full scale."""
     chrome.open(page)
     chrome.click("#play")
@@ -110,7 +103,7 @@ def test_it_sounds_and_falls_silent(chrome: Chrome, page: Path):
     )
 
 
-def test_keys_light_up_with_their_notes_and_the_roll_is_drawn(chrome: Chrome, page: Path):
+def test_keys_light_up_with_their_notes_and_the_roll_is_drawn(chrome: Player, page: Path):
     chrome.open(page)
     chrome.click("#play")
     chrome.wait("document.querySelectorAll('.key.on').length > 1")
@@ -124,7 +117,7 @@ def test_keys_light_up_with_their_notes_and_the_roll_is_drawn(chrome: Chrome, pa
     chrome.wait("document.querySelectorAll('.key.on').length === 0")
 
 
-def test_temperature_and_tempo_can_be_set_by_keys(chrome: Chrome, page: Path):
+def test_temperature_and_tempo_can_be_set_by_keys(chrome: Player, page: Path):
     chrome.open(page)
     chrome.run("document.querySelector('#temperature').focus()")
     for _ in range(4):
@@ -153,10 +146,11 @@ def notes_in(file: mido.MidiFile, track: str) -> list[tuple]:
     return sorted(notes)
 
 
-def test_what_was_played_can_be_saved_as_midi(chrome: Chrome, tmp_path: Path, page: Path):
+def test_what_was_played_can_be_saved_as_midi(chrome: Player, tmp_path: Path, page: Path):
     chrome.open(page)
     assert chrome.run("document.querySelector('#save').disabled")
-    heard = play_until(chrome, 30)
+    chrome.run("page.player.setPace(4)")
+    heard = chrome.play_until(30)
     file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
     assert (file.type, file.ticks_per_beat) == (1, 480)
     tempos = [message.tempo for message in file.tracks[0] if message.type == "set_tempo"]
@@ -165,13 +159,13 @@ def test_what_was_played_can_be_saved_as_midi(chrome: Chrome, tmp_path: Path, pa
     assert notes_in(file, "drawn") == sorted(notes)
 
 
-def test_metre_and_tempo_are_those_of_train(chrome: Chrome, tmp_path: Path, run: Run, write_page):
+def test_metre_and_tempo_are_those_of_train(chrome: Player, tmp_path: Path, run: Run, write_page):
     """Accents of 6/8, and a file that states it where each piece begins, at 90 bpm."""
     jig = replace(run, frame=replace(run.frame, metre=(6, 8), tempo=90.0))
     chrome.open(write_page(jig))
     assert chrome.run("page.player.secondsPerFrame") == pytest.approx(60 / 90 / 4)
     chrome.run("page.player.restart(1n)")
-    heard = play_until(chrome, 70)
+    heard = chrome.play_until(70)
     notes = chrome.run(NOTES)
     assert len(notes) > 30
     metre = [Signature(0, 6, 8)]
@@ -197,7 +191,7 @@ def test_metre_and_tempo_are_those_of_train(chrome: Chrome, tmp_path: Path, run:
     assert stated == [(begin, 6, 8) for begin in begins]
 
 
-def test_frames_of_real_time_keep_their_length(chrome: Chrome, tmp_path: Path, make_run,
+def test_frames_of_real_time_keep_their_length(chrome: Player, tmp_path: Path, make_run,
                                                write_page):  # fmt: skip
     """Frames of 0.13 s, at 100 % and at 200 %."""
     run = make_run(tmp_path / "run", unit="tanh", grid=Grid.of_seconds("0.13"))
@@ -214,22 +208,27 @@ def test_frames_of_real_time_keep_their_length(chrome: Chrome, tmp_path: Path, m
     assert [m.tempo for m in file.tracks[0] if m.type == "set_tempo"] == [250_000]
 
 
-def test_an_opening_by_computer_keys_is_continued(chrome: Chrome, tmp_path: Path, run: Run,
+def test_an_opening_by_computer_keys_is_continued(chrome: Player, tmp_path: Path, run: Run,
                                                   page: Path):  # fmt: skip
     chrome.open(page)
-    play_until(chrome, 3)
+    chrome.play_until(3)
+    chrome.run(  # each key is down for 3.2 frames
+        """(page.clock = page.sound.now(), page.sound.now = () => page.clock,
+        document.addEventListener(
+          'keyup', () => (page.clock += 3.2 * page.player.secondsPerFrame), true))"""
+    )
     for key in "agag":
-        chrome.hold(key, 0.15)
+        chrome.press(key)
     assert chrome.run(STATUS) == "Listening: play an opening, then let the model continue it."
     assert chrome.run(PLAY) == "Continue my opening"
-    chrome.click("#play")
-    chrome.wait("page.player.position > page.player.pieces.at(-1).first + 24")
-    chrome.click("#play")
+    chrome.play_until(60)
     notes = chrome.run(NOTES)
     given = [note for note in notes if note[4]]
     assert [note[2] for note in given] == [60, 67, 60, 67]
     assert all(isinstance(edge, int) for note in given for edge in note[:2])
     start, end = given[0][0], max(note[1] for note in given)
+    lasting = [(first - start, last - start) for first, last, *_ in given]
+    assert lasting == [(0, 3), (3, 6), (6, 10), (10, 13)]  # the grid's nearest frames
     prime = np.zeros((end - start, 176), np.uint8)
     for first, last, pitch, *_ in given:
         prime[first - start : last - start, pitch - 21] = 1
@@ -245,7 +244,7 @@ def test_an_opening_by_computer_keys_is_continued(chrome: Chrome, tmp_path: Path
     assert [note[2] for note in notes_in(file, "given")] == [60, 67, 60, 67]
 
 
-def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Chrome, page: Path):
+def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Player, page: Path):
     chrome.open(page)
     chrome.click('[data-key="40"]', 0.5, 0.9)
     chrome.wait("page.player.notes.length === 1 && page.player.notes[0].last !== null")
@@ -265,7 +264,7 @@ def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Chrome, page: Path
     assert chrome.run("page.player.notes.length") == 2
 
 
-def test_a_midi_keyboard_plays(chrome: Chrome, page: Path):
+def test_a_midi_keyboard_plays(chrome: Player, page: Path):
     """A device that is not there cannot be tested: its messages can."""
     chrome.open(page)
     chrome.run(
@@ -284,7 +283,7 @@ def test_a_midi_keyboard_plays(chrome: Chrome, page: Path):
     ]
 
 
-def test_everything_has_a_name_for_screen_readers(chrome: Chrome, page: Path):
+def test_everything_has_a_name_for_screen_readers(chrome: Player, page: Path):
     chrome.open(page)
     named = chrome.accessible("button", "slider", "textbox", "checkbox", "image")
     assert {name for _, name in named} >= {
@@ -297,7 +296,7 @@ def test_everything_has_a_name_for_screen_readers(chrome: Chrome, page: Path):
 
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("dark", [False, True])
-def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome: Chrome, page: Path, width: int,
+def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome: Player, page: Path, width: int,
                                                            dark: bool):  # fmt: skip
     chrome.open(page, width=width, dark=dark)
     assert chrome.run("document.documentElement.scrollWidth") <= width
@@ -313,7 +312,7 @@ HOSTILE = (
 )
 
 
-def test_hostile_names_run_nothing(chrome: Chrome, tmp_path: Path, make_run, write_page):
+def test_hostile_names_run_nothing(chrome: Player, tmp_path: Path, make_run, write_page):
     """Of folder and data; a unit's name has no such signs, its comments are not on the page."""
     unit = f"# {HOSTILE} */ hacked = 1; /*\nsource: {HOSTILE}\nh = phi(W x + U h')\n"
     folder = tmp_path / HOSTILE.replace("/", "\u2044")
@@ -328,7 +327,7 @@ def test_hostile_names_run_nothing(chrome: Chrome, tmp_path: Path, make_run, wri
     chrome.wait("page.player.position > 2")
 
 
-def test_a_page_loads_nothing_else_and_is_small(chrome: Chrome, page: Path, run: Run):
+def test_a_page_loads_nothing_else_and_is_small(chrome: Player, page: Path, run: Run):
     chrome.open(page)
     chrome.click("#play")
     chrome.wait("page.player.position > 2")
@@ -340,7 +339,7 @@ def test_a_page_loads_nothing_else_and_is_small(chrome: Chrome, page: Path, run:
     assert export_page(run) == page.read_bytes()
 
 
-def test_a_model_that_cannot_keep_up_says_so(chrome: Chrome, page: Path):
+def test_a_model_that_cannot_keep_up_says_so(chrome: Player, page: Path):
     chrome.open(page)
     chrome.run(
         """(page.model.real = page.model.draw, page.model.draw = (temperature) => {
@@ -355,7 +354,7 @@ def test_a_model_that_cannot_keep_up_says_so(chrome: Chrome, page: Path):
     assert chrome.run(STATUS) == "Stopped."
 
 
-def test_after_a_stall_the_music_goes_on_in_time(chrome: Chrome, page: Path):
+def test_after_a_stall_the_music_goes_on_in_time(chrome: Player, page: Path):
     """Guards against frames whose time has passed, which a browser plays all at once."""
     chrome.open(page)
     chrome.run(

@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from onsets import as_frames, random_states
 from same_draws import assert_strikes_are_possible, same_draws
 
@@ -17,7 +19,7 @@ from seqmodel.model.encoder import Past, WindowEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.bernoulli import BernoulliOutput
 from seqmodel.sampling import sampler as sample
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import DrawnPiece, Freeze, Sampler
 from seqmodel.units import UNITS
 
 
@@ -228,3 +230,31 @@ def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
         model = copy.deepcopy(endless.model).double()
         logits = model.output(model.read(frames, model.start(1)).h)
     np.testing.assert_array_equal(piece, logits[:, 0, :88].numpy() > 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 7)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 9), min_size=1),
+    st.integers(1, 6),
+    st.integers(0, 20),
+    st.integers(1, 30),
+)
+def test_a_piece_is_over_where_a_chord_outlasts_all_of_train(held, sizes, chord, shortest, limit):
+    """However it is drawn in chunks. 0 is silence, which is no chord; a strike begins another."""
+    frames = np.zeros((sum(length for _, length in held), 176), np.uint8)
+    begin, over = 0, limit
+    for note, length in held:
+        frames[begin : begin + length, 40 + note] = note > 0
+        frames[begin, 128 + note] = note > 0
+        if note and length > chord and begin + length > shortest:
+            over = min(over, max(begin + chord, shortest))
+        begin += length
+    cuts = np.cumsum(sizes)
+    chunks = [*np.split(frames, cuts[cuts < begin])]
+    piece = DrawnPiece(
+        ((chunk, chunk is chunks[-1]) for chunk in chunks), limit, Freeze(chord, shortest)
+    )
+    drawn = np.concatenate([*piece])
+    assert len(drawn) == piece.frames == min(over, begin)
+    np.testing.assert_array_equal(drawn, frames[: len(drawn)])
+    assert (piece.frozen, piece.ended) == (over < min(limit, begin), over >= begin <= limit)

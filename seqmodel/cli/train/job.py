@@ -24,7 +24,7 @@ from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_model, model_tensors
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
 from seqmodel.training.state import RESUMABLE
@@ -197,10 +197,10 @@ def _warn_if_odd(folder: Path) -> None:
     """Draw a few samples, and warn if some are silent or freeze."""
     run = runs.load_run(folder, torch.device("cpu"))
     sampling = run.sampling(medium_of(run.frame).formats[0])
-    sampler, hints = Sampler(run.model, given=sampling.given), []
+    sampler, freeze, hints = Sampler(run.model, given=sampling.given), Freeze.of(run), []
     with display("sampling", quiet=False):
         for number in range(SAMPLES):
-            piece = sampler.piece(sampling.length, seed=1, number=number)
+            piece = sampler.piece(sampling.length, seed=1, number=number, freeze=freeze)
             try:
                 hints.append(sampling.write(BytesIO(), piece).hint)
             except SeqmodelError as error:  # samples that are not finite

@@ -30,7 +30,8 @@ class Model {
   begin(seed, number) {
     this.arena.set(this.start);
     this.stream[0] = seedKey(seed, number);
-    this.drawn = 0;
+    this.drawn = this.held = 0;
+    this.frame = null;
   }
 
   /* Read a frame of an opening, that is given and not drawn. */
@@ -39,15 +40,26 @@ class Model {
     this.last.set(frame);
   }
 
-  /* The next frame, or sample of one, and whether the piece ends with it. */
+  /* The next frame, or sample of one, and whether the piece ends with it; no frame if it ended
+     before, where it had frozen. */
   draw(temperature) {
     const [fields, kind] = this.draws[Math.round(20 * temperature)];
     const ended = this.step(this.before, fields, kind);
-    const frame = this.last.slice(-this.frameSize);
+    const before = this.frame;
+    const frame = (this.frame = this.last.slice(-this.frameSize));
     if (this.scale) frame.forEach((z, k) => (frame[k] = this.raw(z)));
+    if (this.freeze && this.freezes(frame, before)) return { ended: true };
     this.drawn += 1;
     const last = ended || (this.end && this.drawn >= this.longest);
     return { frame, ended: Boolean(last) && this.drawn % this.steps === 0 };
+  }
+
+  /* Whether a chord outlasts any in train: see Freeze in seqmodel/sampling/sampler.py. */
+  freezes(frame, before) {
+    const stays = (one, k) => one === (k < this.notes ? before[k] : 0);
+    const holds = before && !this.kit && frame.every(stays);
+    this.held = frame.indexOf(1) < 0 ? 0 : holds ? this.held + 1 : 1;
+    return this.held > this.freeze.chord && this.drawn >= this.freeze.piece;
   }
 
   /* A 16-bit level from -1 to below 1, of a sample as the unit reads it. */

@@ -35,7 +35,7 @@ class NotePlayer extends Player {
       for (let place = given.length, ended = false; !ended; place += 1) {
         const drawn = model.draw(this.temperature);
         ended = drawn.ended;
-        yield { frame: drawn.frame, number, place, begins: place === given.length };
+        if (drawn.frame) yield { frame: drawn.frame, number, place, begins: place === given.length };
       }
       const silent = new Float64Array(model.frameSize);
       for (let k = 0; k < 2 * beat; k += 1) yield { frame: silent, number };

@@ -26,6 +26,7 @@ from seqmodel.report.page.markup import (
 )
 from seqmodel.report.subjects import model_in_words, names_of
 from seqmodel.runs.folder import Run
+from seqmodel.sampling.sampler import Freeze
 from seqmodel.units import unit_spec
 
 BEGIN = """let page;
@@ -90,6 +91,7 @@ def _shape(run: Run) -> dict[str, Any]:
     """What the page needs to know of frames and of the end of pieces."""
     encoder, output = run.model.encoder, run.model.output
     notes = output if isinstance(output, NotesOutput) else None
+    freeze = Freeze.of(run)
     zero, one = encoder.scaled(torch.tensor([[0.0], [1.0]], dtype=torch.float64))[:, 0].tolist()
     deviation = 1 / (one - zero)
     return {
@@ -97,6 +99,7 @@ def _shape(run: Run) -> dict[str, Any]:
         "onsets": notes is not None and notes.onsets,
         "end": isinstance(output, EndingOutput) and output.end,
         "longest": run.longest_piece * encoder.steps,
+        "freeze": None if freeze is None else {"chord": freeze.chord, "piece": freeze.piece},
         "steps": encoder.steps,
         "scale": None if notes else {"mean": -zero * deviation, "deviation": deviation},
     }

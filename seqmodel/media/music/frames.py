@@ -183,14 +183,21 @@ def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 
     A chord is all that sounds in a frame; it ends where any note begins or ends.
     """
+    ages = chord_ages(frames)
+    return ages[np.append(ages[1:] <= 1, True) & (ages > 0)]
+
+
+def chord_ages(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """How many frames the chord of each frame has lasted, itself included, (T,); 0 in silence."""
     roll = sounding(frames)
     packed = pack(roll)  # a million frames are 88 MB, and no copy is made of them
     changed = (packed[1:] != packed[:-1]).any(axis=1)
     if is_kit(frames) or has_onsets(frames):
         changed |= struck(frames)[1:].any(axis=1)
-    begins = np.append(0, 1 + np.flatnonzero(changed))
-    held: NDArray[np.int64] = np.diff(begins, append=len(roll))
-    return held[np.flatnonzero(roll[begins].any(axis=1))]
+    place = np.arange(len(roll))
+    begun = np.maximum.accumulate(np.append(0, np.where(changed, place[1:], 0)))
+    ages: NDArray[np.int64] = (1 + place - begun) * packed.any(axis=1)
+    return ages
 
 
 # ---- rolls ---------------------------------------------------------------------------------------
@@ -292,7 +299,7 @@ class PianoRollFrames(FrameDefinition):
     tempo: float | None = None
     """The median of its pieces' tempos, in beats per minute; None if none is known."""
     longest_chord: int | None = None
-    """The frames of the longest chord in train, see `chord_lengths`; None if it is not known."""
+    """The frames of the longest chord in train, see `chord_ages`; None if it is not known."""
     marks: Mapping[str, Levels] = field(default_factory=dict)
     programs: tuple[int, ...] = ()
     """The commonest program of each part in train, from 0 on; none without parts."""
