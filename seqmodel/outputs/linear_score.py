@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.emit import POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, packing
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.run import memory
@@ -86,6 +87,15 @@ def likelihood(
         end = e.add(start, rows)
         with e.loop(start, end, e.lanes if abreast else 1) as row:
             write(e, f, row, e.builder.sub(end, row))
+        weighted = e.builder.icmp_unsigned("!=", f["weights"], POINTER(None))
+        with e.builder.if_then(weighted), e.loop(start, end) as row:
+            weight = Vector(e, e.broadcast(e.offset(f["weights"], row)))
+
+            def scale(j: Any, lanes: Any, row: Any = row, weight: Vector = weight) -> None:
+                place = e.offset(f["slope"], e.mul(row, N), j)
+                e.store((Vector(e, e.load(place, lanes)) * weight).value, place, lanes)
+
+            e.columns(N, scale)
 
     arrays = (
         Array("h", ("rows", "H")),
@@ -94,6 +104,7 @@ def likelihood(
         *own,
         Array("slope", ("rows", "N")),
         Array("nats", ("rows",)),
+        Array("weights", ("rows",), optional=True),  # by which a row's slopes are multiplied
         per_thread("work", work),
     )
     signature = Signature(f"{name}_forward", ("rows", "H", "N", *sizes), arrays)
@@ -133,17 +144,13 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
     return compile_kernel(kernel.signature, itemsize, write)
 
 
-def gradients(
-    h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of h (rows, H), weight (N, H) and bias (N,).
+def gradients(h: Tensor, weight: Tensor, slope: Tensor) -> tuple[tuple[Tensor, Tensor], list[Job]]:
+    """The gradients of h (rows, H) and weight (N, H), valid once the jobs have run.
 
-    `slope` (rows, N), which they overwrite, is the gradient of each row's nats with respect to the
-    layer's outputs; d_nats is (rows,).
+    `slope` (rows, N) is the gradient of the layer's outputs; its sum over rows is the bias's.
     """
-    (rows, H), N, threads = h.shape, len(weight), threads_for(len(h))
-    slope.mul_(d_nats.unsqueeze(1))
-    packing_weight, d_weight = packing(weight), memory.buffer(h.dtype, N, H)
+    (rows, H), N, packing_weight = h.shape, len(weight), packing(weight)
+    d_weight = memory.buffer(h.dtype, N, H)
     backward = _BACKWARD.job(
         h.element_size(),
         {
@@ -151,8 +158,8 @@ def gradients(
             "weight": packing_weight.made["panels"],
         },
     )  # fmt: skip
-    parallel_for([packing_weight, backward, *outer(slope, h, d_weight, threads)], threads)
-    return backward.made["d_h"], d_weight, slope.sum(0)
+    to_weight = outer(slope, h, d_weight, threads_for(rows))
+    return (backward.made["d_h"], d_weight), [packing_weight, backward, *to_weight]
 
 
 def _score(
@@ -161,7 +168,10 @@ def _score(
     """Pass h through a layer and score what comes out; `slope` is each row's gradient there."""
     h, weight, bias = given
     rows, (N, H), found = rows_of(h), weight.shape, None
-    threads = threads_for(len(rows))
+    threads, of_rows = threads_for(len(rows)), weights
+    if weights is not None:
+        of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
+        of_rows = of_rows.reshape(-1).contiguous()
     packing_weight = packing(weight, transposed=True)
     scoring = kernel.job(
         h.element_size(),
@@ -169,13 +179,16 @@ def _score(
         | {
             "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_weight.made["panels"],
             "bias": bias.contiguous(), "slope": NEW, "nats": NEW, "work": NEW, "threads": threads,
+            "weights": of_rows,
         },
     )  # fmt: skip
-    parallel_for([packing_weight, scoring], threads)
-    if weights is not None:
-        of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
-        d_h, *others = gradients(rows, weight, scoring.made["slope"], of_rows.reshape(-1))
-        found = d_h.view(h.shape), *others
+    jobs, slope = [packing_weight, scoring], scoring.made["slope"]
+    if of_rows is not None:
+        (d_h, d_weight), more = gradients(rows, weight, slope)
+        jobs += more
+    parallel_for(jobs, threads)
+    if of_rows is not None:
+        found = d_h.view(h.shape), d_weight, slope.sum(0)
     nats = scoring.made["nats"].view(h.shape[:-1])
     if steps > 1:
         nats = nats.view(len(nats) // steps, steps, -1).sum(1)
@@ -208,7 +221,7 @@ class Nats(torch.autograd.Function):
 def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
     """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum.
 
-    The gradients of the sum are computed along with it.
+    The value and nearly all of the gradients are computed in one parallel section.
     """
     nats: Tensor = Nats.apply(score, weights, *given)  # type: ignore[no-untyped-call]
     return nats

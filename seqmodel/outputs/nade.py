@@ -181,10 +181,12 @@ def _score(weights: Tensor | None, *given: Any) -> Scored:
     threads, size = threads_for(len(rows)), -(-K // width) * width * D
     parallel_for(jobs, threads)
     if weights is not None:
-        layer = gradients(rows, weight, made["outputs"], weights.reshape(-1))
+        outputs = made["outputs"].mul_(weights.reshape(-1, 1))
+        layer, more = gradients(rows, weight, outputs)
+        parallel_for(more, threads)
         panels = (made[name][:, :size].view(threads, -1, D, width) for name in ("d_V", "d_U"))
         sums = (part.sum(0).transpose(0, 1).reshape(D, -1)[:, :K] for part in panels)
-        found = layer[0].view(h.shape), *layer[1:], *sums
+        found = layer[0].view(h.shape), layer[1], outputs.sum(0), *sums
     return made["nats"].view(h.shape[:-1]), found
 
 
