@@ -131,7 +131,7 @@ class Library:
     def __init__(self, module: Any) -> None:
         _prepare()
         self.source = source = str(module)
-        self.called = [_libraries[name] for name in module.globals if name in _libraries]
+        self.called = called(module)
         self.names = dict[str, str]()
         if folder := os.environ.get(_DUMP):
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -152,6 +152,11 @@ class Library:
         self.names[name] = _names[found] = f"{name}_{self._name}"
         _libraries[_names[found]] = self
         return found
+
+
+def called(module: Any) -> list[Library]:
+    """The libraries whose functions a module calls itself."""
+    return [_libraries[name] for name in module.globals if name in _libraries]
 
 
 def _compiled(source: str, machine: Any) -> bytes:
