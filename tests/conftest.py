@@ -45,6 +45,37 @@ def cheap_runs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def plain_target():
+    """This processor, as a target whose kernels no other test has."""
+    from seqmodel.kernels.code import emit
+
+    return emit.Target(emit.HOST.vector_bytes, emit.HOST.registers)
+
+
+@pytest.fixture
+def unoptimised(plain_target, monkeypatch) -> Iterator[None]:
+    """Kernels compiled without LLVM's optimisation, which takes five sixths of the time.
+
+    For tests of what we emit, which is as right or wrong without it.
+    """
+    from llvmlite import binding
+
+    from seqmodel.kernels.code import emit, jit, wasm
+
+    create, compiler = binding.Target.create_target_machine, (*jit.COMPILER, "unoptimised")
+
+    def machine(target, *of, **options):
+        return create(target, *of, **options | {"opt": 0})
+
+    monkeypatch.setattr(binding.Target, "create_target_machine", machine)
+    for module in (jit, wasm):
+        monkeypatch.setattr(module, "COMPILER", compiler)
+        monkeypatch.setattr(module, "optimised", lambda parsed, by: bytes(by.emit_object(parsed)))
+    with emit.emitting_for(plain_target):
+        yield
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """Two torch threads, whatever the environment says."""

@@ -8,7 +8,7 @@ import pytest
 from chrome import Chrome
 from playing import FRAMES, drawn, sampled
 
-pytestmark = pytest.mark.usefixtures("silent_console")
+pytestmark = pytest.mark.usefixtures("silent_console", "unoptimised")
 
 MINE = """
 k = 1 + 0.5 / 3

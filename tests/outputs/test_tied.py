@@ -244,6 +244,7 @@ def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES, first
     return model
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("unit", "output", "layers"),
     [(unit, "note-unit", 1 + k % 2) for k, unit in enumerate(UNITS)]

@@ -67,20 +67,21 @@ def log_p(model, piece, *, ends=True):
     return -float(nats)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("kind", "end", "onsets"),
-    [(kind, True, True) for kind in (*KINDS, "motifs")] + [("note-unit", False, False)],
+    [(kind, kind != "note-unit", kind != "note-unit") for kind in (*KINDS, "motifs")],
 )
 def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
     """Given numbers, candidates, resampling and sweeps: every bit and every weight."""
     model = build(kind, 9, end=end, onsets=onsets)
-    piece = random_states(1, 35, 9)
+    piece = random_states(1, 22, 9)
     piece = as_frames(piece) if onsets else (piece > 0).astype(np.uint8)
     free = np.zeros((len(piece), 9), bool)
-    free[3:-5, 2:6] = free[3:20, -2:] = True
+    free[3:-5, 2:6] = free[3:17, -2:] = True
     fillers = [Filler(model, particles=7, candidates=3, temperature=0.9) for _ in range(2)]
     fillers[1].particles = PlainParticles(model, 7, 0.9)
-    fillers[0].fill(piece[:20], free[:20], seed=6)  # another piece leaves nothing behind
+    fillers[0].fill(piece[:9], free[:9], seed=6)  # another piece leaves nothing behind
     filled, told = [], []
     for filler in fillers:
         told.append([])
@@ -90,7 +91,8 @@ def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
                 progress=lambda done, total: told[-1].append((done, total)),
             )
         )  # fmt: skip
-    assert told == [[(n, 2 * 27) for n in range(1, 55)]] * 2
+    total = 2 * (14 + onsets)  # one more, where held notes may lose what they were held from
+    assert told == [[(n, total) for n in range(1, total + 1)]] * 2
     np.testing.assert_array_equal(filled[0].frames, filled[1].frames)
     np.testing.assert_allclose(filled[0].effective, filled[1].effective, rtol=1e-9)
     assert filled[0].log_given == pytest.approx(filled[1].log_given, rel=1e-9)
@@ -102,7 +104,7 @@ def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
         before = np.pad(ours[:-1, :9], ((1, 0), (0, 0)))
         assert (ours[:, 9:] >= (ours[:, :9] & ~before & 1)).all()  # none is held from silence
     assert (filled[0].frames != piece).any()
-    assert filled[0].effective.min() < 3.5  # some were resampled
+    assert filled[0].effective.min() < 3.5 or not onsets  # some were resampled
 
 
 def outcomes(model, piece, free):
@@ -119,12 +121,10 @@ def outcomes(model, piece, free):
 @pytest.mark.parametrize(
     ("kind", "particles", "candidates", "sweeps", "draws", "survivors"),
     [
-        ("nade", 24, 4, 0, 600, 24),
-        ("nade", 12, 1, 1, 400, 12),
-        ("nade", 24, 4, 0, 600, 8),
-        ("nade", 12, 1, 2, 400, 3),
-        ("note-unit", 2, 3, 6, 300, 2),
-        ("first-change", 2, 3, 6, 300, 2),
+        ("nade", 24, 4, 0, 240, 8),
+        ("nade", 12, 1, 1, 160, 12),
+        ("nade", 2, 3, 4, 160, 2),
+        ("first-change", 24, 4, 0, 240, 24),
     ],
 )
 def test_the_drawn_follow_the_exact_conditional(
@@ -137,7 +137,7 @@ def test_the_drawn_follow_the_exact_conditional(
     monkeypatch.setattr("seqmodel.sampling.filling.AHEAD", 0)
     monkeypatch.setattr("seqmodel.sampling.filling.SURVIVORS", survivors)
     model = build(kind, 4, end=True, seed=5 if kind == "first-change" else 3)  # many are likely
-    piece = (random_states(1, 6, 4) > 0).astype(np.uint8)
+    piece = (random_states(1, 5, 4) > 0).astype(np.uint8)
     free = np.zeros(piece.shape, bool)
     free[1:4, 0:2] = True
     pieces, logs = outcomes(model, piece, free)
@@ -148,7 +148,7 @@ def test_the_drawn_follow_the_exact_conditional(
         filled = filler.fill(piece, free, seed=1, number=number, sweeps=sweeps)
         counts[int("".join(map(str, filled.frames[free])), 2)] += 1
         given.append(filled.log_given)
-    often = exact * draws > 5
+    often = exact * draws > 3
     seen = np.append(counts[often], counts[~often].sum())
     expected = np.append(exact[often], exact[~often].sum()) * draws
     assert often.sum() > 8

@@ -134,7 +134,7 @@ class Library:
     def __init__(self, module: Any) -> None:
         _prepare()
         self.source = source = str(module)
-        self.called = [_libraries[name] for name in module.globals if name in _libraries]
+        self.called = called(module)
         self.names = dict[str, str]()
         if folder := os.environ.get(_DUMP):
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -161,6 +161,11 @@ class Library:
         """A Python function that calls one of addresses and integers, which may return one."""
         types = [native.ADDRESS if kind is POINTER else native.INT for kind in kinds]
         return native.function(self.address(name), types, returns and native.INT)
+
+
+def called(module: Any) -> list[Library]:
+    """The libraries whose functions a module calls itself."""
+    return [_libraries[name] for name in module.globals if name in _libraries]
 
 
 def _compiled(source: str, machine: Any) -> bytes:

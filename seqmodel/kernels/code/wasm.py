@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import binding
 
 from seqmodel.kernels.code import cache as disk
-from seqmodel.kernels.code.jit import COMPILER, Library, optimised
+from seqmodel.kernels.code.jit import COMPILER, Library, called, optimised
 
 STACK = 1 << 16
 """Bytes below which the module has its constants and its stack; the rest of memory is free."""
@@ -27,20 +27,20 @@ def webassembly(module: Any, name: str) -> bytes:
 
     It imports `env.__linear_memory`, and `env.__stack_pointer`, which starts at `STACK`.
     """
-    source, libraries = str(module), list(_called(Library(module), set()))
+    source, libraries = str(module), list(_all(called(module), set()))
     parts = [source, *(library.source for library in libraries)]
     here = Path(__file__).read_text("utf-8")  # how the module is made
     key = disk.digest(*parts, here, name, *COMPILER)
     return disk.kept(key, lambda: _exporting(_object(source, name, libraries), name))
 
 
-def _called(library: Library, seen: set[int]) -> Iterator[Library]:
-    """All libraries that it calls, directly or not."""
-    for other in library.called:
-        if id(other) not in seen:
-            seen.add(id(other))
-            yield other
-            yield from _called(other, seen)
+def _all(libraries: list[Library], seen: set[int]) -> Iterator[Library]:
+    """Libraries and all that they call, directly or not."""
+    for library in libraries:
+        if id(library) not in seen:
+            seen.add(id(library))
+            yield library
+            yield from _all(library.called, seen)
 
 
 def _object(source: str, name: str, libraries: list[Library]) -> bytes:

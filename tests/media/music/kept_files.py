@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from itertools import accumulate
 
 import mido
 import numpy as np
@@ -36,13 +37,15 @@ def note(on, off, pitch, channel=0, velocity=64):
     ]
 
 
+def at_ticks(track):
+    """(Tick, message) of a track's events."""
+    ticks = accumulate(message.time for message in track)
+    return zip(ticks, track, strict=True)
+
+
 def timed(track):
-    """(Tick, message without a time) of a track's events."""
-    now, found = 0, []
-    for message in track:
-        now += message.time
-        found.append((now, message.copy(time=0)))
-    return found
+    """(Tick, message without a time) of a track's events. To copy a message takes mido long."""
+    return [(tick, message.copy(time=0)) for tick, message in at_ticks(track)]
 
 
 def is_note(message):
@@ -52,7 +55,7 @@ def is_note(message):
 def notes_of(track):
     """(On, off, pitch, channel) of a track's notes, by mido's messages."""
     keys = {}
-    for tick, message in timed(track):
+    for tick, message in at_ticks(track):
         if is_note(message):
             strike = message.type == "note_on" and message.velocity > 0
             keys.setdefault((message.note, message.channel), []).append((tick, strike))
@@ -138,7 +141,8 @@ def stretch(length, begin, end, low=21, high=108):
 
 
 def others(track):
-    return [event for event in timed(track) if not is_note(event[1])]
+    events = at_ticks(track)
+    return [(tick, message.copy(time=0)) for tick, message in events if not is_note(message)]
 
 
 def check_kept(before, after, free):
@@ -148,8 +152,9 @@ def check_kept(before, after, free):
     for old, new in zip(before.tracks, after.tracks, strict=False):
         *was, (last, _) = others(old)
         *now, (end, message) = others(new)
+        found = notes_of(new)
         assert (was, message.type) == (now, "end_of_track")
-        assert end == max([last, *(each[1] for each in notes_of(new))])
+        assert end == max([last, *(each[1] for each in found)])
         stays = Counter[tuple[int, int, int, int]]()
         for on, off, pitch, channel in notes_of(old):
             begin, end = ((8 * tick + division) // (2 * division) for tick in (on, off))
@@ -157,4 +162,4 @@ def check_kept(before, after, free):
             untouched = unseen or not free[begin : max(end, begin + 1), pitch - 21].any()
             # Of a key that is struck twice at once, one strike may be left.
             stays[on, off, pitch, channel] += untouched and on < off
-        assert stays <= Counter(notes_of(new))
+        assert stays <= Counter(found)

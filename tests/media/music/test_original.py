@@ -125,7 +125,7 @@ def pieces(draw):
 TWO_TRACKS = [[(125, 615, (62, 0)), (0, 90, (60, 0))], [(479, 661, (62, 0))]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(pieces())
 @example((TWO_TRACKS, np.random.default_rng(90), "cells", False))
 def test_the_file_reads_as_what_was_drawn(tmp_path_factory, piece):
@@ -203,8 +203,8 @@ def test_a_pause_too_long_for_one_delta(tmp_path):
 
 
 def test_real_songs_stay(shared_data):
-    """All of band songs but the notes that are drawn anew; the beginning where they are cut."""
-    paths = sorted((shared_data / "music/real/band").glob("*.mid"))[::3]
+    """All of a band's song but the notes that are drawn anew; the beginning where it is cut."""
+    paths = sorted((shared_data / "music/real/band").glob("*.mid"))[-1:]
     assert paths
     for path in paths:
         before = mido.MidiFile(path)
