@@ -77,6 +77,14 @@ def unoptimised(plain_target, monkeypatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To draw a comparison's curves and samples takes longer than to train."""
+    monkeypatch.setattr("seqmodel.experiment.output.plot_curves", lambda *_: None)
+    monkeypatch.setattr("seqmodel.experiment.output.comparison_page", lambda *_: None)
+    monkeypatch.setattr("seqmodel.experiment.output.render", lambda _: "")
+
+
+@pytest.fixture
 def two_threads() -> Iterator[None]:
     """Two torch threads, whatever the environment says."""
     import torch

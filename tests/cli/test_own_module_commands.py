@@ -38,6 +38,7 @@ def _without_sizes(path: Path) -> str:
     return "".join(line + "\n" for line in path.read_text().splitlines() if line.startswith(kept))
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_compare_takes_a_module(data: Path):
     options = ("--search", "none", "--seeds", 1, "--set", "epochs=1", "--set", "model=frame-wise")
     both = "gru,mine:Attention"

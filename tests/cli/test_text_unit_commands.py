@@ -62,6 +62,7 @@ def test_a_run_resumes_without_its_file_but_not_with_another(call: Call, data: P
     assert Path("r/best.safetensors").read_bytes() == Path("whole/best.safetensors").read_bytes()
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_compare_and_units_take_a_file(data: Path, file: Path):
     """Guards against a table that calls it by its path or its text."""
     options = ("--search", "none", "--seeds", 1, "--set", "epochs=1", "--set", "model=frame-wise")

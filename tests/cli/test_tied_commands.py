@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 from calling import Call, call_ok
 from safetensors.numpy import load_file
 
 OPTIONS = ["--model", "tied", "--unit", "gru", "--hidden", "4", "--note-hidden", "3"]
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_every_command_counts_the_same_parameters(call: Call, data: Path):
     """`inspect` and reports used to leave out the unit along pitch, which --params counts."""
     call_ok("train", data, "--model", "tied", "--params", 3000, "--epochs", 1, "--run", "run")

@@ -3,13 +3,11 @@
 import json
 import os
 import pwd
-import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from calling import ENVIRONMENT, PATIENCE, start
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 
@@ -24,7 +23,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.studies import open_storage
 from seqmodel.training.stopping import InterruptError, StopRequest
 
-OPTIONS = ["--units", "tanh,gru", "--search", "paper", "--trials", "3", "--seeds", "2", "-q"]
+OPTIONS = ["--units", "tanh,gru", "--search", "paper", "--trials", "2", "--seeds", "2", "-q"]
 for setting in ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2"):
     OPTIONS += ["--set", setting]
 TABLES = ("table.md", "table.csv", "table.tex")
@@ -79,18 +78,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def begin(
     data: Path, out: Path, options: Sequence[str], environment: Mapping[str, str] | None = None
-) -> "subprocess.Popen[bytes]":
+) -> "subprocess.Popen[str]":
     """Start the command in its own process group; its messages go to a log next to `out`."""
     out.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "seqmodel", "compare", str(data), *options]
-    with Path(f"{out}.log").open("ab") as file:
-        return subprocess.Popen(
-            [*command, "--out", str(out)],
-            stdout=subprocess.DEVNULL,
-            stderr=file,
-            start_new_session=True,
-            env={**os.environ, **(environment or {})},
-        )
+    with Path(f"{out}.log").open("a") as file:
+        streams = {"stdout": subprocess.DEVNULL, "stderr": file, "start_new_session": True}
+        env = {**ENVIRONMENT, **(environment or {})}
+        return start("compare", data, *options, "--out", out, env=env, **streams)
 
 
 def test_kills_change_nothing_and_no_password_is_told(
@@ -98,34 +92,45 @@ def test_kills_change_nothing_and_no_password_is_told(
 ):
     """Two folders stand for two hosts: neither sees the other's runs, locks or processes.
 
-    One is given the password, the other finds it in a file.
+    One is given the password, the other finds it in a file. A third comes once all is done: its
+    page used to lack the samples of what others had trained.
     """
     alone = begin(dataset.folder, tmp_path / "alone" / "e", [*OPTIONS, "--jobs", "1"])
     passwords = tmp_path / "passwords"
     passwords.write_text(f"127.0.0.1:{server.port}:*:seqmodel:{PASSWORD}\n")
     passwords.chmod(0o600)
     found = {"SEQMODEL_STORAGE": server.address(), "PGPASSFILE": str(passwords)}
-    one, two = (tmp_path / host / "e" for host in ("one", "two"))
+    one, two, late = (tmp_path / host / "e" for host in ("one", "two", "late"))
+    sharing = [*OPTIONS, "--artifacts", str(tmp_path / "shared")]
 
-    def join(place: Path) -> "subprocess.Popen[bytes]":
+    def join(place: Path) -> "subprocess.Popen[str]":
         if place == two:
-            return begin(dataset.folder, place, OPTIONS, found)
+            return begin(dataset.folder, place, sharing, found)
         word = server.address(f":{PASSWORD}")
-        return begin(dataset.folder, place, [*OPTIONS, "--storage", word])
+        return begin(dataset.folder, place, [*sharing, "--storage", word])
 
-    hosts, chance = {place: join(place) for place in (one, two)}, random.Random(2)
-    for _ in range(3):
-        time.sleep(chance.uniform(1, 4))
-        place = chance.choice([one, two])
-        if hosts[place].poll() is None:
-            os.killpg(hosts[place].pid, signal.SIGKILL)
-            hosts[place].wait()
-        hosts[place] = join(place)
+    first = join(two)
+    while first.poll() is None and not list(two.glob("runs/*/*/*/last.safetensors")):
+        time.sleep(0.02)
+    if first.poll() is None:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    hosts = {place: join(place) for place in (one, two)}
     for command, log in [(alone, "alone"), *zip(hosts.values(), ("one", "two"), strict=True)]:
         assert command.wait(180) == 0, (tmp_path / log / "e.log").read_text()
+    assert join(late).wait(180) == 0, Path(f"{late}.log").read_text()
+    assert not [*late.glob("runs/*/*/*/last.safetensors")]  # else not all was fetched
     for name in TABLES:
         expected = (tmp_path / "alone" / "e" / name).read_bytes()
-        assert [(place / name).read_bytes() for place in (one, two)] == [expected, expected]
+        assert [(place / name).read_bytes() for place in (one, two, late)] == [expected] * 3
+    table = json.loads((one / "table.json").read_text())
+    for unit, variant in zip(("tanh", "gru"), table["datasets"][0]["variants"], strict=True):
+        valid = [trial["valid_nats_per_frame"] for trial in variant["trials"]]
+        for run in (f"trial-{valid.index(min(valid))}", "seed-1"):
+            path = Path("runs", dataset.folder.name, unit, run, "best.safetensors")
+            expected = (tmp_path / "alone" / "e" / path).read_bytes()
+            assert [(place / path).read_bytes() for place in (one, two, late)] == [expected] * 3
+    assert (late / "report.html").read_text().count("<audio") >= 2
     assert "seqmodel:***@127.0.0.1" in (one / "report.html").read_text()
     for path in tmp_path.rglob("*"):  # the page shows the command, and is meant to be shared
         assert path == passwords or path.is_dir() or b"cret" not in path.read_bytes(), path
@@ -141,55 +146,36 @@ def test_kills_change_nothing_and_no_password_is_told(
     )
 
 
-def test_every_host_gets_the_checkpoints_of_all_winners(server, dataset, tmp_path):
-    """Guards a page without the samples of what another host has trained."""
-    shared, word = tmp_path / "shared", server.address(f":{PASSWORD}")
-    options = [*OPTIONS, "--jobs", "1", "--storage", word, "--artifacts", str(shared)]
-    hosts = [tmp_path / host / "given" for host in ("first", "second")]
-    commands = [begin(dataset.folder, host, options) for host in hosts]
-    for command, host in zip(commands, hosts, strict=True):
-        assert command.wait(180) == 0, Path(f"{host}.log").read_text()
-    table = json.loads((hosts[0] / "table.json").read_text())
-    figures = [
-        [trial["valid_nats_per_frame"] for trial in variant["trials"]]
-        for variant in table["datasets"][0]["variants"]
-    ]
-    for host in hosts:
-        for unit, valid in zip(("tanh", "gru"), figures, strict=True):
-            winner = valid.index(min(valid))
-            runs = host / "runs" / dataset.folder.name / unit
-            for run in (f"trial-{winner}", "seed-1"):
-                ours = (runs / run / "best.safetensors").read_bytes()
-                first = hosts[0] / (runs / run).relative_to(host) / "best.safetensors"
-                assert first.read_bytes() == ours
-        assert (host / "report.html").read_text().count("<audio") >= 2
-    trained = [len(list(host.glob("runs/*/*/*/last.safetensors"))) for host in hosts]
-    assert max(trained) < 2 * 3 + 2  # else nothing was fetched
-
-
 def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tmp_path):
     """It used to end every host with a hundred lines of traceback, also of heartbeats."""
     place, word = tmp_path / "restarted", server.address(f":{PASSWORD}")
     more = ["--units", "gru", "--search", "none", "--seeds", "1", "--set", "epochs=30"]
     more += ["--set", "patience=100", "--jobs", "2", "--storage", word]
     options = [word for word in [*OPTIONS, *more] if word != "-q"]
-    command, deadline = begin(dataset.folder, place, options), time.monotonic() + 120
-    while not list(place.glob("runs/*/*/*/metrics.jsonl")):
-        assert command.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    command, log = begin(dataset.folder, place, options), Path(f"{place}.log")
+
+    def wait_for(there: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not there():
+            assert command.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    wait_for(lambda: list(place.glob("runs/*/*/*/metrics.jsonl")))
     server.control("-m", "fast", "stop")
-    time.sleep(2)
+    wait_for(log.read_text)
     server.control("start")
-    status, said = command.wait(180), Path(f"{place}.log").read_text()
+    status, said = command.wait(180), log.read_text()
     assert status == 0, said
-    away, *ended, memory, written = said.splitlines()
-    assert AWAY.fullmatch(away)
+    # On a busy machine there are lines of how far it is.
+    lines = [line for line in said.splitlines() if not line.startswith(("all runs", "writing "))]
+    away, *ended, memory, written = lines
+    assert AWAY.fullmatch(away), said
     assert [line.split("  ")[:2] for line in ended] == [
         ["1/2", "tiny/gru/trial-0"],
         ["2/2", "tiny/gru/seed-0"],
-    ]
-    assert (memory[:10], written) == ("a run take", f"written to {place}")
+    ], said
+    assert (memory[:10], written) == ("a run take", f"written to {place}"), said
 
 
 def test_a_connection_that_ends_within_a_transaction_is_tried_again(server, tmp_path):
