@@ -106,7 +106,7 @@ def test_the_pretrained_run_has_seen_nothing_of_valid_or_test(
     """
     (count,) = re.findall(r"make_music\.py more (\S+) ", (ROOM / "README.md").read_text())
     monkeypatch.syspath_prepend(ROOM)
-    make_music, train = importlib.import_module("make_music"), set()
+    make_music, train = importlib.import_module("make_music"), set[tuple[tuple[int, ...], ...]]()
     for number in range(1, int(count) + 1, 10):
         make_music.compose(f"train/{number:03}").save(path := tmp_path / f"{number:03}.mid")
         train.add(untransposed(read(path)))

@@ -64,6 +64,7 @@ def test_the_compiled_text_does_what_python_does(fading):
     assert torch.equal(last, torch.from_numpy(after))
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
     fading, make_config, dataset, train, tmp_path, request, write_page
 ):
@@ -161,6 +162,7 @@ def test_draws_are_as_likely_as_the_score_says(chain):
             assert share == pytest.approx(chance, abs=4 * (chance / 40_000) ** 0.5)
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_an_output_trains_evaluates_samples_and_plays_on_a_page(
     chain, make_config, dataset, train, tmp_path, monkeypatch, request, write_page
 ):

@@ -56,14 +56,22 @@ def nats(logits, frames):
 CASES = [(name, k % 2 == 0) for k, name in enumerate(MODELS)] + [
     *(("nade", True), ("tied", True), ("tied up to a change", True))
 ]
-each = pytest.mark.parametrize(("name", "onsets"), CASES)
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 
-@each
-def test_likelihoods_are_those_of_nll(name, onsets):
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def each(request):
+    """Whether it has onsets, a run, and its session."""
+    name, onsets = request.param
+    run = run_of(music_frames(onsets=onsets), **MODELS[name])
+    return onsets, run, Session(run)
+
+
+def test_likelihoods_are_those_of_nll(each):
     """Guards every input of notes, and which numbers of a frame each logit depends on."""
-    run, frames = run_of(music_frames(onsets=onsets), **MODELS[name]), song(200, onsets=onsets)
-    session = Session(run)
+    onsets, run, session = each
+    frames = song(100, onsets=onsets)
+    session.restart()
     told = session(heard(frames), given=frames)
     np.testing.assert_array_equal(told["drawn"], frames)
     np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
@@ -72,16 +80,14 @@ def test_likelihoods_are_those_of_nll(name, onsets):
         logits = run.model.output.note_logits(read.h, read.frames, read.past).squeeze(1)
     np.testing.assert_allclose(told["logits"], logits, rtol=0, atol=1e-5)
     session.restart()
-    steps = session.steps(heard(frames)[:24], frames[:24])
-    np.testing.assert_allclose(steps["logits"], told["logits"][:24], rtol=0, atol=1e-5)
+    steps = session.steps(heard(frames)[:12], frames[:12])
+    np.testing.assert_allclose(steps["logits"], told["logits"][:12], rtol=0, atol=1e-5)
 
 
-@each
-def test_draws_are_those_of_sample(name, onsets):
+def test_draws_are_those_of_sample(each):
     """Guards the draw: the same uniforms give the same frames as `seqmodel sample`."""
-    run = run_of(music_frames(onsets=onsets), **MODELS[name])
-    session = Session(run)
-    for temperature, length in ((1.0, 24), (0.6, 8), (0.0, 8)):
+    _, run, session = each
+    for temperature, length in ((1.0, 16), (0.6, 4), (0.0, 4)):
         sampler = Sampler(run.model, temperature=temperature)
         wanted = np.concatenate(list(sampler.piece(length, seed=5, shortest=np.inf)))
         uniforms = Uniforms(5).take(length, run.model.output.uniforms_per_frame)

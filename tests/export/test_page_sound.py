@@ -70,6 +70,7 @@ MODELS = {
 }
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_seed_gives_the_same_samples(chrome: Chrome, tmp_path: Path, write_page,
                                               name: str):  # fmt: skip

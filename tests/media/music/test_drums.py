@@ -56,7 +56,7 @@ def by_mido(data: bytes, steps_per_beat: int) -> np.ndarray:
     return roll
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=200)
+@settings(deadline=None, database=None, derandomize=True, max_examples=60)
 @given(frames_of_kits, grids, st.floats(3.6, 1000), st.booleans())
 def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
     """Guards against hits that merge where a sound is struck in every frame, and lost ends."""

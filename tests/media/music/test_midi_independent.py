@@ -21,7 +21,7 @@ from seqmodel.media.music.placing import place
 RULES = ("close", "discard")
 
 
-HANGS = 5, 169
+HANGS = 3, 19
 """In how many files a note hangs, and how many of our notes symusic reads otherwise there: it gives
 the note the off of the next one of its key, that one the off of the one after it, and so on."""
 
@@ -45,10 +45,10 @@ def notes_by_symusic(tracks):
 
 
 def test_every_note_matches_symusic(shared_data, awkward):
-    """Guards the pairing of strikes and offs: a third of all files, and the awkward ones."""
+    """Guards the pairing of strikes and offs: a ninth of all files, and the awkward ones."""
     symusic = pytest.importorskip("symusic")
     others, refused, files, notes = {}, {}, 0, 0
-    for path in [*sorted((shared_data / "music").rglob("*.mid"))[::3], *awkward]:
+    for path in [*sorted((shared_data / "music").rglob("*.mid"))[::9], *awkward]:
         try:
             score = read_score(data := path.read_bytes())
         except SourceError:
@@ -65,7 +65,7 @@ def test_every_note_matches_symusic(shared_data, awkward):
             others[path.name] = (ours - theirs).total()
     assert (len(others), sum(others.values())) == HANGS, others
     assert refused == UNKNOWN_MESSAGES
-    assert (files, notes) == (782, 754_547)
+    assert (files, notes) == (306, 289_661)
 
 
 @settings(deadline=None, database=None, derandomize=True, max_examples=300)
