@@ -50,7 +50,8 @@ PROGRESS = re.compile(r"[\w /]+  (\d+%|\d+:\d\d so far).*")
 # Preparing and counting parameters is exact anywhere.
 EXACT = ("seqmodel prepare", "seqmodel units")
 SHELL = re.compile(r"[|<>*]|^(?!seqmodel )")
-"""What only a shell can run."""
+"""What takes a shell, or several processes; those of seqmodel are calls all the same."""
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 FIRST_EPOCH = re.compile(r"epoch +1/\d+  train")
 FEW = "rm -rf few {0}; cp -r sample_data/{0} few; find few -name '0[1-9]*' -o -name '00[4-9]*'"
 """Lists the files of a bundled dataset that its small copy, of three to a split, can do without."""
@@ -135,16 +136,24 @@ class Log(io.StringIO):
 def printed_by(command: str, log: io.StringIO | None = None) -> tuple[int, list[str]]:
     """The exit status of a command, which runs in this process if it can, and its lines."""
     if SHELL.search(command):
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            env={**os.environ, "PATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout.splitlines()
+        data = b""
+        for stage in command.split(" | "):
+            if stage.startswith("seqmodel "):
+                result = call_main(*shlex.split(stage)[1:], stdin=data.decode())
+                status, data = result.status, result.raw or result.err.encode()
+            else:
+                done = subprocess.run(
+                    ["bash", "-c", stage],
+                    env={**os.environ, "PATH": PATH},
+                    input=data,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                )
+                status, data = done.returncode, done.stdout
+            if status:
+                break
+        return status, data.decode(errors="replace").splitlines()
     log = log or io.StringIO()
     status = call_main(*shlex.split(command)[1:], stdout=log, stderr=log).status
     return status, log.getvalue().splitlines()
@@ -162,7 +171,7 @@ def shortened(command: str, shown: list[str]) -> tuple[int, list[str]]:
     data = command.split()[2]
     if command.startswith("seqmodel compare"):
         make_small(data)
-        return printed_by(f"{command} --set epochs=1")
+        return printed_by(f"{command} --set epochs=1 --jobs 1")
     status, printed = printed_by(command, Log())
     assert status == 128 + signal.SIGINT, printed
     first = next(k for k, line in enumerate(shown) if FIRST_EPOCH.match(line)) + 1
@@ -174,6 +183,7 @@ def shortened(command: str, shown: list[str]) -> tuple[int, list[str]]:
     return status, printed + rest
 
 
+@pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 def test_commands_of_a_guide_print_what_it_shows(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -99,7 +99,8 @@ def test_a_comparison_that_filled_the_disk_says_how_to_go_on(data: Path, here: P
     )
     path = os.pathsep.join([str(here), *sys.path])
     process = start(
-        *("compare", data, "--units", "gru", "--set", "hidden=4", "--out", "o", "-q", "--quick"),
+        *("compare", data, "--units", "gru", "--set", "hidden=4", "--set", "model=frame-wise"),
+        *("--out", "o", "-q", "--quick"),
         env={**ENVIRONMENT, "PYTHONPATH": path},
     )
     out, err = process.communicate(timeout=120)

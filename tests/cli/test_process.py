@@ -16,8 +16,8 @@ from unittest.mock import Mock
 
 import pytest
 import typer
-from calling import ENVIRONMENT, PATIENCE, SEQMODEL, Call, Result, call_main, call_ok, start
-from forking import outcome
+from calling import ENVIRONMENT, PATIENCE, Call, Result, call_main, call_ok, start
+from forking import Forked, outcome
 from safetensors.numpy import load_file
 
 from seqmodel.cli import main
@@ -127,8 +127,9 @@ def closing(streams: Sequence[str], *arguments: object) -> tuple[int, str, str]:
     "command",
     [
         "prepare {music} -o out", "sample out.mid --run {run}",
-        "train {data} --hidden 4 --epochs 1 --run out --processes 2",
-        "compare {data} --units gru --set hidden=4 --set epochs=1 --quick --jobs 1 --out out",
+        "train {data} --hidden 4 --epochs 1 --model frame-wise --run out --processes 2",
+        "compare {data} --units gru --set hidden=4 --set epochs=1 --set model=frame-wise --quick "
+        "--jobs 1 --out out",
     ],
 )  # fmt: skip
 def test_without_stdin_and_stderr_a_command_does_its_work(
@@ -152,7 +153,8 @@ def test_without_stdin_there_are_no_paths_on_it(here: Path):
 def test_messages_that_cannot_be_written_stop_nothing(data: Path):
     """A training ended where its log could not grow, or its terminal had gone."""
     with Path("/dev/full").open("w") as full:
-        process = start("train", data, "--hidden", 4, "--epochs", 1, "--run", "r", stderr=full)
+        options = ("--model", "frame-wise", "--hidden", 4, "--epochs", 1)
+        process = start("train", data, *options, "--run", "r", stderr=full)
         out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert out.startswith("r  best valid ")
@@ -213,15 +215,19 @@ def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path):
 
 
 @pytest.mark.parametrize(
-    "command", ["train {data} --hidden 4 --epochs 4 --run r", "prepare {music} -o d"]
+    "command",
+    ["train {data} --hidden 4 --epochs 4 --model frame-wise --run r", "prepare {music} -o d"],
 )
 def test_nohup_outlives_its_terminal(command: str, data: Path, music: Path):
     """SIGHUP stays ignored, as the caller wants it."""
+    code = (
+        "import runpy, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); print(flush=True)\n"
+        "runpy.run_module('seqmodel', run_name='__main__', alter_sys=True)\n"
+    )
     words = command.format(data=data, music=music).split()
-    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the process will find it
-    process = subprocess.Popen([*SEQMODEL, *words], env=ENVIRONMENT, **streams)
-    signal.signal(signal.SIGHUP, former)
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = Forked(["-c", code, *words], text=True, env=ENVIRONMENT, **streams)
+    assert process.stdout.readline() == "\n"
     while process.poll() is None:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.01)

