@@ -167,6 +167,8 @@ class FrameDefinition(Protocol):
     """The levels in train of the marks of notes that are kept, some of `marks.MARKS` in order."""
     rate: int = 0
     """Samples per second; 0 if the values are not samples."""
+    longest_chord: int | None = None
+    """The frames of the longest chord in train; None if it is not known, or there are none."""
     mean: float = 0.0
     """The mean of all values in the training split; 0 if frames are not standardised."""
     deviation: float = 1.0

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.music.frames import PianoRollFrames, chord_ages
+from seqmodel.media.music.frames import chord_ages
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.runs.folder import Run
@@ -189,8 +189,7 @@ class Freeze(NamedTuple):
     @classmethod
     def of(cls, run: Run) -> Self | None:
         """None if the run ends no pieces, or if either is not known."""
-        frame, encoder = run.frame, run.model.encoder
-        chord = frame.longest_chord if isinstance(frame, PianoRollFrames) else None
+        chord, encoder = run.frame.longest_chord, run.model.encoder
         clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
         piece = None if clock is None else clock.shortest
         return cls(chord, piece) if run.config.end and chord and piece else None

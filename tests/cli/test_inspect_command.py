@@ -140,7 +140,8 @@ def test_units_prints_equations_and_counts(call: Call):
     )
     values = json.loads(call("units", "--params", 20000, "--json").out)["units"]
     assert len(values) == 9
-    keys = {"unit", "equations", "starts", "gates", "source", "inputs", "hidden", "parameters"}
+    keys = {"unit", "equations", "starts", "forms", "gates", "source"}
+    keys |= {"inputs", "hidden", "parameters"}
     assert all(set(unit) == keys for unit in values)
     assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from calling import ENVIRONMENT, PATIENCE, Call, begun, call_ok, epochs_of, start
-from forking import Forked, outcome
 from safetensors.numpy import load_file
 
 from seqmodel.runs.checkpoint import load_checkpoint
@@ -19,7 +18,7 @@ from seqmodel.runs.checkpoint import load_checkpoint
 MODEL = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--dropout", 0.2)
 SMALL = (*MODEL, "--epochs", 3, "--parts", 2)
 LONG = (*MODEL, "--epochs", 4000, "--patience", 4000, "--schedule", "constant")
-TORCHRUN = "torch.distributed.run"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
 def same_weights(*runs: str) -> bool:
@@ -122,8 +121,8 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path
     for host in ("a", "b"):
         shutil.copytree(data, Path(host, "music"))
     launched = [
-        Forked(
-            [TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+        subprocess.Popen(
+            [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
              "--rdzv-endpoint", "localhost:29614", "--max-restarts", "1", "--no-python", "--",
              sys.executable, "-c", impatient, "train", "music", *map(str, options), "--run", "run"],
             cwd=host, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -165,14 +164,14 @@ def test_what_slurm_starts_again_goes_on(call: Call, data: Path, monkeypatch: py
 def test_a_host_with_the_wrong_data_is_named(data: Path, music: Path):
     call_ok("prepare", music / "train", "--out", "b/music")
     shutil.copytree(data, "a/music")
-    status, _, err = outcome(
-        *(TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", "--", "sh", "-c"),
-        f"cd $([ $RANK = 0 ] && echo a || echo b); exec {sys.executable} -m seqmodel train music "
-        f"{' '.join(map(str, SMALL))} --run run",
-        env=ENVIRONMENT,
-    )
-    (said,) = [line for line in err.splitlines() if line.startswith("seqmodel: ")]
-    assert status == 1
+    process = subprocess.run(
+        [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", "--", "sh", "-c",
+         f"cd $([ $RANK = 0 ] && echo a || echo b); exec {sys.executable} -m seqmodel train music "
+         f"{' '.join(map(str, SMALL))} --run run"],
+        env=ENVIRONMENT, text=True, capture_output=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    (said,) = [line for line in process.stderr.splitlines() if line.startswith("seqmodel: ")]
+    assert process.returncode == 1
     assert re.match(r"seqmodel: process 1 on \S+: .*music is another dataset than process 0", said)
     assert not Path("a/run").exists()  # so that the same line will do once the data is there
 

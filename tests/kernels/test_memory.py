@@ -7,8 +7,9 @@ from collections import deque
 import pytest
 import torch
 
-from seqmodel.kernels.run import machine, memory
+from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.memory import buffer
+from seqmodel.system import machine
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than GNU's")

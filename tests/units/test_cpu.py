@@ -16,7 +16,6 @@ from guards import guarded
 from random_texts import random_text
 from torch.func import functional_call
 
-from seqmodel.kernels import device
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.memory import buffer
 from seqmodel.units import UNITS, make, specification, zoo
@@ -302,7 +301,7 @@ def test_auto_runs_compiled_code(monkeypatch):
 def test_any_number_of_threads(threads, monkeypatch):
     """OpenMP's, or where there are none, and after a fork, those of Python."""
     if threads == "Python's":
-        monkeypatch.setattr(device, "forked", lambda: True)
+        monkeypatch.setattr("seqmodel.kernels.run.threads.forked", lambda: True)
     for known, (T, B, H, inputs) in (("lstm", (9, 7, 33, 5)), ("gru", (70, 4, 120, 30))):
         torch.set_num_threads(2 if threads == "Python's" else threads)
         unit, x = random_unit(known, inputs, H), random_tensor(T, B, inputs)

@@ -299,7 +299,6 @@ class PianoRollFrames(FrameDefinition):
     tempo: float | None = None
     """The median of its pieces' tempos, in beats per minute; None if none is known."""
     longest_chord: int | None = None
-    """The frames of the longest chord in train, see `chord_ages`; None if it is not known."""
     marks: Mapping[str, Levels] = field(default_factory=dict)
     programs: tuple[int, ...] = ()
     """The commonest program of each part in train, from 0 on; none without parts."""
