@@ -97,8 +97,10 @@ def test_a_piece_that_freezes_says_so(call: Call, seconds_run: Path, monkeypatch
     frozen = [piece["ended_by"] == "freeze" for piece in pieces]
     assert any(frozen)
     assert [", ended where a chord outlasts train's longest" in line for line in lines] == frozen
+    cut_off = sum(piece["ended_by"] == "limit" for piece in pieces)
     told = call("eval", seconds_run, "--samples", 6).out
-    assert f", {sum(frozen)} where a chord outlasts train's longest" in told
+    ends = f", {cut_off} cut off at the limit, {sum(frozen)} where a chord outlasts train's longest"
+    assert ends in told
 
 
 def test_ends_can_be_put_off_or_forbidden(call: Call, seconds_run: Path):

@@ -1,12 +1,15 @@
 """The model on a page draws what `seqmodel sample` draws: in a browser, for every kind of model."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from chrome import Chrome
 from playing import FRAMES, drawn, sampled
+
+from seqmodel.sampling.sampler import Freeze
 
 pytestmark = pytest.mark.usefixtures("silent_console", "unoptimised")
 
@@ -73,6 +76,21 @@ def test_a_piece_ends_where_it_freezes(chrome: Chrome, tmp_path: Path, make_run,
         ours = drawn(chrome, 6, 0, 0)
         assert len(ours) == length
         assert ours == sampled(run, 6, 0, 0)
+    config = replace(run.config, end=False)  # whose pieces do not end
+    assert Freeze.of(run) is not None
+    assert Freeze.of(replace(run, config=config)) is None
+
+
+def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome: Chrome, tmp_path: Path,
+                                                              make_run, write_page):  # fmt: skip
+    """Guards against drums that end as soon as two frames have the same hits."""
+    run = make_run(tmp_path, **MODELS["drums"], end=True)
+    run.model.encoder.clock.lengths[0] = 2
+    run = replace(run, frame=replace(run.frame, longest_chord=1))
+    chrome.open(write_page(run))
+    ours = drawn(chrome, 4, 0, 0.2)
+    assert ours == sampled(run, 4, 0, 0.2)
+    assert any(one == other for one, other in pairwise(ours[2:]))
 
 
 def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, make_run,

@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from seqmodel.system.machine import available_memory, cores
+from seqmodel.system.machine import available_memory, cores, peak_memory
 
 
 @pytest.fixture
@@ -50,3 +51,9 @@ def test_version_1_limits_hold_where_the_outer_path_is_not_seen(root: Path):
     assert (cores(root), available_memory(root)) == (2, 5070)
     write(root, {f"{cpu}/cpu.cfs_quota_us": "-1\n"})
     assert cores(root) == 16
+
+
+def test_the_peak_is_in_bytes():
+    """Linux counts in KiB, macOS in bytes."""
+    now = psutil.Process().memory_info().rss
+    assert 0.9 * now < peak_memory() < psutil.virtual_memory().total
