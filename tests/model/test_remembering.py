@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
@@ -17,7 +18,8 @@ from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
 
 
-def test_likelihood_is_frequency_with_all_that_is_remembered():
+@pytest.mark.parametrize("first_change", [False, True])
+def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
     """Whole pieces, drawn by compiled code, appear as often as their nats and those of ends say.
 
     Guards against a draw that reads other inputs than the likelihood: echo, bars, clock, ages and
@@ -27,11 +29,12 @@ def test_likelihood_is_frequency_with_all_that_is_remembered():
     bars = given_of(signatures([(0, (3, 8)), (2, (2, 4))], 5), Grid.of_beats(2))
     clock = Clock()
     clock.start_at(np.array([2, 3, 5]))
-    encoder = NoteEncoder(2, echo=True, ages=True, motifs=True, bars=bars, clock=clock)
+    inputs = {"echo": True, "ages": True, "motifs": True, "bars": bars, "clock": clock}
+    encoder = NoteEncoder(2, **inputs, first_change=first_change)
     width = 3 + encoder.skip_size
     unit = units.make("gru", encoder.input_size, 3)
     pitch = units.make("gru", width + below_size(onsets=False), 3)
-    output = NoteUnitOutput(width, pitch, 2, end=True)
+    output = NoteUnitOutput(width, pitch, 2, end=True, first_change=first_change)
     output.limit_ends(3 + encoder.end_skip_size)
     model = SequenceModel(encoder, unit, output)
     for weight in model.parameters():
