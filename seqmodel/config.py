@@ -336,7 +336,9 @@ class Config:
         DATA,
         least=0,
     )
-    epochs: int = setting(40, "Passes through the pieces, at most.", USUAL, least=1)
+    epochs: int = setting(
+        40, "Passes through the pieces, at most; auto (0): until patience ends it.", USUAL, least=0
+    )
     patience: int = setting(
         10, "Stop after this many epochs without a better valid figure.", TRAINING, least=1
     )
@@ -347,6 +349,10 @@ class Config:
     def trials(self) -> int:
         """Runs of the learning-rate search; 0: no search, one run at `learning_rate`."""
         return max(getattr(self, name) for name in SEARCHES.values())
+
+    def most_epochs(self, best: int) -> int:
+        """The most that a run has; with auto, if none is better than that of this number."""
+        return self.epochs or best + self.patience
 
     def without_search(self) -> Self:
         """The same settings, for a single run."""
@@ -435,6 +441,8 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
             value = float(value)
     if key in UNITS and type(value) is str:
         value = read_unit(value)
+    if (key, value) == ("epochs", "auto"):
+        value = 0
     if type(value) not in allowed:
         names = " or ".join(map(WORDS.__getitem__, allowed))
         raise SeqmodelError(f"{origin}: {key} must be {names}, not {plain.shown(value)}")
@@ -514,6 +522,10 @@ def resolve(
     for name, value in asdict(config).items():
         for must in _objections(name, value):
             raise UsageError(f"--{name.replace('_', '-')} must be {must}")
+    if not config.epochs and config.schedule != "constant":
+        raise UsageError(
+            "--epochs auto needs --schedule constant: a cosine is spread over a number of epochs"
+        )
     if config.parts > config.batch_size:
         raise UsageError(
             f"{config.parts} parts (by default one for each of --processes) need a --batch-size of "

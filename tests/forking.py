@@ -28,7 +28,8 @@ SUBREAPER = 36
 def server() -> socket.socket:
     """The end of a server's line; it ends with this process."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, __file__, str(theirs.fileno())]
+    encodings = ("-X", "warn_default_encoding", "-W", "ignore::EncodingWarning")
+    command = [sys.executable, *encodings, __file__, str(theirs.fileno())]
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
     theirs.close()
     atexit.register(lambda: (ours.close(), process.wait()))

@@ -148,5 +148,22 @@ class Raises(_Plain):
         raise RuntimeError("mat1 and mat2 do not fit")
 
 
+class MisspellsALayer(_Plain):
+    """torch, not this line, raises the error."""
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return self.lineal(x), state
+
+
+class TakesMore(_Plain):
+    def __init__(self, input_size: int, hidden_size: int, heads: int) -> None:
+        super().__init__(input_size, hidden_size // heads)
+
+
+class OnlyH(_Plain):
+    def forward(self, x: Tensor, state: Tensor) -> Tensor:  # type: ignore[override]
+        return self.linear(x)
+
+
 def not_a_class(input_size: int, hidden_size: int) -> None:
     """Not a module at all."""

@@ -5,8 +5,9 @@ that it spawns; `pytest -p without_posix` takes it from a session of tests.
 
 Taken away are the modules and names that typeshed knows to be missing on Windows, libraries without
 a name (GNU's OpenMP and allocator, renameat2), /proc, /dev, and opening a folder. No file that is
-open or mapped can be renamed, replaced or removed. Other packages keep all of it, since they have
-code for Windows: filelock, psutil and Python's own library.
+open or mapped can be renamed, replaced or removed. Text has an encoding by name, as far as Python
+is told to warn (-X warn_default_encoding). Other packages keep all of it, since they have code for
+Windows: filelock, psutil and Python's own library.
 """
 
 import ast
@@ -17,6 +18,7 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from errno import EACCES, ENOENT
 from importlib.util import find_spec
@@ -132,6 +134,7 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
 def hide() -> None:
     """Take it all away, before seqmodel is imported."""
     assert not any(map(is_ours, sys.modules))
+    warnings.filterwarnings("error", category=EncodingWarning, module="seqmodel")
     shutil._use_fd_functions = False
     builtins.__import__ = import_less
     sys.addaudithook(refuse)

@@ -180,7 +180,7 @@ def compare(
         with advising(AGAIN):
             text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
     if as_json:
-        text = (folder / "table.json").read_text().removesuffix("\n")
+        text = (folder / "table.json").read_text("utf-8").removesuffix("\n")
     show(*text.split("\n"))
     message(f"written to {folder}", quiet=quiet)
 

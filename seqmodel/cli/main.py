@@ -157,7 +157,12 @@ class _Stream(io.FileIO):
 
 
 def _prepare_streams() -> None:
-    """Make each of stdout and stderr a `_Stream`, unless it is a console of Windows."""
+    """Make each of stdout and stderr a `_Stream`, unless it is a console of Windows.
+
+    stdin takes what stdout gives.
+    """
+    if signals.ENCODING and isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding=signals.ENCODING)
     for name in ("stdout", "stderr"):
         former = getattr(sys, name)
         with suppress(io.UnsupportedOperation):  # not a file, in a program that calls `main`
@@ -165,7 +170,7 @@ def _prepare_streams() -> None:
             if isinstance(getattr(former.buffer, "raw", former.buffer), io.FileIO):
                 raw = io.BufferedWriter(_Stream(number, "wb", closefd=False))
                 encoding = signals.ENCODING or former.encoding
-                new = io.TextIOWrapper(raw, encoding, former.errors, line_buffering=True)
+                new = io.TextIOWrapper(raw, encoding, former.errors, "\n", line_buffering=True)
                 setattr(sys, name, new)
 
 

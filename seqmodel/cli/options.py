@@ -15,7 +15,7 @@ import typer
 
 from seqmodel.cli.common import from_here, message
 from seqmodel.cli.help import DEVICES, one_of
-from seqmodel.config import GROUPS, Config, field_types, resolve
+from seqmodel.config import GROUPS, Config, field_types, parse_setting, resolve
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
@@ -33,6 +33,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "note_unit": UNITS,
     "output": ("auto", *OUTPUTS),
     "learning_rate": ("search",),
+    "epochs": ("auto",),
 }
 """For completion, the values of settings that `Config` does not list."""
 DEFAULTS = {
@@ -162,11 +163,13 @@ def with_settings(command: Command) -> Command:
 def _of_setting(field: Field[Any]) -> Parameter:
     name, stated = field.name, field.metadata
     (kind, *_), option = field_types(name), name.replace("_", "-")
-    flags, metavar = [f"--{option}"], None
+    flags, metavar, parser = [f"--{option}"], None, None
     if kind is bool:
         flags = [f"--{option}/--no-{option}"]
     if name == "learning_rate":  # or "search"
         flags, kind, metavar = [*flags, "--lr"], str, "NUMBER"
+    if name == "epochs":  # or "auto"
+        metavar, parser = "NUMBER", lambda text: parse_setting(name, text, "--epochs")
     names = NAMES.get(name, stated["among"])
     return _parameter(
         name,
@@ -176,6 +179,7 @@ def _of_setting(field: Field[Any]) -> Parameter:
         rich_help_panel=stated["group"],
         autocompletion=one_of(names) if names else None,
         metavar=metavar,
+        parser=parser,
     )
 
 

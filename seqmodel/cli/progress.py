@@ -149,6 +149,7 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
     from seqmodel.media.marks import MARK_FIGURES  # loads NumPy
     from seqmodel.training.loop import Listener
 
+    of = f"/{config.epochs}" * bool(config.epochs)
     with display("starting", quiet=quiet, silence=LONG_SILENCE) as shown:
 
         @cache
@@ -163,7 +164,7 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
                 news += [f"{event.nats_per_frame:.4f}"]
                 news += [] if left is None else [f"{clock(left)} left"]
                 news += [f"{event.frames_per_second:,.0f} frames/s"]
-            what = f"{'epoch' if news else 'valid'} {event.epoch}/{config.epochs}"
+            what = f"{'epoch' if news else 'valid'} {event.epoch}{of}"
             shown.show(what, *news, done=event.done, total=event.total)
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
@@ -171,7 +172,7 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
             figures = ((name, line.get(f"valid_{key}")) for name, key in MARK_FIGURES.items())
             marks = "".join(f"{name} {nats:.4f}  " for name, nats in figures if nats is not None)
             shown.say(
-                f"epoch {line['epoch']:>{len(str(config.epochs))}}/{config.epochs}"
+                f"epoch {line['epoch']:>{len(of) - 1 if of else 3}}{of}"
                 f"  train {line['train_nats_per_frame']:8.4f}"
                 f"  valid {line['valid_nats_per_frame']:8.4f}{'*' if is_best else ' '}"
                 f"  {marks}{line['frames_per_second']:>7,} frames/s"

@@ -120,10 +120,13 @@ class DatasetWriter:
         self._counts = {split: {"pieces": 0, "frames": 0, "longest": 0} for split in SPLITS}
 
     def __enter__(self) -> Self:
-        for split in SPLITS:
-            frames = (self._folder / f"{split}.npy").open("wb")
-            self._write_header(frames, 0)
-            self._shards[split] = (frames, (self._folder / f"{split}.jsonl").open("wb"))
+        with ExitStack() as files:  # closes all if one fails
+            for split in SPLITS:
+                frames = files.enter_context((self._folder / f"{split}.npy").open("wb"))
+                index = files.enter_context((self._folder / f"{split}.jsonl").open("wb"))
+                self._shards[split] = frames, index
+                self._write_header(frames, 0)
+            self._files = files.pop_all()
         return self
 
     def add(
@@ -165,13 +168,10 @@ class DatasetWriter:
         return manifest
 
     def __exit__(self, _: object, error: object, *__: object) -> None:
-        with ExitStack() as closing:  # closes every file even if one fails
-            for split, (frames, index) in self._shards.items():
-                closing.callback(index.close)
-                closing.callback(frames.close)
-                if error is None:
-                    frames.seek(0)
-                    self._write_header(frames, self._counts[split]["frames"])
+        with self._files:
+            for split, (frames, _index) in self._shards.items() if error is None else ():
+                frames.seek(0)
+                self._write_header(frames, self._counts[split]["frames"])
 
     def _write_header(self, file: BinaryIO, frames: int) -> None:
         # NumPy pads the header so that the first dimension can grow: it can be rewritten in place.

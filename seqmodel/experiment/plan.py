@@ -4,7 +4,6 @@ import itertools
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -252,8 +251,8 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
             if split not in dataset.splits:
                 raise SeqmodelError(f"{path} has no pieces in {split}, which compare needs")
         name = _word(path.resolve().name)
-        if name in (source.name for source in sources):
-            raise UsageError(f"two datasets are named {name}: rename one")
+        if name.casefold() in (source.name.casefold() for source in sources):
+            raise UsageError(f"two datasets are named {name}, case aside: rename one")
         if len(os.fsencode(name)) > LONGEST:
             raise UsageError(f"the name {name} is too long for an experiment's files: rename it")
         sources.append(Source(name, str(path.resolve()), dataset.fingerprint()))
@@ -282,9 +281,14 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
         names = {k: unit_name(str(v)) if k in UNITS else v for k, v in texts.items()}
         words = [v if k == "unit" else f"{k}={v}" for k, v in names.items()]
         variants.append(Variant(" ".join(words), settings))
-    for name, count in Counter(variant.name for variant in variants).items():
-        if count > 1:
+    folders: dict[str, str] = {}
+    for name in (variant.name for variant in variants):
+        folder = _word(name).casefold()
+        if (other := folders.get(folder)) == name:
             raise UsageError(f"{name} is listed twice")
+        if other is not None:
+            raise UsageError(f"{other} and {name} have one folder, case aside: rename one")
+        folders[folder] = name
     return tuple(variants)
 
 
@@ -326,4 +330,6 @@ def setting_of(key: str, text: str, option: str) -> Any:
 
 
 def _word(text: str) -> str:
-    return re.sub(r"[^\w.=+-]+", "-", text)
+    """The text as the name of a folder, which Windows takes too."""
+    word = re.sub(r"[^\w.=+-]+|\.$", "-", text)
+    return re.sub(r"(?i)^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1-", word)

@@ -50,7 +50,7 @@ class Event:
     epoch: int
     """The last epoch that ended."""
     epochs: int
-    """The most epochs that the run can have."""
+    """The most epochs that the run can have, see `Config.most_epochs`."""
     valid: float | None
     """The best figure so far, in nats per frame."""
     ended: str | None = None

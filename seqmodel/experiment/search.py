@@ -150,7 +150,7 @@ def train_trial(
     ended = "complete"
     if diverged is not None:
         ended = f"diverged in epoch {len(metrics) + 1}"
-    elif len(metrics) < config.epochs:
+    elif len(metrics) != config.epochs:
         ended = f"no better for {config.patience} epochs"
     trial.set_user_attr(ENDED, ended)
     trial.set_user_attr(METRICS, metrics)

@@ -104,7 +104,8 @@ class Worker:
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
             best = min(figures, default=None)
-            return Event(full, len(figures), config.epochs, best, ended, share, begun)
+            most = config.most_epochs(0 if best is None else 1 + figures.index(best))
+            return Event(full, len(figures), most, best, ended, share, begun)
 
         def tick(now: Tick) -> None:
             if now.nats_per_frame is not None and time.monotonic() - self._reported_at > INTERVAL:

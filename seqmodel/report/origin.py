@@ -74,7 +74,7 @@ def version() -> str:
     """Such as "0.2.0, commit 1234567", with a commit only when run from a Git checkout."""
     root = Path(seqmodel.__file__).resolve().parents[1]
     # An installed package may lie inside an unrelated repository.
-    if _git(root, "rev-parse", "--show-toplevel") != str(root):
+    if Path(_git(root, "rev-parse", "--show-toplevel") or "") != root:
         return seqmodel.__version__
     commit = _git(root, "rev-parse", "--short", "HEAD")
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
@@ -85,7 +85,9 @@ def _git(root: Path, *arguments: str) -> str | None:
     """The output of git for the folder; None if there is no git, no repository or no commit."""
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", check=True, timeout=10
+        )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

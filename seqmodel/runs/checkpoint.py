@@ -167,7 +167,7 @@ class Content:
 
 def is_over(config: Config, epoch: int, best_epoch: int) -> bool:
     """Whether all epochs are done, or the best is `patience` epochs ago."""
-    return epoch >= config.epochs or epoch - best_epoch >= config.patience
+    return epoch >= config.most_epochs(best_epoch) or epoch - best_epoch >= config.patience
 
 
 def medium_name(values: Mapping[str, Any]) -> str:

@@ -81,7 +81,8 @@ class Tick:
     """The epoch's training loss so far; None while valid is scored."""
     frames_per_second: float = 0.0
     seconds_left: float | None = None
-    """Until the last epoch ends, if none stops early; None while too little is known."""
+    """Until the last epoch ends, if none stops early (with auto, if none is better); None while
+    too little is known."""
 
 
 @dataclass(frozen=True)
@@ -218,11 +219,7 @@ class Trainer:
         try:
             with threads_of(self.config):
                 ended = bool(progress.metrics and listener.resumed(progress.metrics))
-                while not (
-                    ended
-                    or progress.epoch >= self.config.epochs
-                    or is_over(self.config, progress.epoch, progress.best_epoch)
-                ):
+                while not (ended or is_over(self.config, progress.epoch, progress.best_epoch)):
                     ended = self._epoch(listener, stop)
         except DivergedError:
             self._draw_curve()
@@ -276,7 +273,8 @@ class Trainer:
             longest, parts = int(lengths.max()), batches.parted(lengths, config.parts)
             steps = self.state.model.encoder.steps
             window = -(-config.truncate // steps) or longest
-            share_done = (progress.epoch + progress.batch / len(plan)) / config.epochs
+            epochs = config.most_epochs(progress.best_epoch)
+            share_done = (progress.epoch + progress.batch / len(plan)) / epochs
             rate = learning_rate_at(config, share_done)
             self.state.model.encoder.anneal(rate / (config.learning_rate or 1.0))
             for begin in range(progress.window * window, longest, window):
@@ -339,7 +337,7 @@ class Trainer:
 
     def _tick(self) -> Tick:
         progress, total = self.state.progress, self.train.frames
-        epochs = self.config.epochs - progress.epoch
+        epochs = self.config.most_epochs(progress.best_epoch) - progress.epoch
         left = self._pace.seconds_left(epochs * total - progress.frames, epochs * self.valid.frames)
         mean, speed = progress.nats / progress.frames, self._pace.frames_per_second
         return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)

@@ -10,6 +10,7 @@ It runs as it is, over rows of one length each; `check_module` finds what would 
 wrong, such as an h that depends on later frames.
 """
 
+import inspect
 import sys
 import warnings
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from seqmodel.units.backends import check_device
 from seqmodel.units.definition import state_of
 from seqmodel.units.module import Layer, UnitState, checked_lengths
 
+TORCH = str(Path(torch.__file__).parent)
 T, B = 128, 3
 """The frames and rows of a check, which sees what reaches over half of these frames at most."""
 
@@ -44,11 +46,11 @@ class ModuleUnit(Layer):
         kind = find_class(name)
         if not callable(getattr(kind, "zero_state", None)):
             raise UsageError(f"{name} has no method zero_state(batch_size)")
-        with _blaming(name), warnings.catch_warnings():
+        with _blaming(name, "__init__(self, input_size, hidden_size)"), warnings.catch_warnings():
             # The search for a size tries 1, where parts of a module may have no weight.
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.module = kind(input_size, hidden_size)
-            self._single = isinstance(self.module.zero_state(1), Tensor)
+        self._single = isinstance(self._start(1), Tensor)
 
     def parameter_count(self) -> int:
         return sum(weight.numel() for weight in self.parameters())
@@ -65,8 +67,11 @@ class ModuleUnit(Layer):
 
     def zero_state(self, batch_size: int) -> UnitState:
         """As the module has it, but a named tuple."""
-        with _blaming(self.name):
-            return self._named(self.module.zero_state(batch_size))
+        return self._named(self._start(batch_size))
+
+    def _start(self, batch_size: int) -> Any:
+        with _blaming(self.name, "zero_state(self, batch_size)"):
+            return self.module.zero_state(batch_size)
 
     def over(
         self, x: Tensor, state: UnitState | None = None, lengths: Any = None
@@ -90,7 +95,7 @@ class ModuleUnit(Layer):
         return torch.cat(outputs), state
 
     def _run(self, x: Tensor, state: UnitState) -> tuple[Tensor, UnitState]:
-        with _blaming(self.name):
+        with _blaming(self.name, "forward(self, x, state), which returns h and a state"):
             h, after = self.module(x, state[0] if self._single else tuple(state))
         return h, self._named(after)
 
@@ -131,18 +136,25 @@ def find_class(name: str) -> Any:
 
 
 @contextmanager
-def _blaming(name: str) -> Iterator[None]:
-    """Any error of the user's code as one line that shows the place."""
+def _blaming(name: str, wanted: str = "") -> Iterator[None]:
+    """Any error of the user's code as one line that shows the place.
+
+    If none of that code has run, the class lacks the `wanted` method, or has it otherwise.
+    """
     try:
         yield
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        *_, last = extract_tb(error.__traceback__)
-        place = f" ({Path(last.filename).name}, line {last.lineno})"
         first, *_ = str(error).splitlines() or [""]
-        shown = "" if isinstance(error, SyntaxError | ModuleNotFoundError) else place
-        raise UsageError(f"{name}: {type(error).__name__}: {first}{shown}") from error
+        told = f"{name}: {type(error).__name__}: {first}"
+        frames = extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not frame.filename.startswith((__file__, TORCH))]
+        if not theirs:
+            told += f"; {Path(inspect.getfile(find_class(name))).name} must have {wanted}"
+        elif not isinstance(error, SyntaxError | ModuleNotFoundError):
+            told += f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})"
+        raise UsageError(told) from error
 
 
 @cache

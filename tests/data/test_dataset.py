@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from refusals import refused
 
@@ -213,6 +214,22 @@ def test_any_file_name_can_be_a_source(tmp_path, source):
     assert found.frame == frame
     assert found.splits == ["test"]
     assert "é" in (tmp_path / "manifest.json").read_text()  # readable, not \u00e9
+
+
+@pytest.mark.parametrize("full", ["test.jsonl", "train.npy"])
+def test_a_writer_that_fails_leaves_no_file_open(tmp_path, full):
+    """Guards a folder that Windows cannot remove: at the start, and as the headers are written."""
+    if full == "train.npy":
+        (tmp_path / full).symlink_to("/dev/full")
+    else:
+        (tmp_path / full).mkdir()
+    with (
+        pytest.raises(OSError, match=r"Is a directory|No space left") as failed,
+        DatasetWriter(tmp_path, PianoRollFrames(Grid.of_beats(4))),
+    ):
+        pass
+    assert failed.tb  # which would keep files open
+    assert not [file for file in psutil.Process().open_files() if str(tmp_path) in file.path]
 
 
 def test_no_dataset(tmp_path):

@@ -260,6 +260,16 @@ def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
     assert (tmp_path / "run" / runs.CURVE).is_file()
 
 
+def test_with_auto_every_draw_ends_by_its_patience(make_config, dataset, tmp_path):
+    """Guards against draws that count as cut short: no verdict would be given against them."""
+    options = {"learning_rate": 0.5, "bracket_trials": 2, "epochs": 0, "patience": 1}
+    search(make_config(**options, schedule="constant"), dataset, tmp_path)
+    for draw in results(tmp_path):
+        assert draw["ended"] == "no better for 1 epochs"
+        lines = read_metrics(tmp_path / "draws" / str(draw["draw"]))
+        assert lines[-2]["valid_nats_per_frame"] == draw["valid_nats_per_frame"]
+
+
 def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
     """nan is neither less nor greater than anything: min() keeps it if it comes first."""
     rates, figure = paper_rates(config.seed, 3), loop.likelihood

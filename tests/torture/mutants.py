@@ -86,11 +86,11 @@ class Reader:
 
 
 def mutate_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
-    """Try 100,000 inputs, or 200, equally many of each kind."""
+    """Try 100,000 inputs, or 100, equally many of each kind."""
     found, readers = Found(), _readers(folder)
     for reader in readers:
         fuzz = _Fuzz(reader, folder, random.Random(f"{seed} {reader.name}"), found)
-        fuzz.run(-(-(200 if short else 100_000) // len(readers)))
+        fuzz.run(-(-(100 if short else 100_000) // len(readers)))
     worst = f"at most {found.seconds:.2f} s ({found.slowest})"
     said = f"{found.tried:,} inputs read, {found.kept:,} of them on new paths, {worst}"
     return said, found.complaints
@@ -252,10 +252,11 @@ class _Fuzz:
     def run(self, count: int) -> None:
         self.reader.write(self.reader.original)
         self.reader.read()  # mutants of an input that is refused would reach nothing
-        self._read_all([self.reader.original])
+        batch = [self.reader.original]
         for _ in range(0, count, BATCH):
-            batch = [self._mutant() for _ in range(min(BATCH, count))]
+            batch += [self._mutant() for _ in range(min(BATCH, count))]
             self._read_all(batch)
+            batch = []
         self.reader.write(self.reader.original)
 
     def _mutant(self) -> bytes:

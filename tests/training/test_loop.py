@@ -32,7 +32,8 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
             "likelihood",
             lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, {}, np.zeros(1), np.zeros(1), []),
         )
-        trainer = Trainer(make_config(epochs=len(figures), **options), dataset, tmp_path / "run")
+        config = make_config(**{"epochs": len(figures)} | options)
+        trainer = Trainer(config, dataset, tmp_path / "run")
         heard = []
 
         def epoch(metrics, is_best):
@@ -50,6 +51,13 @@ def test_training_ends_when_the_best_is_patience_epochs_old(scripted):
     heard = scripted(figures, patience=3)
     assert [figure for figure, _, _ in heard] == figures[:7]
     assert [is_best for _, is_best, _ in heard] == [True, True, False, True, False, False, False]
+
+
+def test_auto_goes_on_until_nothing_is_better(scripted):
+    """Guards against a hidden limit, and against one that does not move with the best."""
+    improving = [9.0 - k / 100 for k in range(60)]
+    heard = scripted([*improving, 8.9, 8.9, 1.0], epochs=0, schedule="constant", patience=2)
+    assert len(heard) == 62
 
 
 def test_the_best_checkpoint_is_the_best_epochs(scripted, tmp_path):

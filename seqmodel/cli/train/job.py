@@ -256,7 +256,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
 
     settings = blaming(folder / runs.CONFIG, stored, continued)
     ended = len(runs.read_metrics(folder))
-    if settings.epochs < ended:
+    if 0 < settings.epochs < ended:
         raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
     if not (folder / runs.LAST).is_file() and not settings.trials:
         raise SeqmodelError(
