@@ -220,6 +220,8 @@ def test_any_file_name_can_be_a_source(tmp_path, source):
 def test_a_writer_that_fails_leaves_no_file_open(tmp_path, full):
     """Guards a folder that Windows cannot remove: at the start, and as the headers are written."""
     if full == "train.npy":
+        if not Path("/dev/full").exists():
+            pytest.skip("there is no /dev/full")
         (tmp_path / full).symlink_to("/dev/full")
     else:
         (tmp_path / full).mkdir()

@@ -1,18 +1,16 @@
 """Matrix products and what is around them, against torch's own, with vectors of every width."""
 
 import ctypes
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
 from llvmlite import binding, ir
 from torch.nn import functional as F
 
-from seqmodel.kernels.code.emit import INT, POINTER, panel_width
+from seqmodel.kernels.code import emit
+from seqmodel.kernels.code.emit import INT, POINTER, Target, panel_width
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.linear import outer as outer_module
 from seqmodel.kernels.linear.matmul import matmul, pack, packing, row_matmul
@@ -22,10 +20,34 @@ from seqmodel.kernels.run.threads import parallel_for
 BIT = ir.IntType(1)
 GUARD = 3
 """Columns beside a product that must stay as they are."""
-pytestmark = pytest.mark.usefixtures("unoptimised")
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 THREADS = pytest.mark.parametrize("threads", [1, 3])
 SIZES = [1, 2, 7, 15, 16, 17, 33, 64, 100]
+
+
+LACKS = {"own": (), "avx2": ("avx512",), "sse": ("avx512", "avx2"), "neon": ("avx",)}
+
+
+@pytest.fixture(scope="module", params=LACKS)
+def processor(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """This one, and as if it had narrower vectors: which tiles there are depends on registers.
+
+    Code of NEON's shape, whose registers are twice as many as SSE's, runs without AVX.
+    """
+    features, own = binding.get_host_cpu_features(), emit._host()
+    features |= {name: False for name in features if name.startswith(LACKS[request.param])}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binding, "get_host_cpu_features", lambda: features)
+        target = Target(16, 32) if request.param == "neon" else emit._host()
+        if request.param != "own" and target.vector_bytes == own.vector_bytes:
+            pytest.skip("it has no wider vectors")
+        yield target
+
+
+@pytest.fixture(autouse=True)
+def _emitting(processor: Target, unoptimised: None) -> Iterator[None]:
+    with emit.emitting_for(processor):
+        yield
 
 
 @compiled_once
@@ -99,35 +121,3 @@ def test_outer_products_over_all_frames(
         c = torch.full((M, N), float("nan"), dtype=dtype)
         parallel_for(outer(a, b, c, threads), threads)
         torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)
-
-
-LIMITED = """
-import sys, pytest
-from llvmlite import binding
-features = binding.get_host_cpu_features()
-for name in features:
-    if name.startswith({without!r}):
-        features[name] = False
-binding.get_host_cpu_features = lambda: features
-from seqmodel.kernels.code import emit
-assert emit.HOST.vector_bytes == {width}, emit.HOST.vector_bytes
-sys.exit(pytest.main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.parametrize(("without", "width"), [("avx512", 32), (("avx512", "avx2"), 16)])
-def test_kernels_on_processors_with_narrower_vectors(
-    without: str | tuple[str, ...], width: int, tmp_path: Path
-) -> None:
-    """Which tiles there are depends on the registers: each machine tests them for its own."""
-    if not binding.get_host_cpu_features().get("avx2"):
-        pytest.skip("has no wider vectors")
-    tests = [__file__, "-k", "not narrower", "-q", "-p", "no:cacheprovider", "-n", "0"]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED.format(without=without, width=width), *tests],
-        env={**os.environ, "SEQMODEL_CACHE": str(tmp_path)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
