@@ -9,10 +9,10 @@
     field    = ( "unit" | "source" ) ":" words     its name, unless the file's; where it comes from
     sum      = product { ( "+" | "-" ) product }
     product  = factor { ( "(.)" | "*" | "/" ) factor }
-    factor   = "-" factor | number | "(" sum ")" | function "(" sum ")"
+    factor   = "-" factor | value [ "^" whole ] | input "x" | recurrent factor
+    value    = number | "(" sum ")" | function "(" sum ")" | vector | name | name "'"
              | ( "max" | "min" ) "(" sum "," sum ")"
              | "where" "(" sum ( "<" | ">" ) sum "," sum "," sum ")"
-             | input "x" | recurrent factor | vector | name | name "'"
     function = "s" | "phi" | "tanh" | "sigmoid" | "relu" | "softplus" | "exp" | "sqrt"
              | "mean" | "norm"
 
@@ -29,20 +29,22 @@ else zeros. All else has H numbers; (.), which may be written *, and /
 are elementwise. mean(a) is one number, the mean of the H numbers of a, and norm(a) is (a - mean(a))
 / sqrt(v + 1e-5), v the mean of the squares of a - mean(a): layer normalisation without its gain
 and bias. max(a, b) is where(a < b, b, a), and min(a, b) is where(a > b, b, a): of equals it is a,
-which then has the gradient. The papers' signs for (.), s, phi, ' and - are read, too.
+which then has the gradient. a^3 is a (.) a (.) a; powers go from 2 to 9. The papers' signs for (.),
+s, phi, ' and - are read, too.
 """
 
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple, NoReturn
 
 from seqmodel.errors import SeqmodelError
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<comment>#.*)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"|(?P<name>[A-Za-z][A-Za-z0-9_]*|[σφ])|(?P<sign>\(\.\)|[-+*/=()<>,'⊙∘·′’−])"  # noqa: RUF001
+    r"|(?P<name>[A-Za-z][A-Za-z0-9_]*|[σφ])|(?P<sign>\(\.\)|[-+*/^=()<>,'⊙∘·′’−])"  # noqa: RUF001
 )
 _PLAIN = {  # the signs of papers
     "σ": "s", "φ": "phi", "⊙": "(.)", "∘": "(.)", "·": "(.)", "′": "'", "’": "'", "−": "-",  # noqa: RUF001
@@ -53,7 +55,7 @@ _WHERE = "a choice is where(a < b, c, d)"
 _BRACKET = "the previous h is h', and products are added, as in W x + U h'"
 _SUM = "over the H numbers there are mean(a) and norm(a)"
 INSTEAD = {
-    "^": "the square of a is a (.) a, its root sqrt(a)",
+    "**": "the square of a is a^2, its root sqrt(a)",
     "<": _WHERE, ">": _WHERE, "if": _WHERE, "[": _BRACKET, "{": _BRACKET,
     "@": "a matrix stands before its factor, as in W x", "|": "|a| is max(a, -a)",
     "abs": "abs(a) is max(a, -a)", "silu": "silu(a) is a (.) sigmoid(a)",
@@ -131,7 +133,7 @@ LARGEST = 1e30
 LONGEST = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
 MOST = 256
-"""The most equations, parts of norm, max and min counted: 400 take half a minute to compile."""
+"""The most equations, with the parts of norm, max, min and powers: 400 compile in half a minute."""
 
 _FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
 _START = re.compile(
@@ -373,7 +375,7 @@ class _Parser:
 
     def _define(self, name: str, value: Node) -> None:
         if len(self._equations) >= MOST:
-            self._fail(0, f"more than {MOST} equations, with the parts of norm, max and min")
+            self._fail(0, f"more than {MOST} equations, with the parts of norm, max and powers")
         written = plain(self.lines.lines[self._line - 1])
         self._equations[name] = Equation(name, value, self._line, written)
         if self._is_number(value):
@@ -399,11 +401,23 @@ class _Parser:
         while self._rest[0].text in ("(.)", "*", "/"):
             op = "/" if self._next().text == "/" else "*"
             if op == self._rest[0].text == "*":
-                self._fail(self._rest[0].column, "unexpected '*'", INSTEAD["^"])
+                self._fail(self._rest[0].column, "unexpected '*'", INSTEAD["**"])
             left = Node(op, (left, self._factor()))
         return left
 
     def _factor(self) -> Node:
+        first, value = self._rest[0], self._value()
+        product = value.op in ("W", "U") and first.text != "("  # whose factor it would be
+        if self._rest[0].text != "^" or product:
+            return value
+        self._next()
+        if self._rest[0].text not in map(str, range(2, 10)):
+            self._expected("a power from 2 to 9")
+        value = self._once(value)
+        factors = [value] * int(self._next().text)
+        return reduce(lambda left, right: Node("*", (left, right)), factors)
+
+    def _value(self) -> Node:
         token = self._next()
         if token.kind == "name":
             return self._named(token)

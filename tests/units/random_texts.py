@@ -18,7 +18,8 @@ EXPRESSIONS = (  # with places for further ones
     "s({0}) / (1.5 + softplus({1}))", "{U} ({0})", "phi({0})", "tanh(relu({0}))",
     "exp(-softplus({0}))", "sigmoid({0}) * {old}", "sqrt(1 + softplus({0}))", "norm({0})",
     "tanh({0}) - mean({1})", "mean({0}) (.) s({1})", "{U} ({old} - mean({old}))", "max({0}, {1})",
-    "min({0}, {1})", "where({old} < {0}, {1}, {2})", "where({0} > 0.1, {known}, mean({old}))",
+    "min({0}, {1})", "tanh({0})^3", "where({old} < {0}, {1}, {2})",
+    "where({0} > 0.1, {known}, mean({old}))",
 )  # fmt: skip
 LEAVES = (
     "{W} x", "{W} x + {U} {old}", "{W} x + {U} {old} + {b}", "{W} x + {V} (.) {old} + {U} {old}",

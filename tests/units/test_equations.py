@@ -74,7 +74,7 @@ def assert_as_written(unit, x, bound):
                 target, formula = (
                     equation.written.replace("(.)", "*").replace("'", "_").split(" = ")
                 )
-                formula = re.sub(r"\b([WU]\w*) (?=[\w(])", r"\1 @ ", formula)
+                formula = re.sub(r"\b([WU]\w*) (?=[\w(])", r"\1 @ ", formula).replace("^", "**")
                 names[target] = eval(formula, names | weights.get(target, {}))
             state = [names[part] for part in spec.state]
             np.testing.assert_allclose(output.detach().numpy(), state[0], rtol=bound, atol=bound)
@@ -84,7 +84,7 @@ def assert_as_written(unit, x, bound):
 
 CHOOSING = """m = mean(W1 x + U1 h')
 c = max(W2 x, c') - min(b + c', m) / sqrt(1 + h' (.) h')
-h = where(norm(c) < V (.) c, tanh(c), where(h' > 0, norm(W3 x + b3), 0.5))"""
+h = where(norm(c) < V (.) c^3, tanh(U4 c^2 - (W4 x)^2), where(h' > 0, norm(W3 x + b3), 0.5))"""
 
 
 @pytest.mark.parametrize("known", [*UNITS, *zoo(), CHOOSING])

@@ -166,8 +166,10 @@ class MusicSampling(Sampling):
         if known is None or self._around is not None:
             return ""
         longest = int(chord_lengths(drawn).max())
+        if longest <= known:
+            return ""
         held = f"a chord is held for {longest:,} frames, in train for {known:,} at most"
-        return f"{held}: try another --seed, or train for longer" if longest > known else ""
+        return f"{held}: try another --seed, train for longer, or with a higher --input-noise"
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
         frames, given = self._written(frames)
