@@ -13,7 +13,7 @@ from seqmodel.config import SEARCHES, UNITS, Config, field_types, parse_setting,
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.words import listed
-from seqmodel.unit_setting import unit_name
+from seqmodel.unit_setting import is_text, unit_name
 
 if TYPE_CHECKING:
     import optuna
@@ -278,7 +278,9 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     for parts in itertools.product(*axes):
         settings = {key: value for part in parts for key, value in part.items()}
         texts = {k: str(v).lower() if isinstance(v, bool) else v for k, v in settings.items()}
-        names = {k: unit_name(str(v)) if k in UNITS else v for k, v in texts.items()}
+        # A class keeps its module: one's own GRU is another than gru, also as a folder's name.
+        own = {k for k in UNITS if is_text(texts.get(k) or "")}
+        names = {k: unit_name(v) if k in own else v for k, v in texts.items()}
         words = [v if k == "unit" else f"{k}={v}" for k, v in names.items()]
         variants.append(Variant(" ".join(words), settings))
     folders: dict[str, str] = {}

@@ -240,7 +240,7 @@ compare {data} --vary hidden -> 2 --vary takes KEY=A,B,..., not 'hidden'
 compare {data} --storage nosql://me:secret@host/x
     -> 1 --storage nosql://me:***@host/x cannot be used:
 compare {data} --units gru,gru -> 2 gru is listed twice
-compare {data} --units gru,torch.nn:GRU -> 2 gru and GRU have one folder, case aside: rename one
+compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have one folder, case aside:
 compare {data} --params 3 -> 2 --params 3 is too small for tanh
 compare {data} --search grid -> 2 --search must be one of bracket, paper, tpe, none, not 'grid'
 compare {data} --search paper --tune hidden=2..3 -> 2 --tune goes with --search tpe

@@ -43,7 +43,7 @@ def test_compare_takes_a_module(data: Path):
     options = ("--search", "none", "--seeds", 1, "--set", "epochs=1", "--set", "model=frame-wise")
     both = "gru,mine:Attention"
     out = call_ok("compare", data, "--units", both, "--params", 900, *options).out
-    assert out.splitlines()[0].split() == ["data", "gru", "Attention"]
+    assert out.splitlines()[0].split() == ["data", "gru", "mine:Attention"]
     sizes = next(line for line in out.splitlines() if line.startswith("parameters"))
     assert all(abs(int(size) - 900) < 300 for size in sizes.split()[1:])
 
