@@ -11,6 +11,7 @@ wrong, such as an h that depends on later frames.
 """
 
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from seqmodel.units.backends import check_device
 from seqmodel.units.definition import state_of
 from seqmodel.units.module import Layer, UnitState, checked_lengths
 
-TORCH = str(Path(torch.__file__).parent)
+TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 T, B = 128, 3
 """The frames and rows of a check, which sees what reaches over half of these frames at most."""
 

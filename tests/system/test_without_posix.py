@@ -96,7 +96,7 @@ def test_the_main_job_gives_the_same_without_posix(less, tmp_path):
     assert process.returncode == 128 + signal.SIGINT
     status, told, err = outcome(SCRIPT, *COMPARE, "--out", "e", "--json", "-q")
     assert status == 0, err
-    assert told == command(*COMPARE, "--out", "e", "--json")
+    assert told == command(*COMPARE, "--out", "f", "--json")
     status, _, err = outcome(SCRIPT, "train", "data", "--processes", 2, "--run", "c")
     assert (status, err.count("\n")) == (2, 1)
     assert "no process groups" in err
