@@ -138,8 +138,15 @@ class Corpus(Protocol):
     def facts(self) -> Mapping[str, Any]:
         """Additional keys for the manifest."""
 
-    def works(self, path: Path) -> Iterator[Work]:
-        """The works of one file, in order; SourceError says why it cannot be used."""
+    def read(self, path: Path) -> Any:
+        """What can be known of a file without the others, to be pickled; None: `works` reads it.
+
+        It may be called by any process, for any number of files before those of `works`.
+        SourceError says why the file cannot be used.
+        """
+
+    def works(self, path: Path, read: Any = None) -> Iterator[Work]:
+        """The works of one file, of which so much was `read`, in order; SourceError as there."""
 
 
 class Settings(Protocol):

@@ -4,9 +4,10 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,18 @@ KEPT_IN_MEMORY = 2**22
 
 COPIED_AT_ONCE = 2**16
 """Samples copied at a time from there to the shard."""
+
+
+class Converted(NamedTuple):
+    """A recording as stored rows, without these."""
+
+    frames: int
+    content: str
+    prepared: str
+    repairs: list[str]
+    """As in `Work`."""
+    exact: bool
+    """Whether they hold its samples without rounding."""
 
 
 class AudioCorpus:
@@ -70,32 +83,51 @@ class AudioCorpus:
             "rounded_to_16_bits": self._rounded,
         }
 
-    def works(self, path: Path) -> Iterator[Work]:
+    def read(self, path: Path) -> tuple[Converted, bytes] | None:
+        """See `Corpus`; None of a recording that is too long to be held in memory."""
+        rows = BytesIO()
+        with Recording(path) as recording:
+            converted = self._convert(recording, rows, KEPT_IN_MEMORY)
+        return (converted, rows.getvalue()) if converted else None
+
+    def _convert(self, recording: Recording, rows: Any, most: float = math.inf) -> Converted | None:
+        """Write a recording as stored rows; None once there are more than `most` bytes."""
+        layout, size = self._layout, self._layout.frame_size
+        whole_frames, prepared = Windows(size, size), hashlib.sha256()
+        frames, clipped, exact = 0, 0, True
+        for block in recording.mono(layout.rate):
+            samples = whole_frames.of(block)
+            frames += len(samples)
+            clipped += int((np.abs(samples) > 1).sum())
+            stored = layout.encode(samples)
+            exact = exact and np.array_equal(layout.decode(stored.ravel()), samples)
+            prepared.update(stored.tobytes())
+            rows.write(stored.tobytes())
+            if rows.tell() > most:
+                return None
+        if not frames:
+            raise SourceError(
+                f"is shorter than a frame of {size} samples at {layout.rate:,} Hz"
+                + "".join(f"; {remark}" for remark in recording.remarks)
+            )
+        repairs = list(recording.remarks)
+        if clipped:
+            repairs.append(f"clipped {plural(clipped, 'sample')} beyond full scale")
+        return Converted(frames, recording.content, prepared.hexdigest(), repairs, exact)
+
+    def works(self, path: Path, read: tuple[Converted, bytes] | None = None) -> Iterator[Work]:
         """The recording of a file; its samples wait in the folder until all have been hashed."""
         layout, size = self._layout, self._layout.frame_size
-        with (
-            Recording(path) as recording,
-            SpooledTemporaryFile(KEPT_IN_MEMORY, dir=str(self._folder)) as waiting,
-        ):
-            whole_frames, prepared = Windows(size, size), hashlib.sha256()
-            frames, clipped, exact = 0, 0, True
-            for block in recording.mono(layout.rate):
-                samples = whole_frames.of(block)
-                frames += len(samples)
-                clipped += int((np.abs(samples) > 1).sum())
-                rows = layout.encode(samples)
-                exact = exact and np.array_equal(layout.decode(rows.ravel()), samples)
-                prepared.update(rows.tobytes())
-                waiting.write(rows.tobytes())
-            if not frames:
-                raise SourceError(
-                    f"is shorter than a frame of {size} samples at {layout.rate:,} Hz"
-                    + "".join(f"; {remark}" for remark in recording.remarks)
-                )
-            repairs = list(recording.remarks)
-            if clipped:
-                repairs.append(f"clipped {plural(clipped, 'sample')} beyond full scale")
-            self._rounded += layout.dtype == "int16" and not exact
+        with SpooledTemporaryFile(KEPT_IN_MEMORY, dir=str(self._folder)) as waiting:
+            if read is None:
+                with Recording(path) as recording:
+                    found = self._convert(recording, waiting)
+                assert found is not None
+            else:
+                found = read[0]
+                waiting.write(read[1])
+            frames = found.frames
+            self._rounded += layout.dtype == "int16" and not found.exact
             clip = self._clip or frames
             lengths = [min(clip, frames - start) for start in range(0, frames, clip)]
             cut = len(lengths) > 1
@@ -113,12 +145,12 @@ class AudioCorpus:
 
             yield Work(
                 source=source,
-                content=recording.content,
-                prepared=prepared.hexdigest(),
+                content=found.content,
+                prepared=found.prepared,
                 split=None,
                 pieces=list(zip(names, lengths, strict=True)),
                 rows=stored,
-                repairs=repairs,
+                repairs=found.repairs,
                 in_train=self._count_in_train,
             )
 

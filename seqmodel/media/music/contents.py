@@ -160,6 +160,16 @@ class Timing:
         else:
             count(*FREE)
 
+    def update(self, other: "Timing") -> None:
+        """Count what another has counted."""
+        self.notes += other.notes
+        self._triplets += other._triplets
+        self._short += other._short
+        self._seconds_off += other._seconds_off
+        self._on.update(other._on)
+        self._near.update(other._near)
+        self._merged.update(other._merged)
+
     def _count(self, onsets: "_Onsets", grid: Grid) -> int:
         """Count onsets on a grid; returns how many lie on it."""
         steps = grid.steps_per_beat
@@ -273,10 +283,21 @@ class Contents:
         self._totals["tempo_changes"] += len(score.tempo) - 1
         self._totals["drum_notes"] += int(np.count_nonzero(of_drums))
         self._totals["pedal"] += score.pedal
-        ticks = score.on_tick, score.off_tick, score.silent_tick
-        begin, end, silent = (score.seconds_at(each[~of_drums]).sum() for each in ticks)
-        self._sound += float(silent - begin)
-        self._held += float(silent - end)
+        ticks = np.stack([score.on_tick, score.off_tick, score.silent_tick])
+        begin, end, silent = score.seconds_at(ticks[:, ~of_drums]).sum(axis=1).tolist()
+        self._sound += silent - begin
+        self._held += silent - end
+
+    def update(self, other: "Contents") -> None:
+        """Count what another has counted."""
+        for name, ends in other._ranges.items():
+            self._widen(name, *ends)
+        for kind, pieces in other._pieces.items():
+            self._pieces[kind].update(pieces)
+        self._totals.update(other._totals)
+        self._parts = max(self._parts, other._parts)
+        self._sound += other._sound
+        self._held += other._held
 
     def to_json(self) -> dict[str, Any]:
         """Ranges, numbers of pieces by time signature, key signature and program, and totals.

@@ -71,6 +71,27 @@ class MidiPiece(NamedTuple):
     placed: PlacedNotes
 
 
+class Found(NamedTuple):
+    """What one piece becomes, known without any other."""
+
+    rows: NDArray[np.uint8]
+    """As stored."""
+    content: str
+    prepared: str
+    facts: dict[str, Any]
+    repairs: list[str]
+    """As in `Work`."""
+    metres: Metres
+    signatures: tuple[Signature, ...] = ()
+    tally: Tally = Tally()
+    timing: Timing | None = None
+    contents: Contents | None = None
+    programs: Mapping[tuple[int, int], int] = MappingProxyType({})
+    """Its notes, by part and program."""
+    others: bool = False
+    """Whether any note is of no part that is named."""
+
+
 class MusicCorpus:
     """MIDI files and published rolls, on one grid: the one given, or that of the first source.
 
@@ -96,7 +117,8 @@ class MusicCorpus:
             names = commonest_tracks(_scores(paths), drums=self._midi.drums)
             part = {"part": Levels.of_names(names)}
             self._midi = replace(self._midi, marks={**self._midi.marks, **part})
-        if any(path.suffix.lower() in ROLL_SUFFIXES for path in paths):
+        self._apart = not any(path.suffix.lower() in ROLL_SUFFIXES for path in paths)
+        if not self._apart:
             onsets = self._midi.onsets and not settings.onsets
             pedal = self._midi.pedal and not settings.pedal
             self._midi = replace(self._midi, onsets=onsets, pedal=pedal)
@@ -179,25 +201,35 @@ class MusicCorpus:
             facts["metre"] = self._metres.to_json()
         return {**facts, "grid_remarks": remarks} if remarks else facts
 
-    def works(self, path: Path) -> Iterator[Work]:
+    def read(self, path: Path) -> Found | None:
+        """See `Corpus`; None where there are rolls, whose grid MIDI files may have to take."""
+        return self._read(path) if self._apart else None
+
+    def _read(self, path: Path) -> Found:
+        piece, frame = load_midi(path, self._midi), self._midi
+        score, parts = piece.placed.score, None
+        timing = Timing(frame.grid, drums=frame.drums, kit=frame.kit)
+        contents, programs, others = Contents(kit=frame.kit), Counter[tuple[int, int]](), False
+        timing.add(score)
+        contents.add(score)
+        if "part" in frame.marks:
+            names = frame.marks["part"].names
+            of_score, programs = parts_of_notes(score, names)
+            parts = of_score[piece.placed.chosen]
+            others = bool((parts == len(names)).any())
+        facts = {"transposed": piece.transposed}
+        found = self._found(path.as_posix(), piece.frames, piece.content, facts, score)
+        tally = piece.placed.tally(piece.frames, parts)
+        return found._replace(
+            tally=tally, timing=timing, contents=contents, programs=programs, others=others
+        )
+
+    def works(self, path: Path, read: Any = None) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
-            piece = load_midi(path, self._midi)
+            found: Found = self._read(path) if read is None else read
             self._agree(path, self._midi.grid)
-            frames, content, transposed, placed = piece
-            parts, programs = None, Counter[tuple[int, int]]()
-            source = path.as_posix()
-            if "part" in self._midi.marks:
-                names = self._midi.marks["part"].names
-                of_score, programs = parts_of_notes(placed.score, names)
-                parts = of_score[placed.chosen]
-                self._others |= bool((parts == len(names)).any())
-            self._tally = Tally(*map(add, self._tally, placed.tally(frames, parts)))
-            self._timing.add(placed.score)
-            self._contents.add(placed.score)
-            yield self._work(
-                source, frames, content, placed.score, transposed=transposed, programs=programs
-            )
+            yield self._work(path.as_posix(), found)
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
@@ -212,33 +244,41 @@ class MusicCorpus:
         self._agree(path, file.grid, file)
         for split, rolls in file.splits.items():
             for k, roll in enumerate(rolls):
-                # A roll has no finer grid behind it: it is its own content.
-                content = _sha256(pack(roll))
-                frames = roll if self.frame.onsets else sounding(roll)
                 source, voices = f"{path}#{split or 'piece'}/{k}", file.voices[split][k]
-                yield self._work(source, frames, content, split=split or None, voices=voices)
+                frames = roll if self.frame.onsets else sounding(roll)
+                facts = {"transposed": 0} | ({} if voices is None else {"voices": voices.tolist()})
+                # A roll has no finer grid behind it: it is its own content.
+                found = self._found(source, frames, _sha256(pack(roll)), facts)
+                yield self._work(source, found, split or None)
 
-    def _work(
-        self, source: str, frames: NDArray[np.uint8], content: str, score: Score | None = None, *,
-        transposed: int = 0, split: str | None = None, voices: NDArray[np.int8] | None = None,
-        programs: Mapping[tuple[int, int], int] = MappingProxyType({}),
-    ) -> Work:  # fmt: skip
-        grid, packed, heard = self._frame.grid, self._frame.encode(frames), 0
+    def _found(
+        self, source: str, frames: NDArray[np.uint8], content: str, facts: dict[str, Any],
+        score: Score | None = None,
+    ) -> Found:  # fmt: skip
+        grid, rows, metres = self._frame.grid, self._frame.encode(frames), Metres()
         repairs = [*score.remarks] if score else []
-        facts: dict[str, Any] = {"transposed": transposed}
-        if voices is not None:
-            facts["voices"] = voices.tolist()
-        metre: tuple[Signature, ...] = ()
+        signatures: tuple[Signature, ...] = ()
         if grid.steps_per_beat:
             stated = stated_metre(score, grid) if score else []
-            found = self._metres.of(source, stated, _onsets(frames, score, grid), grid)
-            metre = found[:MOST_SIGNATURES]
-            facts["metre"] = [list(each) for each in metre]
-            if len(found) > len(metre):
-                what = f"{len(found):,} time signatures, of which the first {len(metre)} are kept"
-                repairs.append(what)
-        if grid.steps_per_beat and score:
-            facts["tempo"] = round(min(max(score.median_tempo, SLOWEST), FASTEST), 2)
+            all_of_them = metres.of(source, stated, _onsets(frames, score, grid), grid)
+            signatures = all_of_them[:MOST_SIGNATURES]
+            facts["metre"] = [list(each) for each in signatures]
+            if len(all_of_them) > len(signatures):
+                what = f"{len(all_of_them):,} time signatures, of which the first "
+                repairs.append(f"{what}{len(signatures)} are kept")
+            if score:
+                facts["tempo"] = round(min(max(score.median_tempo, SLOWEST), FASTEST), 2)
+        return Found(rows, content, _sha256(rows), facts, repairs, metres, signatures)
+
+    def _work(self, source: str, found: Found, split: str | None = None) -> Work:
+        """Count what was found, and make a work of it."""
+        rows, facts, heard = found.rows, found.facts, 0
+        self._metres.update(found.metres)
+        self._tally = Tally(*map(add, self._tally, found.tally))
+        self._others |= found.others
+        if found.timing and found.contents:
+            self._timing.update(found.timing)
+            self._contents.update(found.contents)
 
         def in_train(rows: NDArray[np.uint8]) -> None:
             nonlocal heard
@@ -249,18 +289,18 @@ class MusicCorpus:
                 self._marks[name] += np.bincount(of_strikes, minlength=LARGEST + 1)
             self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
             if not heard:
-                self._programs.update(programs)
+                self._programs.update(found.programs)
                 if "tempo" in facts:
                     insort(self._train_tempos, facts["tempo"])
             begin, heard = heard, heard + len(rows)
-            ends = [*(each.frame for each in metre[1:]), heard]
-            for each, end in zip(metre, ends, strict=False):
+            ends = [*(each.frame for each in found.signatures[1:]), heard]
+            for each, end in zip(found.signatures, ends, strict=False):
                 inside = min(end, heard) - max(each.frame, begin)
                 self._train_metres[each.metre] += max(0, inside)
 
         return Work(
-            source, content, _sha256(packed), split, [(source, len(packed))],
-            lambda begin, end: [packed[begin:end]], facts, repairs, in_train,
+            source, found.content, found.prepared, split, [(source, len(rows))],
+            lambda begin, end: [rows[begin:end]], facts, found.repairs, in_train,
         )  # fmt: skip
 
     def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:

@@ -25,8 +25,8 @@ ENDED, NO_END, BROKEN = range(3)
 data byte without a running status."""
 
 TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
-READ = np.isin(np.arange(256), (TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE))
-"""Which kinds of meta events are decoded."""
+READ = np.isin(np.arange(256), (TRACK_NAME, MARKER, TIME_SIGNATURE, KEY_SIGNATURE))
+"""Which kinds of meta events are decoded one by one."""
 END_OF_TRACK = 0x2F
 TEXT = 0x01
 NOTE_OFF, NOTE_ON, TOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
@@ -167,7 +167,7 @@ class Events:
         self.end = np.cumsum(length)
         total = np.append(0, self.end)
         self.end += np.repeat([one.start for one in tracks] - total[first], counts)
-        at, delta = _quantities(self.data, self.end - length)
+        at, delta = quantities(self.data, self.end - length)
         elapsed = np.append(0, np.cumsum(delta))
         lasts = np.diff(elapsed[[*first, -1]]) + [one.rest for one in tracks]
         self.starts = [0, *accumulate(lasts.tolist())][:-1] if in_turn else [0] * len(tracks)
@@ -309,7 +309,7 @@ def _following(
     return np.where(found // E == wanted // E, found % E, E)
 
 
-def _quantities(
+def quantities(
     data: NDArray[np.uint8], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(Position after, value) of the quantities at `starts`, as `quantity` reads one."""

@@ -222,7 +222,7 @@ class Metres:
     """Finds the signatures of pieces on a grid of beats, and counts where they are from."""
 
     def __init__(self) -> None:
-        self._pieces = {"stated": 0, "inferred": 0, "assumed": 0}
+        self._pieces = Counter({"stated": 0, "inferred": 0, "assumed": 0})
         self._named = {"stated": Counter[str](), "inferred": Counter[str]()}
         self._contradicted = list[str]()
 
@@ -243,6 +243,13 @@ class Metres:
             for name in dict.fromkeys(metre_name(each.metre) for each in found):
                 self._named[where][name] += 1
         return found
+
+    def update(self, other: "Metres") -> None:
+        """Count what another has counted."""
+        self._pieces.update(other._pieces)
+        for where, names in other._named.items():
+            self._named[where].update(names)
+        self._contradicted += other._contradicted
 
     def to_json(self) -> dict[str, Any]:
         named = {where: dict(names.most_common()) for where, names in self._named.items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
@@ -29,6 +30,7 @@ from seqmodel.media.music.events import (
     Events,
     Track,
     find_events,
+    quantities,
     quantity,
 )
 from seqmodel.media.music.frames import Restrike
@@ -74,14 +76,9 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     file_format, division, events, repairs = read_events(data)
     ticks_per_unit, smpte_tempo = _clock(division)
     metas = _read_metas(events, repairs)
+    tempo_tick, tempo = np.array([0]), np.array([smpte_tempo])
     if smpte_tempo is None:
-        if stopped := sum(tempo == 0 for _, tempo in metas.tempos):
-            repairs["tempo of 0 ignored"] += stopped
-        # Of several at one tick, the last wins.
-        tempos = dict.fromkeys(events.starts, DEFAULT_TEMPO)
-        tempos.update((tick, tempo) for tick, tempo in metas.tempos if tempo)
-    else:
-        tempos = {0: smpte_tempo}
+        tempo_tick, tempo = _tempos(events, repairs)
     pause, most = (
         beats * ticks_per_unit * DEFAULT_TEMPO // (smpte_tempo or DEFAULT_TEMPO)
         for beats in (PAUSE, LONGEST_PEDAL)
@@ -105,8 +102,8 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         off_event=notes[:, 1],
         ticks_per_unit=ticks_per_unit,
         smpte=smpte_tempo is not None,
-        tempo_tick=np.array(sorted(tempos), np.int64),
-        tempo=np.array([tempos[tick] for tick in sorted(tempos)], np.int64),
+        tempo_tick=tempo_tick,
+        tempo=tempo,
         meters=tuple((tick, *metre) for tick, metre in _in_time(metas.meters)),
         keys=tuple(key for _, key in _in_time(metas.keys)),
         programs=events.programs(),
@@ -236,9 +233,25 @@ def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tu
     return track, stop
 
 
+def _tempos(events: Events, repairs: Counter[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each tempo begins, and its microseconds per beat: of several at one tick the last."""
+    there = np.flatnonzero(events.event == 0xFF)
+    there = there[events.data[events.at[there]] == SET_TEMPO]
+    body, _ = quantities(events.data, events.at[there] + 1)
+    whole = events.end[there] - body >= 3
+    there, body = there[whole], body[whole]
+    high, middle, low = (events.data[body + k].astype(np.int64) for k in range(3))
+    found = high << 16 | middle << 8 | low
+    if stopped := int((found == 0).sum()):
+        repairs["tempo of 0 ignored"] += stopped
+    tick = np.append(events.starts, events.ticks[there[found > 0]])
+    tempo = np.append([DEFAULT_TEMPO] * len(events.starts), found[found > 0])
+    order = np.argsort(tick, kind="stable")
+    order = order[np.diff(tick[order], append=-1) != 0]
+    return tick[order], tempo[order]
+
+
 class _Metas(NamedTuple):
-    tempos: list[tuple[int, int]]
-    """In microseconds per beat."""
     meters: list[tuple[int, tuple[int, int]]]
     keys: list[tuple[int, str]]
     names: dict[int, str]
@@ -248,16 +261,14 @@ class _Metas(NamedTuple):
 
 
 def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
-    metas = _Metas([], [], [], {}, [])
+    metas = _Metas([], [], {}, [])
     chosen = np.flatnonzero(events.event == 0xFF)
     chosen = chosen[READ[events.data[events.at[chosen]]]]
     columns = (events.track, events.ticks, events.at, events.end)
     for track, tick, at, end in zip(*(column[chosen].tolist() for column in columns), strict=True):
         raw = events.data[at:end].tobytes()
         kind, body = raw[0], raw[quantity(raw, 1, len(raw))[1] :]
-        if kind == SET_TEMPO and len(body) >= 3:
-            metas.tempos.append((tick, int.from_bytes(body[:3])))
-        elif kind == TIME_SIGNATURE and len(body) >= 2:
+        if kind == TIME_SIGNATURE and len(body) >= 2:
             metre = body[0], 1 << body[1]
             if is_possible(metre):
                 metas.meters.append((tick, metre))

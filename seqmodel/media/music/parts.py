@@ -80,8 +80,10 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
         changes = of_part.get((track, channel)) or of_part.get((channel,)) or [(0, 1)]
         ticks, known = zip(*sorted(changes, key=itemgetter(0)), strict=True)
         at = np.searchsorted(ticks, score.on_tick[places == number], "right") - 1
-        played = Counter(known[max(0, k)] for k in at.tolist())
-        programs = [*(program for program, _ in played.most_common()), *known]
+        played = Counter[int]()
+        for program, count in zip(known, np.bincount(np.maximum(at, 0)).tolist(), strict=False):
+            played[program] += count
+        programs = [program for program, _ in played.most_common()] + [*known]
         found.append(
             {
                 "track": track + 1,

@@ -113,8 +113,8 @@ class PlacedNotes:
         sounding = np.cumsum(change, out=change).reshape(D, T + 1)[:, :-1].T > 0
         if not onsets or self.kit:
             return np.ascontiguousarray(sounding).view(np.uint8)
-        filling = begin < end
-        roll = np.concatenate([sounding, np.zeros_like(sounding)], axis=1).view(np.uint8)
+        filling, roll = begin < end, np.zeros((T, 2 * D), np.uint8)
+        roll[:, :D] = sounding
         roll[begin[filling], D + row[filling]] = 1
         return roll
 

@@ -1,0 +1,84 @@
+"""Reading by several processes: the same, in order, whatever happens to them."""
+
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from seqmodel.data import reading
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
+from seqmodel.errors import SeqmodelError, SourceError
+from seqmodel.media.registry import MEDIA
+
+SAMPLES = Path(__file__).parents[2] / "sample_data"
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes help from the second file on."""
+    monkeypatch.setattr(reading, "ALONE", 0.0)
+    monkeypatch.setattr(reading, "FEW", 0)
+
+
+@pytest.mark.parametrize(("medium", "room"), [("music", "music"), ("audio", "speech")])
+def test_the_number_of_processes_changes_no_byte(
+    at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, medium: str, room: str
+) -> None:
+    """Guards the order of pieces, what is counted of them, and why a file is skipped."""
+    sources, folders = tmp_path / "in" / "train", []
+    shutil.copytree(SAMPLES / room / "train", sources)
+    first = min(sources.iterdir())
+    (sources / f"damaged{first.suffix}").write_bytes(first.read_bytes()[:30])
+    for processes in (1, 3):
+        monkeypatch.setattr("seqmodel.data.prepare.cores", lambda n=processes: n)
+        folders.append(tmp_path / f"by-{processes}")
+        found = find_sources([str(sources)])
+        manifest = prepare(found, folders[-1], MEDIA[medium].settings({}))
+        assert len(manifest["skipped"]) == 1
+        assert manifest["splits"]["train"]["pieces"] > 5
+    one, other = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders)
+    assert one == other
+
+
+def _numbered(path: Path) -> int:
+    """What the tests read of a file that is called by a number."""
+    if path.name == "13":
+        raise SourceError("brings bad luck")
+    if path.name == "14":
+        os._exit(1)
+    return int(path.name)
+
+
+def test_errors_are_told_where_they_belong(at_once: None) -> None:
+    """Guards an error that ends the reading of others, or is told of another file."""
+    paths = [Path(str(k)) for k in range(14)]
+    *others, last = reading.read_all(_numbered, paths, 3)
+    assert others == [*range(13)]
+    assert str(last) == "brings bad luck"
+
+
+def test_a_killed_process_is_told(at_once: None) -> None:
+    """Guards a command that waits for ever, or goes on without some files."""
+    with pytest.raises(SeqmodelError, match="killed"):
+        list(reading.read_all(_numbered, [Path(str(k)) for k in range(20)], 3))
+
+
+def test_nothing_is_left_of_a_reading_that_ends_early(at_once: None) -> None:
+    """Guards processes that outlive the command, as where the disk is full."""
+    began = list[object]()
+
+    def start(*arguments):
+        began.append(original(*arguments))
+        return began[-1]
+
+    original = reading.start
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "start", start)
+        paths = [Path(str(100 + k)) for k in range(100_000)]
+        with closing(reading.read_all(_numbered, paths, 2)) as going:
+            assert [next(going), next(going), next(going)] == [100, 101, 102]
+    assert len(began) == 2
+    assert not any(process.is_alive() for process, _ in began)
