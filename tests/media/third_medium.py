@@ -64,7 +64,10 @@ class Sequences:
     def __init__(self, frame):
         self.frame = frame
 
-    def works(self, path):
+    def read(self, path):
+        return None
+
+    def works(self, path, read=None):
         text = path.read_text().strip().upper()
         if not text or set(text) - set(LETTERS):
             raise SourceError("holds other letters than A, C, G and T")
