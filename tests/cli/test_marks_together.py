@@ -104,6 +104,14 @@ def test_all_commands_know_all_marks(
         assert values[f"{name}_nats_per_note"] == pytest.approx(cost, rel=1e-5)
         assert name in values["samples"]["drawn"]["distances"]
         assert 0 < cost < 5
+    if "part" in kept:
+        valid = dataset["valid"]
+        parts = [valid.frame.marks_of(valid.stored(k))["part"] for k in range(len(valid))]
+        struck = [part[frames[:, 88:] > 0] for part, frames in zip(parts, valid, strict=True)]
+        of_parts = [values[f"part_nats_per_note_{name}"] for name in ("high", "low")]
+        mean = np.average(of_parts, weights=np.bincount(np.concatenate(struck))[1:])
+        assert values["part_nats_per_note"] == pytest.approx(mean, rel=1e-5)
+        assert of_parts[0] != of_parts[1]
     spread = {"velocity_spread", "accent_1"} <= values["samples"]["drawn"].keys()
     assert spread == ("velocity" in kept)
     if kept:
