@@ -22,6 +22,7 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.parts import INSTRUMENTS, Part, named_parts, part_of, parts_of
 from seqmodel.media.music.writing import midi_bytes
+from seqmodel.media.registry import medium_of
 
 STEP = 120
 Notes = list[tuple[int, int, int]]
@@ -250,6 +251,9 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path: Path) -> None:
     data.save(tmp_path / "in" / "train" / "a.mid")
     _, manifest = prepared(tmp_path, tracks=True)
     assert manifest["parts"] == {"bass": 1, "piano": 1, "brass": 1}
+    _, manifest = prepared(tmp_path, parts="banjo,bass,flute")
+    remarks = medium_of(FRAMES).prepare_remarks(manifest)
+    assert remarks[0] == "no note of train is of banjo, flute: name the parts without"
     _, manifest = prepared(tmp_path, parts="bass,trumpet,piano")
     assert manifest["parts"] == {"bass": 1, "trumpet": 1, "piano": 1}
 
