@@ -134,9 +134,9 @@ def likelihood(
     figures = model.output.figures(
         sums, nats=float(nats.sum()), frames=split.frames, pieces=len(split)
     )
-    for name, figure in MARK_FIGURES.items():
-        if count := sums[f"{name} count"]:
-            figures[figure] = sums[f"{name} nats"] / count
+    for figure in model.mark_figures():
+        if count := sums[f"{figure} count"]:
+            figures[figure] = sums[figure] / count
     return Likelihood.of(split.lengths, nats, first, figures, frame_nats, end_nats)
 
 
@@ -176,10 +176,24 @@ def _score(
         _add(sums, model.output.figure_sums(window))
         of_marks, carry = model.score_marks(reading, batch.marks)
         for name, each in of_marks.items():
-            total = float(each.double().sum())
-            _add(sums, {f"{name} nats": total, f"{name} count": len(each)})
+            _add(sums, _mark_sums(model, name, each.double(), frames, batch.marks[name]))
         report(int(split.lengths[indices].clip(max=begin + length).sum()))
     return [nats.tolist(), first.tolist(), sums]
+
+
+def _mark_sums(
+    model: SequenceModel, name: str, nats: Tensor, frames: Tensor, numbers: NDArray[np.uint8]
+) -> dict[str, float]:
+    """The sums of a mark's figures, given the nats (N,) of its notes, and how many these are."""
+    assert model.marks is not None
+    figure, mark = MARK_FIGURES[name], model.marks.outputs()[name]
+    levels = mark.levels_of(frames, torch.from_numpy(numbers)).permute(1, 0, 2)
+    sums = {figure: float(nats.sum()), f"{figure} count": len(nats)}
+    for level, own in enumerate(mark.levels.names, 1):
+        chosen = levels[levels > 0] == level
+        sums[f"{figure}_{own}"] = float(nats.cpu()[chosen].sum())
+        sums[f"{figure}_{own} count"] = int(chosen.sum())
+    return sums
 
 
 def _place(

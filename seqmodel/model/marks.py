@@ -31,8 +31,8 @@ from seqmodel.model.notes import PITCH, absolute_pitch
 from seqmodel.outputs.notes import OCTAVE
 
 HIDDEN = 32
-UNKNOWN, TO_DRAW = -1, -2
-"""In place of a level, 1 to L, or of 0 where no note is struck."""
+UNKNOWN, TO_DRAW, HELD = -1, -2, -3
+"""In place of a level, 1 to L: of a note struck, or of one held on. 0 is silence."""
 
 
 Levelled = Mapping[str, Tensor]
@@ -116,14 +116,15 @@ class MarkOutput(nn.Module):
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
 
     def levels_of(self, frames: Tensor, numbers: Tensor) -> Tensor:
-        """(T, B, D) int64 on the CPU: the level, from 1 on, of each note that is struck, else 0.
+        """(T, B, D) int64 on the CPU: the level, from 1 on, of each note that is struck.
 
-        Frames are (T, B, 2 D), numbers (T, B, D), 0 where they are not known.
+        `HELD` for one that sounds on, else 0. Frames are (T, B, 2 D), numbers (T, B, D), 0 where
+        they are not known.
         """
-        struck = frames[..., self.notes :].cpu() > 0
+        sounds, struck = torch.split(frames.cpu() > 0, self.notes, -1)
         numbers = numbers.cpu()
         level = 1 + torch.bucketize(numbers.to(torch.int64), self.edges)
-        return torch.where(numbers > 0, level, UNKNOWN) * struck
+        return torch.where(numbers > 0, level, UNKNOWN).where(struck, HELD * sounds)
 
     def score(
         self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor
@@ -282,15 +283,16 @@ SUM, COUNT, LOWER, LOWEST = 9, 10, 11, 12
 """Of the levels so far in this frame: sum, number, the nearest note below, the lowest note's."""
 OF_PIECE = 13
 
-LAST_NOTE, LAST_FRAME = 0, 1
-"""Of a name: where and when it was last struck."""
-OF_NAME = 2
+LAST_NOTE, LAST_FRAME, SOUNDING = 0, 1, 2
+"""Of a name: where and when it was last struck, and how many of its notes sound so far: those held
+into the frame, and those struck below."""
+OF_NAME = 3
 
 FAST_RATE, SLOW_RATE = 0.3, 0.03
 CHORD = 4
 """Numbers of notes are given as a share of this."""
 SCALARS = 20
-OF_NAMES = 5
+OF_NAMES = 6
 """Numbers that a strike reads of each name."""
 BOUND = 20.0
 """Beyond it tanh is 1 or -1 to the last bit."""
@@ -301,7 +303,12 @@ def features_size(levels: int, names: int) -> int:
     return SCALARS + 2 * levels + OF_NAMES * names
 
 
-def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> Any:
+def begins(level: Any) -> Any:
+    """Whether a note is struck."""
+    return level > HELD and level != 0
+
+
+def begin_frame(levels: Any, memory: Any, above: Any, D: Any, G: Any) -> Any:
     """Before the lowest note: how far above each note the next is struck, or 0, in `above`.
 
     Returns how many notes are struck.
@@ -310,14 +317,19 @@ def begin_frame(levels: Any, memory: Any, above: Any, D: Any) -> Any:
     piece[FRAMES] += 1
     piece[SUM] = 0.0
     piece[COUNT] = 0.0
+    for g in range(G):
+        piece[OF_PIECE + (OF_NAME + D) * g + SOUNDING] = 0.0
     nearest = D
     struck = 0
     for k in range(D):
         n = D - 1 - k
         above[n] = float(nearest - n) if nearest < D else 0.0
-        if levels[n] != 0:
+        if begins(levels[n]):
             nearest = n
             struck += 1
+        own = int(memory[n])
+        if levels[n] == HELD and own > 0 and G > 0:
+            piece[OF_PIECE + (OF_NAME + D) * (own - 1) + SOUNDING] += 1.0
     return struck
 
 
@@ -329,7 +341,8 @@ def write_strike(
     Means of recent ones; of those around it; its own last; the last of all; those of the last frame
     with strikes; those of the notes below in this one. Then one of L each for the last of all and
     its own last. Then of each of G names: how far below this note it was last struck, and how
-    near; how long ago, and whether in this frame; and its share of the strikes around.
+    near; how long ago, and whether in this frame; its share of the strikes around; and whether one
+    of its notes sounds already, as a voice sings one at a time.
     """
     piece = memory[OF_NOTES * D :]
     own = int(memory[n])
@@ -373,6 +386,7 @@ def write_strike(
             mine[2] = 1.0 / (1.0 + piece[FRAMES] - of_name[LAST_FRAME])
             mine[3] = float(of_name[LAST_FRAME] == piece[FRAMES])
         mine[4] = of_name[OF_NAME + n]
+        mine[5] = float(of_name[SOUNDING] > 0)
 
 
 def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G: Any) -> None:
@@ -401,6 +415,7 @@ def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G:
         if g + 1 == level:
             of_name[LAST_NOTE] = float(n)
             of_name[LAST_FRAME] = piece[FRAMES]
+            of_name[SOUNDING] += 1.0
         for m in range(D):
             away = max(m - n, n - m)
             of_name[OF_NAME + m] += rates[away] * (struck - of_name[OF_NAME + m])
@@ -427,9 +442,9 @@ def read_levels(
         strike = starts[piece]
         for t in range(T):
             frame = levels[(t * B + piece) * D :]
-            left = begin_frame(frame, own, over, D)
+            left = begin_frame(frame, own, over, D, G)
             for n in range(D):
-                left -= frame[n] != 0
+                left -= begins(frame[n])
                 if frame[n] > 0:
                     write_strike(features[strike * K :], own, over, loud, n, left, D, L, G)
                     add_level(own, loud, rates, frame[n], n, D, G)
@@ -447,9 +462,9 @@ def draw_levels(
     for _ in range(first, last):
         for t in range(T):
             frame = levels[t * D :]
-            left = begin_frame(frame, memory, above, D)
+            left = begin_frame(frame, memory, above, D, G)
             for n in range(D):
-                left -= frame[n] != 0
+                left -= begins(frame[n])
                 if frame[n] == TO_DRAW:
                     write_strike(features, memory, above, loud, n, left, D, L, G)
                     for j in range(J):

@@ -103,8 +103,15 @@ class SequenceModel(nn.Module):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""
-        labels = {figure: f"{name}, nats per note" for name, figure in MARK_FIGURES.items()}
-        return [*self.output.describe(figures), *labelled(figures, labels)]
+        return [*self.output.describe(figures), *labelled(figures, self.mark_figures())]
+
+    def mark_figures(self) -> dict[str, str]:
+        """The figures of marks, and their labels: nats per note, and of the notes of each part."""
+        labels = dict[str, str]()
+        for name, mark in ({} if self.marks is None else self.marks.outputs()).items():
+            labels[MARK_FIGURES[name]] = f"{name}, nats per note"
+            labels |= {f"{MARK_FIGURES[name]}_{own}": f"  {own}" for own in mark.levels.names}
+        return labels
 
     def parameter_counts(self) -> ParameterCounts:
         """The parameters of its units alone, and with the output layer."""

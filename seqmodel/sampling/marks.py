@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import MARKS
-from seqmodel.model.marks import TO_DRAW
+from seqmodel.model.marks import TO_DRAW, UNKNOWN
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.plain import Drawing
 
@@ -63,7 +63,7 @@ class MarksDraw:
         F, (carry, memory) = self._model.output.frame_size, place
         levels = self._levels(frames)
         for level in levels.values():
-            level[level < 0] = TO_DRAW
+            level[level == UNKNOWN] = TO_DRAW
         waiting = torch.stack([*levels.values()], -1).eq(TO_DRAW).any(-1)
         numbers = np.zeros((*waiting.shape, len(levels)))
         numbers[waiting] = uniforms.take(int(waiting.sum()), len(levels))
@@ -90,7 +90,10 @@ class MarksDraw:
         played[:, : frames.shape[1]] = frames
         for name, level in levels.items():
             place = F + D * MARKS.index(name)
-            known, drawn = played[:, place : place + D], self._played[name][level[:, 0].numpy()]
+            known, drawn = (
+                played[:, place : place + D],
+                self._played[name][level[:, 0].clamp(min=0).numpy()],
+            )
             known[:] = np.where(drawn > 0, np.where(known > 0, known, drawn), 0)
         return played
 

@@ -1,4 +1,4 @@
-"""Parts, velocity and timing, alone and together, from `prepare` to an exported run."""
+"""Parts, velocity and timing, alone and together, and rolls, from `prepare` to an exported run."""
 
 import json
 import shutil
@@ -17,7 +17,12 @@ from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.training.stopping import InterruptError
 
 OPTIONS = {"part": ("--parts", "high,low"), "velocity": ("--velocity",), "timing": ("--timing",)}
-ALONE_AND_TOGETHER = [("velocity",), ("part", "timing"), tuple(OPTIONS)]
+ALONE_AND_TOGETHER = [(), ("velocity",), ("part", "timing"), tuple(OPTIONS)]
+
+
+def options(kept: tuple[str, ...]) -> list[str]:
+    """Of `prepare`; with nothing kept, strikes are not either."""
+    return [*chain(*(OPTIONS[name] for name in kept))] or ["--no-onsets"]
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +69,13 @@ def is_update(_: int, tick) -> bool:
     return tick.nats_per_frame is not None
 
 
-@pytest.mark.parametrize("kept", ALONE_AND_TOGETHER, ids="+".join)
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize("kept", ALONE_AND_TOGETHER, ids=lambda kept: "+".join(kept) or "rolls")
 def test_all_commands_know_all_marks(
     call: Call, band: Path, plain: Path, train, make_config, kept: tuple[str, ...]
 ) -> None:
     """Guards each mark beside the others: its place in rows, memory, checkpoints and files."""
-    call_ok("prepare", band, *chain(*(OPTIONS[name] for name in kept)), "-o", "d")
+    call_ok("prepare", band, *options(kept), "-o", "d")
     dataset = open_dataset("d")
     assert [*dataset.frame.marks] == [name for name in OPTIONS if name in kept]
 
@@ -98,10 +104,23 @@ def test_all_commands_know_all_marks(
         assert values[f"{name}_nats_per_note"] == pytest.approx(cost, rel=1e-5)
         assert name in values["samples"]["drawn"]["distances"]
         assert 0 < cost < 5
+    if "part" in kept:
+        valid = dataset["valid"]
+        parts = [valid.frame.marks_of(valid.stored(k))["part"] for k in range(len(valid))]
+        struck = [part[frames[:, 88:] > 0] for part, frames in zip(parts, valid, strict=True)]
+        of_parts = [values[f"part_nats_per_note_{name}"] for name in ("high", "low")]
+        mean = np.average(of_parts, weights=np.bincount(np.concatenate(struck))[1:])
+        assert values["part_nats_per_note"] == pytest.approx(mean, rel=1e-5)
+        assert of_parts[0] != of_parts[1]
     spread = {"velocity_spread", "accent_1"} <= values["samples"]["drawn"].keys()
     assert spread == ("velocity" in kept)
-    without = json.loads(call("eval", "r", "--data", plain, "--json").out)
-    assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
+    if kept:
+        without = json.loads(call("eval", "r", "--data", plain, "--json").out)
+        assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
+    once = ("--units", "gru", "--search", "none", "--seeds", 1, "--jobs", 1)
+    call_ok("compare", "d", *once, "--config", "r/config.yaml", "--out", "e")
+    (variant,) = json.loads(Path("e/table.json").read_text())["datasets"][0]["variants"]
+    assert variant["nats_per_frame"]["valid"] == [line["valid_nats_per_frame"]]
 
     call_ok("sample", "s.mid", "--run", "r", "--length", 30, "--no-end")
     names = [track.name for track in mido.MidiFile("s.mid").tracks]
@@ -127,12 +146,14 @@ def test_all_commands_know_all_marks(
         assert [e for e in after[name] if e[0] < 900] == [e for e in own if e[0] < 900]
     for out in ("r.html", "r.onnx"):
         result = call("export", "r", out)
-        assert f"{out} draws notes alone: what r has learned of {kept[0]}" in result.err
+        for name in kept[:1]:
+            assert f"{out} draws notes alone: what r has learned of {name}" in result.err
+        assert Path(out).stat().st_size
 
 
 def _prepared_again(dataset, kept: tuple[str, ...]):
     """The rows of the sample, prepared as the data were."""
     Path("again/train").mkdir(parents=True)
     shutil.copy("s.mid", "again/train")
-    call_ok("prepare", "again", *chain(*(OPTIONS[name] for name in kept)), "-o", "e")
-    return open_dataset("e")["train"].stored(0)
+    call_ok("prepare", "again", *options(kept), "-o", "prepared")
+    return open_dataset("prepared")["train"].stored(0)

@@ -15,7 +15,16 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import marks_in, with_onsets
 from seqmodel.model import marks
-from seqmodel.model.marks import TO_DRAW, UNKNOWN, MarkOutput, Marks, features_size, rates, standard
+from seqmodel.model.marks import (
+    HELD,
+    TO_DRAW,
+    UNKNOWN,
+    MarkOutput,
+    Marks,
+    features_size,
+    rates,
+    standard,
+)
 from seqmodel.sampling.average import AverageSampler
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
@@ -46,11 +55,12 @@ def random_output(
 
 
 def random_levels(T: int, B: int, notes: int, seed: int = 0) -> torch.Tensor:
-    """Levels of about a third of the notes, some of them unknown."""
+    """Levels of about a third of the notes, some of them unknown, and notes that are held."""
     random = np.random.default_rng(seed)
     levels = random.integers(1, L + 1, (T, B, notes))
     levels[random.random(levels.shape) < 0.1] = UNKNOWN
     levels[random.random(levels.shape) < 0.65] = 0
+    levels[(levels == 0) & (random.random(levels.shape) < 0.2)] = HELD
     levels[T // 2] = 0
     return torch.from_numpy(levels)
 
@@ -90,7 +100,7 @@ def features_by_definition(levels: np.ndarray, kind: Levels) -> list[list[float]
             past = [strike for strike in known if strike[0] < t]
             last_chord = [strike for strike in past if strike[0] == past[-1][0]]
             own = [strike for strike in known if strike[1] == note]
-            above = np.flatnonzero(frame[note + 1 :])
+            above = np.flatnonzero(np.isin(frame[note + 1 :], (0, HELD), invert=True))
 
             def mean(rate_of: Callable[[int, int], float]) -> float:
                 found = 0.0
@@ -129,24 +139,29 @@ def features_by_definition(levels: np.ndarray, kind: Levels) -> list[list[float]
             of_names = [
                 number
                 for name in range(1, len(kind.names) + 1)
-                for number in of_name(known, name, t, note)
+                for number in of_name(known, name, t, note, frame)
             ]
             expected.append([*row, *one_hot[:, 1:].ravel(), *of_names])
             known.append((t, note, int(frame[note])))
     return expected
 
 
-def of_name(known: list[tuple[int, int, int]], name: int, t: int, note: int) -> list[float]:
+def of_name(
+    known: list[tuple[int, int, int]], name: int, t: int, note: int, frame: np.ndarray
+) -> list[float]:
     """What a strike reads of a name, from all strikes (frame, note, name) before."""
     share = 0.0
     for _, at, level in known:
         share += 0.5 * np.exp(-abs(at - note) / 4) * ((level == name) - share)
     own = [strike for strike in known if strike[2] == name]
     if not own:
-        return [0.0, 0.0, 0.0, 0.0, share]
-    frame, last, _ = own[-1]
+        return [0.0, 0.0, 0.0, 0.0, share, 0.0]
+    when, last, _ = own[-1]
     below = note - last
-    return [below / 12, 1 / (1 + abs(below)), 1 / (1 + t - frame), float(frame == t), share]
+    latest = {at: level for _, at, level in known}
+    held = any(latest.get(at) == name for at in np.flatnonzero(frame == HELD).tolist())
+    near = [below / 12, 1 / (1 + abs(below)), 1 / (1 + t - when), float(when == t)]
+    return [*near, share, float(held or when == t)]
 
 
 @both_kinds
@@ -283,7 +298,7 @@ def test_samples_have_marks_and_the_frames_of_a_model_without() -> None:
     named = {"marks": {"part": NAMED, "velocity": LEVELS}, "programs": (0, 1, 2, 3)}
     frame = replace(FRAMES, onsets=True, **named)
     model, plain = (
-        random_model(options, frame),
+        random_model(options, frame, std=1.0),
         random_model(options, replace(frame, marks={}, programs=())),
     )
     plain.load_state_dict(model.state_dict(), strict=False)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from operator import add
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +35,7 @@ from seqmodel.media.music.frames import (
     chord_lengths,
     has_onsets,
     is_kit,
+    marks_in,
     pack,
     sounding,
     struck,
@@ -54,7 +54,7 @@ from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature
 from seqmodel.media.music.midi import begins_like_midi, read_score
 from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
-from seqmodel.media.music.published import STATED, RollFile, read_published
+from seqmodel.media.music.published import STATED, RollFile, Voices, read_published
 from seqmodel.media.music.score import Score
 from seqmodel.media.words import listed, plural
 
@@ -105,14 +105,8 @@ class MusicCorpus:
         self._of_run = isinstance(settings, PianoRollFrames)
         if isinstance(settings, PianoRollFrames):
             settings = SourcesFrames(settings, grid=False, onsets=False, pedal=False)
-        elif settings.frame.marks:
-            for path in paths:
-                if path.suffix.lower() in ROLL_SUFFIXES:
-                    raise SeqmodelError(
-                        f"{path} says no more than which notes sound: leave it out, or do not ask "
-                        f"for {listed([*settings.frame.marks])}"
-                    )
         self._given, self._midi = not settings.grid, settings.frame
+        self._tracks = settings.tracks
         if settings.tracks:
             names = commonest_tracks(_scores(paths), drums=self._midi.drums)
             part = {"part": Levels.of_names(names)}
@@ -234,22 +228,45 @@ class MusicCorpus:
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
         file = read_published(path)
-        for roll in chain(*file.splits.values()):
-            _check_rows(roll, self.frame)
-        if self.frame.onsets and not all(map(has_onsets, chain(*file.splits.values()))):
-            raise SourceError(
-                "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
-                "1 (struck) and 2 (held)"
-            )
+        for split, rolls in file.splits.items():
+            for roll, voices in zip(rolls, file.voices[split], strict=True):
+                self._check_roll(roll, voices)
         self._agree(path, file.grid, file)
         for split, rolls in file.splits.items():
             for k, roll in enumerate(rolls):
                 source, voices = f"{path}#{split or 'piece'}/{k}", file.voices[split][k]
-                frames = roll if self.frame.onsets else sounding(roll)
                 facts = {"transposed": 0} | ({} if voices is None else {"voices": voices.tolist()})
+                frames, others = self._of_roll(roll, voices)
                 # A roll has no finer grid behind it: it is its own content.
                 found = self._found(source, frames, _sha256(pack(roll)), facts)
-                yield self._work(source, found, split or None)
+                yield self._work(source, found._replace(others=others), split or None)
+
+    def _check_roll(self, roll: NDArray[np.uint8], voices: NDArray[np.int8] | None) -> None:
+        """SourceError unless a piece of a file of rolls says what the frames need."""
+        frame = self._midi
+        _check_rows(roll, frame)
+        unknown = [name for name in frame.marks if name != "part" or voices is None]
+        if unknown and not self._of_run:
+            raise SourceError(f"does not say the {listed(unknown)} of each note, as MIDI files do")
+        if "part" in frame.marks and voices is not None:
+            if self._tracks:
+                raise SourceError("has voices without names", "--parts with a name for each")
+        elif frame.onsets and not has_onsets(roll):
+            raise SourceError(
+                "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
+                "1 (struck) and 2 (held)"
+            )
+
+    def _of_roll(
+        self, roll: NDArray[np.uint8], voices: NDArray[np.int8] | None
+    ) -> tuple[NDArray[np.uint8], bool]:
+        """Its frames, with the parts of voices if they are kept; `Found.others`."""
+        others = False
+        if "part" in self._midi.marks and voices is not None:
+            parts = len(self._midi.marks["part"].names)
+            roll = Voices(voices).frames(parts)
+            others = bool((marks_in(roll)["part"] == parts).any())
+        return roll if self._midi.onsets else sounding(roll), others
 
     def _found(
         self, source: str, frames: NDArray[np.uint8], content: str, facts: dict[str, Any],

@@ -529,6 +529,6 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         marks=marks,
     )
     return SourcesFrames(
-        frame, grid=grid is None, onsets=onsets is None, pedal=pedal is None,
+        frame, grid=grid is None, onsets=onsets is None and not marks, pedal=pedal is None,
         tracks="tracks" in kept,
     )  # fmt: skip

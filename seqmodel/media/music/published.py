@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.input import opened, read_all
-from seqmodel.media.music.frames import HELD, OFF, STRUCK, from_states, possible
+from seqmodel.media.marks import MARKS
+from seqmodel.media.music.frames import (
+    HELD,
+    OFF,
+    STRUCK,
+    from_states,
+    held_on,
+    marks_in,
+    possible,
+)
 from seqmodel.media.music.grid import (
     HIGHEST_PITCH,
     KIT,
@@ -52,6 +61,21 @@ class Voices(NamedTuple):
         roll = np.zeros((len(self.pitches), NOTES), np.uint8)
         roll[time, self.pitches[time, voice] - LOWEST_PITCH] = 1
         return roll
+
+    def frames(self, parts: int) -> NDArray[np.uint8]:
+        """(T, 440): with onsets, each where a voice comes to a pitch, and of `parts` whose it is.
+
+        Voice k is part k, any beyond the last part; what several begin at once the first has.
+        """
+        begun = np.diff(self.pitches, axis=0, prepend=np.int8(REST)) != 0
+        time, voice = np.nonzero(begun & (self.pitches != REST))
+        at = time[::-1], self.pitches[time, voice][::-1] - LOWEST_PITCH  # of several the last stays
+        whose = np.zeros((len(self.pitches), NOTES), np.uint8)
+        whose[at] = np.minimum(voice[::-1] + 1, parts)
+        frames = np.zeros((len(self.pitches), (2 + len(MARKS)) * NOTES), np.uint8)
+        frames[:, :NOTES], frames[:, NOTES : 2 * NOTES] = self.roll, whose > 0
+        marks_in(frames)["part"][:] = held_on(whose, frames)
+        return frames
 
 
 Found = dict[str, list[NDArray[np.uint8] | Voices]]

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import mido
@@ -21,6 +22,7 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.parts import INSTRUMENTS, Part, named_parts, part_of, parts_of
 from seqmodel.media.music.writing import midi_bytes
+from seqmodel.media.registry import medium_of
 
 STEP = 120
 Notes = list[tuple[int, int, int]]
@@ -140,6 +142,31 @@ def test_the_commonest_tracks_are_parts(tmp_path: Path) -> None:
     assert set(names[1:-2]) == {"ensemble", *(f"odd {k}" for k in range(5))}
 
 
+def test_voices_are_parts_as_tracks_are(tmp_path: Path) -> None:
+    """Guards a strike where a voice holds on, or none where one comes to what another holds."""
+    voices = np.random.default_rng(1).choice([-1, 60, 61, 62, 72], (40, 3), p=[0.2, *[0.2] * 4])
+    voices = np.repeat(voices, 2, axis=0)
+    voices[-1] = voices[0] = 60, 61, 72
+    pieces = np.empty(1, object)
+    pieces[0] = voices
+    tracks = list[tuple[str, int, Notes]]()
+    for k, line in enumerate(voices.T):
+        cuts = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), len(line)]
+        notes = [(a, b, int(line[a])) for a, b in pairwise(cuts) if line[a] > 0]
+        tracks.append((f"voice {k}", 0, notes))
+    for names in "voice 0,voice 1,voice 2", "voice 0":
+        write(tmp_path / "in" / "train" / "a.mid", tracks)
+        expected, manifest = prepared(tmp_path, parts=names)
+        rows = expected["train"].stored(0)
+        (tmp_path / "in" / "train" / "a.mid").unlink()
+        np.savez(tmp_path / "in" / "a.npz", train=pieces)
+        dataset, of_voices = prepared(tmp_path, parts=names)
+        assert (dataset["train"].stored(0) == rows).all()
+        assert of_voices["parts"] == manifest["parts"]
+        assert dataset.frame.parts == expected.frame.parts
+        (tmp_path / "in" / "a.npz").unlink()
+
+
 def test_files_that_a_run_reads_keep_its_parts(tmp_path: Path) -> None:
     """Guards against parts counted anew, and notes of no part that pass for the last one."""
     write(tmp_path / "a.mid", [CHORDS, MELODY])
@@ -224,6 +251,9 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path: Path) -> None:
     data.save(tmp_path / "in" / "train" / "a.mid")
     _, manifest = prepared(tmp_path, tracks=True)
     assert manifest["parts"] == {"bass": 1, "piano": 1, "brass": 1}
+    _, manifest = prepared(tmp_path, parts="banjo,bass,flute")
+    remarks = medium_of(FRAMES).prepare_remarks(manifest)
+    assert remarks[0] == "no note of train is of banjo, flute: name the parts without"
     _, manifest = prepared(tmp_path, parts="bass,trumpet,piano")
     assert manifest["parts"] == {"bass": 1, "trumpet": 1, "piano": 1}
 

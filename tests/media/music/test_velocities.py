@@ -14,7 +14,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
@@ -188,8 +188,9 @@ def test_options_that_have_no_velocities(options: dict[str, object], words: str)
 def test_rolls_have_no_velocities(tmp_path: Path) -> None:
     np.save(tmp_path / "roll.npy", np.ones((8, 88), np.uint8))
     music = medium_of_file(tmp_path / "roll.npy")
-    with pytest.raises(SeqmodelError, match=r"roll\.npy says no more than which notes sound"):
-        music.corpus(music.settings({"velocity": True}), [tmp_path / "roll.npy"], tmp_path)
+    corpus = music.corpus(music.settings({"velocity": True}), [tmp_path / "roll.npy"], tmp_path)
+    with pytest.raises(SourceError, match="does not say the velocity of each note"):
+        next(corpus.works(tmp_path / "roll.npy"))
 
 
 MINIMAL = {
