@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.data.dataset import DATASET_FOLDER, Dataset, DatasetWriter, write_manifest
+from seqmodel.data.reading import read_all
 from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
@@ -23,6 +25,7 @@ from seqmodel.media.definitions import (
     Work,
 )
 from seqmodel.media.samples import Progress, unseen
+from seqmodel.system.machine import cores
 
 # ---- splits --------------------------------------------------------------------------------------
 
@@ -188,11 +191,13 @@ def prepare(
 
         def write(tally: Tally) -> dict[str, Any]:
             skipped: list[dict[str, str]] = []
-            corpus = medium.corpus(settings, [source.path for source in files], folder)
-            with DatasetWriter(folder, corpus.frame) as writer:
-                for k, source in enumerate(files):
+            paths = [source.path for source in files]
+            corpus = medium.corpus(settings, paths, folder)
+            ahead = read_all(corpus.read, paths, cores())
+            with DatasetWriter(folder, corpus.frame) as writer, closing(ahead):
+                for k, (source, read) in enumerate(zip(files, ahead, strict=True)):
                     try:
-                        _add(source, corpus, writer, tally, only)
+                        _add(source, read, corpus, writer, tally, only)
                     except SourceError as error:
                         reason = error.for_run if only else str(error)
                         if strict or len(files) == 1:
@@ -230,9 +235,13 @@ def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str,
 
 
 def _add(
-    source: SourceFile, corpus: Corpus, writer: DatasetWriter, tally: Tally, only: str | None
-) -> None:
-    for work in corpus.works(source.path):
+    source: SourceFile, read: Any, corpus: Corpus, writer: DatasetWriter, tally: Tally,
+    only: str | None,
+) -> None:  # fmt: skip
+    """Write what was `read` of a file; SourceError if it cannot be used."""
+    if isinstance(read, SourceError):
+        raise read
+    for work in corpus.works(source.path, read):
         frame, folder = corpus.frame, only or work.split or source.split
         whole = folder is not None or not tally.by_time
         if whole:
