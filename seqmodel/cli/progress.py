@@ -185,9 +185,8 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
             shown.say(f"learning rate {number} of {count}: {rate:.3g}")
 
         def planned(epochs: float, updates: int) -> None:
-            shown.say(
-                f"{config.minutes:g} min have room for {epochs:.3g} epochs, {updates:,} updates"
-            )
+            about = f"about {epochs:.3g} epochs, {updates:,} updates"
+            shown.say(f"planned for {config.minutes:g} min: {about}")
 
         yield Listener(tick, epoch, draw, planned=planned)
 

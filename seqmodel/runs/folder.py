@@ -171,7 +171,8 @@ class Run(Content):
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """Load the best model of a run, a folder or a zip, onto `device` (None: the CPU), to predict.
 
-    If valid has not been scored yet, it is the last one, with a remark. SeqmodelError for no run, no checkpoint, a damaged one, or one from a newer seqmodel.
+    If valid has not been scored yet, it is the last one, with a remark. SeqmodelError for no run,
+    no checkpoint, a damaged one, or one from a newer seqmodel.
     """
     folder = Path(path)
     checkpoint, remark = folder / BEST, ""
@@ -187,9 +188,11 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
                 f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`"
             )
         checkpoint = folder / LAST
-        remark = f"{folder} has not been scored on valid yet: its last weights are taken"
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
+    if checkpoint.name == LAST:
+        updates = values.get(PROGRESS, {}).get("update")
+        remark = f"{folder} has no best weights yet: those after {updates} updates are taken"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
     return Run(**vars(content), folder=folder, model=model, remark=remark)

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from seqmodel.config import Config, to_yaml
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset, LostError, Split
-from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.evaluation.likelihood import BATCH_SIZE, likelihood
 from seqmodel.files import write_file
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plots import plot_learning_curve
@@ -70,6 +70,8 @@ DIGITS = 5
 LOOK_SHARE, LEAST_PIECES = 1 / 10, 8
 """Frames of valid at a look, as a share of those that updates read between two, where there are
 looks within epochs; but no fewer pieces than that."""
+LOOK_COST = 1 / 20
+"""Share of the time that looks within epochs take in a training of so many minutes, at most."""
 SCORED_PIECES, SCORED = 64, 2**19
 """Of train, at even steps through it: how many, and about how many of their first unit steps."""
 SETTLED = 1.0
@@ -118,8 +120,8 @@ class Listener:
     ended: Callable[[BaseException | None], None] = lambda error: None
     """Called last by `train_run`, with the error that has stopped it, or None."""
     planned: Callable[[float, int], None] = lambda epochs, updates: None
-    """Called with how many epochs, and about how many updates, fit into the minutes given, each
-    time that this is planned."""
+    """Called with about how many epochs, and updates, fit into the minutes given, once the speed
+    is known."""
 
 
 def train_run(
@@ -269,15 +271,15 @@ class Trainer:
 
     def _to_next_look(self, listener: Listener, stop: StopRequest) -> bool:
         """Train until a look at valid is due, and score it; whether the listener ends the run."""
-        updates = self._updates()
+        progress, updates = self.state.progress, self._updates()
         while not self._look_is_due():
-            planned = self.state.progress.plan
+            had_plan = progress.plan is not None
             next(updates)
             stop.at_once = None
             listener.tick(self._tick())
-            if (plan := self.state.progress.plan) is not None and plan != planned:
-                progress = self.state.progress
-                listener.planned(plan.until, round(plan.until / self._done * progress.update))
+            if progress.plan is not None and not had_plan:
+                until = progress.plan.until
+                listener.planned(until, round(until / self._done * progress.update))
             self._save_if_due()
         metrics, is_best = self._score(listener)
         return bool(listener.epoch(metrics, is_best))
@@ -296,7 +298,8 @@ class Trainer:
         if progress.batch == self._batches or (plan is not None and self._done >= plan.until):
             return True
         updates = progress.update - (progress.metrics[-1]["updates"] if progress.metrics else 0)
-        due = updates >= self._interval.updates or progress.seconds >= self._interval.seconds
+        between = self._between()
+        due = updates >= between.updates or progress.seconds >= between.seconds
         return due and left > progress.frames / 2
 
     def _plan_if_due(self, before: float) -> None:
@@ -326,9 +329,15 @@ class Trainer:
         if abs(until - plan.until) * (epoch + looks * look) > TOLERANCE * total:
             progress.plan = TimePlan(done, share, trained, round(until, DIGITS))
 
+    def _between(self) -> Interval:
+        """What lies between two looks, which take but a part of a training of so many minutes."""
+        progress = self.state.progress
+        look = progress.scoring / max(len(progress.metrics), 1)
+        return replace(self._interval, seconds=max(self._interval.seconds, look / LOOK_COST))
+
     def _looks(self, seconds: float) -> float:
         """How many there are in an epoch, whose updates take so many seconds."""
-        return self._interval.looks(seconds, self.state.progress.update / self._done)
+        return self._between().looks(seconds, self.state.progress.update / self._done)
 
     def _scored_pieces(self, frames: float) -> int:
         """How many of valid are scored at each look: all, if the first ends an epoch.
@@ -479,7 +488,9 @@ class Trainer:
             run_free(model, self.train, seed, number, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
         check_alike(self._group, model)
-        valid = likelihood(model, self._scored, progress=scored, group=self._group)
+        # Few pieces have very different lengths, and padding takes time.
+        size = self.config.batch_size if pieces < len(self.valid) else BATCH_SIZE
+        valid = likelihood(model, self._scored, batch_size=size, progress=scored, group=self._group)
         seconds = self._agreed(time.monotonic() - started)
         self._pace.scored(self._scored.frames, seconds)
         check_valid_figure(valid.nats_per_frame, epochs, progress.learning_rate)
