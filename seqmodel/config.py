@@ -343,7 +343,7 @@ class Config:
     minutes: float | None = setting(
         None,
         "Train for this long in place of --epochs: schedules are planned for it, by the speed.",
-        USUAL,
+        TRAINING,
         least=0.01,
         most=10**6,
         neutral=None,
