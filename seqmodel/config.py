@@ -12,6 +12,7 @@ meets an unknown setting rejects the file with a one-line error, since the setti
 be guessed.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -339,8 +340,23 @@ class Config:
     epochs: int = setting(
         40, "Passes through the pieces, at most; auto (0): until patience ends it.", USUAL, least=0
     )
+    minutes: float | None = setting(
+        None,
+        "Train for this long in place of --epochs: schedules are planned for it, by the speed.",
+        TRAINING,
+        least=0.01,
+        most=10**6,
+        neutral=None,
+    )
     patience: int = setting(
         10, "Stop after this many epochs without a better valid figure.", TRAINING, least=1
+    )
+    valid_every: str = setting(
+        "auto",
+        "Look at valid, or a part of it, also within epochs: after 2000 updates, or 10m for "
+        "minutes; epoch: only at their end; auto: within those that take long.",
+        TRAINING,
+        neutral="auto",
     )
     augment_keys: bool = setting(False, "Transpose each piece to a random key in each epoch.", DATA)
     seed: int = setting(1, "The same seed gives the same run.", USUAL, least=0, most=2**63 - 1)
@@ -350,7 +366,7 @@ class Config:
         """Runs of the learning-rate search; 0: no search, one run at `learning_rate`."""
         return max(getattr(self, name) for name in SEARCHES.values())
 
-    def most_epochs(self, best: int) -> int:
+    def most_epochs(self, best: float) -> float:
         """The most that a run has; with auto, if none is better than that of this number."""
         return self.epochs or best + self.patience
 
@@ -443,6 +459,8 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
         value = read_unit(value)
     if (key, value) == ("epochs", "auto"):
         value = 0
+    if key == "valid_every" and type(value) is int:
+        value = f"{value}"
     if type(value) not in allowed:
         names = " or ".join(map(WORDS.__getitem__, allowed))
         raise SeqmodelError(f"{origin}: {key} must be {names}, not {plain.shown(value)}")
@@ -498,6 +516,7 @@ def resolve(
     file = dict(file or {})
     if options.get("hidden") is not None or options.get("params") is not None:
         file |= {"hidden": None, "params": None}  # either option overrides both in the file
+    file |= _without_time(options)
     searches = set(SEARCHES.values())
     if options.keys() & {"learning_rate", *searches}:  # these override a search in the file
         file = {name: value for name, value in file.items() if name not in searches}
@@ -514,6 +533,7 @@ def resolve(
     values |= {name: read_unit(values[name]) for name in UNITS if values.get(name)}
     if given.get("params") is not None:
         values["hidden"] = None
+    values |= {"epochs": 0} if given.get("minutes") is not None else {}
     if given.keys() & {"learning_rate", *searches}:  # these override the preset's search
         values |= {name: given.get(name, 0) for name in searches}
     config = Config(**values)
@@ -522,7 +542,7 @@ def resolve(
     for name, value in asdict(config).items():
         for must in _objections(name, value):
             raise UsageError(f"--{name.replace('_', '-')} must be {must}")
-    if not config.epochs and config.schedule != "constant":
+    if not (config.epochs or config.minutes) and config.schedule != "constant":
         raise UsageError(
             "--epochs auto needs --schedule constant: a cosine is spread over a number of epochs"
         )
@@ -532,6 +552,14 @@ def resolve(
             f"{config.parts} or more, not {config.batch_size}"
         )
     return config
+
+
+def _without_time(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What number of minutes in a file the `options` override; UsageError if they are two ends."""
+    ends = [name for name in ("epochs", "patience") if options.get(name)]
+    if options.get("minutes") is not None and ends:
+        raise UsageError(f"--minutes and --{ends[0]} exclude each other: what decides the end?")
+    return {"minutes": None} if options.get("epochs") is not None else {}
 
 
 def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
@@ -552,6 +580,9 @@ def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
         yield f"below {below}, not {value}"
     if name == "parts" and value & (value - 1):
         yield f"a power of two, not {value}"
+    every = r"auto|epoch|0*[1-9]\d*|(?=.*[1-9])\d+(\.\d+)?m"
+    if name == "valid_every" and not re.fullmatch(every, value):
+        yield f"auto, epoch, a number of updates, or minutes such as 10m, not {value!r:.40}"
     if (name, value) == ("truncate", 1):
         yield "0 or at least 2, not 1: nothing would be remembered"
 

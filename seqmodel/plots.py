@@ -55,7 +55,10 @@ def svg_text(figure: "Figure") -> str:
 
 
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Draw nats per frame on train and valid over the epochs of a run, marking the best."""
+    """Draw nats per frame on train and valid over the epochs of a run, marking the best.
+
+    Lines may also be of parts of epochs.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -72,7 +75,7 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
     axes.plot(*place, "o", color=ACCENT)
     axes.annotate(text, place, textcoords="offset points", xytext=(0, 8), ha="center")
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=all(type(epoch) is int for epoch in epochs)))
     axes.set_title("nats per frame", loc="left", fontsize="medium")
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)

@@ -123,7 +123,7 @@ def evaluate(
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
     paths = runs or [chosen_run(_media(data, files), quiet=quiet)]
-    loaded, *others = every = load_runs(paths, device, batch_size)
+    loaded, *others = every = load_runs(paths, device, batch_size, quiet=quiet)
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring
     with ExitStack() as opened:

@@ -119,12 +119,14 @@ def chosen_run(media: Collection[str] | None = None, *, quiet: bool) -> Path:
     raise no_run(RUNS)
 
 
-def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"]:
+def load_runs(paths: Iterable[Path], device: str, batch_size: int, *, quiet: bool) -> list["Run"]:
     """Runs that have an average, each where `--device` places it for batches of this size."""
     from seqmodel.evaluation.average import check_average
     from seqmodel.runs.folder import load_run
 
     runs = [load_run(path) for path in paths]
+    for run in runs:
+        message(run.remark, quiet=quiet or not run.remark)
     check_average(runs)
     for run in runs:
         run.model.to(run.model.choose_device(device, batch_size))

@@ -4,7 +4,7 @@ Without a terminal there is a line now and then, lest a log look as if nothing h
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from threading import Event, Lock, Thread
@@ -15,6 +15,7 @@ from seqmodel.cli.common import message
 from seqmodel.config import Config
 from seqmodel.media.samples import Progress
 from seqmodel.media.words import clock, printable
+from seqmodel.runs.files import PART
 
 if TYPE_CHECKING:
     from seqmodel.training.loop import Listener, Tick
@@ -170,16 +171,27 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
         def epoch(line: dict[str, Any], is_best: bool) -> None:
             begin()
             figures = ((name, line.get(f"valid_{key}")) for name, key in MARK_FIGURES.items())
+            digits = 0 if type(line["epoch"]) is int else 3
             marks = "".join(f"{name} {nats:.4f}  " for name, nats in figures if nats is not None)
             shown.say(
-                f"epoch {line['epoch']:>{len(of) - 1 if of else 3}}{of}"
+                f"epoch {line['epoch']:>{len(of) - 1 if of else 3}.{digits}f}{of}"
                 f"  train {line['train_nats_per_frame']:8.4f}"
                 f"  valid {line['valid_nats_per_frame']:8.4f}{'*' if is_best else ' '}"
-                f"  {marks}{line['frames_per_second']:>7,} frames/s"
+                f"  {marks}{line['frames_per_second']:>7,} frames/s{of_part(line)}"
             )
 
         def draw(number: int, count: int, rate: float) -> None:
             begin()
             shown.say(f"learning rate {number} of {count}: {rate:.3g}")
 
-        yield Listener(tick, epoch, draw)
+        def planned(epochs: float, updates: int) -> None:
+            about = f"about {epochs:.3g} epochs, {updates:,} updates"
+            shown.say(f"planned for {config.minutes:g} min: {about}")
+
+        yield Listener(tick, epoch, draw, planned=planned)
+
+
+def of_part(line: Mapping[str, Any]) -> str:
+    """What to add to a figure on valid, of a line of metrics, if only some pieces are scored."""
+    pieces = line.get(PART)
+    return "" if pieces is None else f"  ({pieces:,} pieces of valid)"

@@ -185,7 +185,7 @@ def sample(
     for target in () if to_stdout else targets:
         check_target(target, force=force)
     paths = runs or [chosen_run(_able(kind), quiet=quiet)]
-    loaded, *_ = every = load_runs(paths, "cpu", 1)
+    loaded, *_ = every = load_runs(paths, "cpu", 1, quiet=quiet)
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     if kind not in medium.formats:

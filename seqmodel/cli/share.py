@@ -92,6 +92,7 @@ def export(
         raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
     check_target(out, force=force)
     loaded = load_run(run)
+    message(loaded.remark, quiet=quiet or not loaded.remark)
     try:
         written = chosen.load()(loaded)
     except UsageError as error:

@@ -289,17 +289,22 @@ class Split:
             given.append(of_piece)
         return np.stack(given)
 
+    def some(self, count: int) -> Self:
+        """The split of at most so many of its pieces, at even steps."""
+        count = min(len(self), count)
+        chosen = [k * len(self) // count for k in range(count)]
+        pieces, starts = [self.pieces[k] for k in chosen], self._starts[chosen]
+        return replace(self, pieces=pieces, _starts=starts, _checked=set())
+
     def beginnings(self, pieces: int, frames: int) -> "Split":
         """In memory: at most so many pieces, at even steps, the first of about `frames` frames."""
-        count = min(len(self), pieces)
-        longest = -(-frames // count)
-        chosen = [k * len(self) // count for k in range(count)]
+        some = self.some(pieces)
+        longest = -(-frames // len(some))
         parts = [
-            replace(self.pieces[k], sha256="", frames=min(self.pieces[k].frames, longest))
-            for k in chosen
+            replace(piece, sha256="", frames=min(piece.frames, longest)) for piece in some.pieces
         ]
         end = longest * self.frame.rows_per_frame
-        rows = np.concatenate([self.stored(k, end=end) for k in chosen])
+        rows = np.concatenate([some.stored(k, end=end) for k in range(len(some))])
         return Split.of(self.name, self.frame, parts, rows)
 
     @cached_property

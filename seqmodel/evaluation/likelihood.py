@@ -18,6 +18,7 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.protocol import Window
 
+BATCH_SIZE = 32
 STEPS_AT_ONCE = 1 << 16
 """Unit steps in a window of all pieces, at most, unless a frame of one has more."""
 
@@ -88,7 +89,7 @@ def likelihood(
     model: SequenceModel,
     split: Split,
     *,
-    batch_size: int = 32,
+    batch_size: int = BATCH_SIZE,
     each_frame: bool = False,
     progress: Progress = unseen,
     group: Group | None = None,

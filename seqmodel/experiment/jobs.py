@@ -165,7 +165,7 @@ class _Pool:
         """Take note of a process that ended unasked: it is replaced, unless that is in vain."""
         member.process.join()
         code, last = member.process.exitcode or 0, member.last
-        at = (last.run, last.epoch) if last else ("a process that loads", 0)
+        at = (last.run, int(last.epoch)) if last else ("a process that loads", 0)
         self._deaths[at] += 1
         if code == 1:  # an exception, whose traceback has been printed
             self._fail(SeqmodelError(f"{at[0]} failed: see above"))

@@ -21,6 +21,7 @@ from seqmodel.report.page import parts
 from seqmodel.report.page.render import render
 from seqmodel.report.run_page import draw, real_piece
 from seqmodel.report.subjects import subject_of
+from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, load_run
 
 SEED = 1
@@ -147,7 +148,7 @@ def _curves(comparison: Comparison) -> parts.Curves:
             parts.Curve(
                 f"{outcome.name}, seed {k + 1}" if len(outcome.seeds) > 1 else outcome.name,
                 attempt.metrics,
-                int(attempt.best["epoch"]),
+                attempt.best["epoch"],
                 outcome.name,
             )
             for outcome in comparison.outcomes
@@ -200,7 +201,7 @@ def _runs(comparison: Comparison) -> parts.Table:
                 *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
                 parts.Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
                 "" if attempt.valid is None else f"{attempt.valid:.4f}",
-                f"{len(attempt.metrics)}",
+                f"{epochs_of(attempt.metrics)}",
                 f"{attempt.seconds:.0f}",
                 attempt.ended or "unfinished",
             ),

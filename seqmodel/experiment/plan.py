@@ -221,6 +221,8 @@ class Plan:
             epochs = QUICK_FRAMES // dataset["train"].frames
             given.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
         config = resolve(given, {}, presets_of(dataset.frame))
+        if config.minutes is not None:
+            raise UsageError("minutes are for `train`: runs compared share a machine; set epochs")
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         return with_sizes(seeded.without_search(), dataset.frame)
 

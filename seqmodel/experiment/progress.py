@@ -47,17 +47,17 @@ class Event:
 
     run: str
     """Cell and trial or seed, as in "jsb/gru/trial-3"."""
-    epoch: int
-    """The last epoch that ended."""
-    epochs: int
+    epoch: float
+    """Epochs done at the last look at valid."""
+    epochs: float
     """The most epochs that the run can have, see `Config.most_epochs`."""
     valid: float | None
     """The best figure so far, in nats per frame."""
     ended: str | None = None
     """How the run ended, once it has."""
     share: float = 0.0
-    """The share of the next epoch that has been trained."""
-    begun: int = 0
+    """Epochs that have been trained since."""
+    begun: float = 0
     """Epochs that were trained before it was resumed."""
     counts: Counts | None = None
     """The counts of its cell, once the run has ended."""

@@ -36,6 +36,7 @@ from seqmodel.experiment.studies import ENDED, METRICS, Studies, Study, figure_o
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import model_tensors, save_checkpoint
+from seqmodel.runs.files import epochs_of
 from seqmodel.training.loop import Listener, Trainer, begin_run, train_run
 from seqmodel.training.state import DivergedError
 from seqmodel.training.trackers import Tracker, followed
@@ -147,10 +148,10 @@ def train_trial(
     except DivergedError as error:  # this rate is too high; others may not be
         diverged = error
     metrics = runs.read_metrics(folder)
-    ended = "complete"
+    done, ended = epochs_of(metrics), "complete"
     if diverged is not None:
-        ended = f"diverged in epoch {len(metrics) + 1}"
-    elif len(metrics) != config.epochs:
+        ended = f"diverged in epoch {int(done) + 1}"
+    elif config.minutes is None and done != config.epochs:
         ended = f"no better for {config.patience} epochs"
     trial.set_user_attr(ENDED, ended)
     trial.set_user_attr(METRICS, metrics)

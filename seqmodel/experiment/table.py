@@ -19,6 +19,7 @@ import numpy as np
 from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome, jointly
 from seqmodel.media.definitions import SPLITS
 from seqmodel.media.words import listed, plural, spaced, spent
+from seqmodel.runs.files import epochs_of
 
 BOLD = "Bold: the best on {}, and those that are not told apart from it or may yet catch up."
 
@@ -242,7 +243,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 "at_end_of_range": [n for n in comparison.space if outcome in comparison.at_end(n)],
                 "trials": [
                     {"found": dict(run.found), "valid_nats_per_frame": run.valid}
-                    | {"epochs": len(run.metrics), "ended": run.ended}
+                    | {"epochs": epochs_of(run.metrics), "ended": run.ended}
                     for run in outcome.trials
                 ],
             }
@@ -307,7 +308,7 @@ def _setting(name: str, outcome: Outcome) -> str:
 
 
 def _epochs(outcome: Outcome) -> str:
-    counts = [len(attempt.metrics) for attempt in outcome.seeds if attempt.ended]
+    counts = [epochs_of(attempt.metrics) for attempt in outcome.seeds if attempt.ended]
     if not counts:
         return ""
     return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"

@@ -20,6 +20,7 @@ from seqmodel.experiment.search import Run, run_next, train_trial
 from seqmodel.experiment.studies import CHECKPOINT, ENDED, SCORES, WORKER, Studies
 from seqmodel.files import read_bytes, write_file
 from seqmodel.locks import held, locked
+from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.training.loop import Listener, Tick
 from seqmodel.training.stopping import InterruptError, StopRequest
@@ -99,23 +100,24 @@ class Worker:
         folder = self._folder / "runs" / run.cell.name / name
         config = self._config(run.cell, run.found, seed)
         full = f"{run.cell.name}/{run.kind}-{run.number}"
-        begun = len(read_metrics(folder)) if folder.is_dir() else 0
-        figures: list[float] = []  # on valid, of the epochs so far
+        begun = epochs_of(read_metrics(folder)) if folder.is_dir() else 0
+        looks: list[tuple[float, float]] = []  # at valid so far: the figure, after so many epochs
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
-            best = min(figures, default=None)
-            most = config.most_epochs(0 if best is None else 1 + figures.index(best))
-            return Event(full, len(figures), most, best, ended, share, begun)
+            best, at = min(looks) if looks else (None, 0)
+            done = looks[-1][1] if looks else 0
+            return Event(full, done, config.most_epochs(at), best, ended, share, begun)
 
         def tick(now: Tick) -> None:
             if now.nats_per_frame is not None and time.monotonic() - self._reported_at > INTERVAL:
                 self._reported_at = time.monotonic()
-                self._publish(event(now.done / now.total))
+                done = looks[-1][1] if looks else 0
+                self._publish(event(now.epoch - 1 + now.done / now.total - done))
 
         def epochs(lines: Sequence[Mapping[str, Any]]) -> None:
             for line in lines:
-                figures.append(line["valid_nats_per_frame"])
-                trial.report(figures[-1], line["epoch"])
+                looks.append((line["valid_nats_per_frame"], line["epoch"]))
+                trial.report(looks[-1][0], len(looks))
             self._publish(event())
 
         trial.set_user_attr(WORKER, self._name)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 
-def plural(count: int, thing: str) -> str:
+def plural(count: float, thing: str) -> str:
     """1 piece, 2 pieces, 1,000 pieces."""
     return f"{count:,} {thing}{'s' * (count != 1)}"
 

@@ -10,7 +10,7 @@ from seqmodel.outputs.registry import output_name
 from seqmodel.plots import plot_learning_curve
 from seqmodel.report.subjects import model_in_words
 from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.files import is_there
+from seqmodel.runs.files import epochs_of, is_there
 from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, read_metrics
 
 
@@ -61,7 +61,7 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
         if not metrics:
             raise SeqmodelError(f"{path} has no complete epoch to draw yet")
         plot_learning_curve(plot, metrics)
-    values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": len(metrics)}
+    values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": epochs_of(metrics)}
     if verify:
         there = [name for name in (BEST, LAST) if is_there(path / name)]
         for name in there:

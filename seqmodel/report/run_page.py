@@ -23,6 +23,7 @@ from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
 from seqmodel.report.subjects import Scored, Subject, model_in_words, names_of
+from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import DRAWS_INDEX, Run
 from seqmodel.sampling.filling import Filler
 from seqmodel.sampling.sampler import Freeze, Sampler
@@ -150,10 +151,10 @@ def _figures(group: Sequence[Scored]) -> parts.Table:
     for scored in group:
         curve, counts = scored.curve, scored.run.model.parameter_counts()
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
-        if curve.best is not None:
+        if curve.best_line is not None:
             time = spent(curve.seconds()[-1])  # on updates, without the scoring of valid
             more = " more" if scored.run.began_from else ""
-            about = (about[0], f"{curve.best} of {len(curve.metrics)}{more}", time)
+            about = (about[0], f"{curve.best} of {epochs_of(curve.metrics)}{more}", time)
         cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
         about_model = model_in_words(scored.run)

@@ -71,9 +71,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 def subject_of(run: Run, name: str) -> Subject:
     """A run under a name unique on the page; SeqmodelError if its curve is damaged."""
     metrics = read_metrics(run.folder)
-    # The checkpoint is written before its metrics line: a run killed in between lacks the line.
-    best = run.epoch if run.epoch <= len(metrics) else None
-    return Subject(name, run, Curve(name, metrics, best))
+    return Subject(name, run, Curve(name, metrics, run.epoch))
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,10 @@ class Scored(Subject):
         """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
         if split in self.splits:
             return float(self.splits[split]["nats_per_frame"])
-        if split != "valid" or self.dataset is not None or self.curve.best is None:
+        line = self.curve.best_line  # a run that is killed may lack that of its last checkpoint
+        if split != "valid" or self.dataset is not None or line is None:
             return None
-        return self.curve.figures("valid")[self.curve.best - 1]
+        return self.curve.figures("valid")[line]
 
 
 def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:

@@ -39,6 +39,8 @@ LONGEST_HEADER = 2**24
 """Bytes read of a file that may be anybody's; those of a header hold the figures of all epochs."""
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
+AVERAGE = "average."
+"""Prefix of those of the running mean of the weights, in the last checkpoint."""
 PROGRESS = "place"
 """The last checkpoint's key for how far the run has come, `training.state.Progress`."""
 DATA_HASH = "data_sha256"
@@ -143,8 +145,8 @@ class Content:
 
     config: Config
     frame: FrameDefinition
-    epoch: int
-    """The epoch whose weights these are."""
+    epoch: float
+    """How many epochs they were trained for."""
     longest_piece: int
     """Frames in the longest piece of the training split."""
     data_sha256: str | None = None
@@ -165,9 +167,14 @@ class Content:
         }
 
 
-def is_over(config: Config, epoch: int, best_epoch: int) -> bool:
-    """Whether all epochs are done, or the best is `patience` epochs ago."""
-    return epoch >= config.most_epochs(best_epoch) or epoch - best_epoch >= config.patience
+def is_over(config: Config, epochs: float, best_epoch: float, until: float | None) -> bool:
+    """Whether all epochs, or the planned ones, are done, or the best is `patience` epochs ago.
+
+    The plan of a training of so many minutes is `until` a number of epochs, or not made yet.
+    """
+    if config.minutes is not None:
+        return until is not None and epochs >= until
+    return epochs >= config.most_epochs(best_epoch) or epochs - best_epoch >= config.patience
 
 
 def medium_name(values: Mapping[str, Any]) -> str:
@@ -184,7 +191,9 @@ def read_content(values: Mapping[str, Any], origin: Path) -> Content:
         data_sha256 = fields.text(DATA_HASH) if DATA_HASH in fields else None
         began_from = fields.text(BEGAN_FROM) if BEGAN_FROM in fields else None
         longest = fields.whole("longest_piece", 1)
-        return Content(config, frame, fields.whole("epoch"), longest, data_sha256, began_from)
+        epoch = fields.number("epoch")
+        epoch = int(epoch) if epoch.is_integer() else epoch
+        return Content(config, frame, epoch, longest, data_sha256, began_from)
     except (ValueError, SourceError) as error:
         raise damaged(origin, str(error)) from error
 
@@ -232,6 +241,12 @@ def tensors_of(module: torch.nn.Module) -> dict[str, Tensor]:
 def model_tensors(model: SequenceModel) -> dict[str, Tensor]:
     """The model's tensors under the names they have in a checkpoint."""
     return {MODEL + name: tensor for name, tensor in tensors_of(model).items()}
+
+
+def averaged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The mean of the weights in the last checkpoint under the model's names, if it has one."""
+    begin = f"{AVERAGE}module."
+    return {MODEL + k.removeprefix(begin): t for k, t in tensors.items() if k.startswith(begin)}
 
 
 def load_model(model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:

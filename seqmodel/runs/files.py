@@ -8,15 +8,18 @@ before anything is allocated.
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, open_input, read_bytes
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
+PART = "valid_pieces"
+"""The key in a line of metrics for how many pieces of valid were scored, unless all were."""
 CARD = "README.md"
 """In a zip: what the run is, for people."""
 IN_ZIP = (CARD, CONFIG, METRICS, BEST)
@@ -27,6 +30,11 @@ MOST, MOST_TIMES = 1 << 30, 100
 
 Text of repeated lines packs to a tenth, weights hardly at all; a bomb is a thousandth.
 """
+
+
+def epochs_of(metrics: Sequence[Mapping[str, Any]]) -> float:
+    """How many epochs lie before the last line of a run's metrics."""
+    return metrics[-1]["epoch"] if metrics else 0
 
 
 def is_there(path: Path) -> bool:

@@ -27,6 +27,7 @@ from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
     PROGRESS,
     Content,
+    averaged,
     damaged,
     is_checkpoint,
     is_over,
@@ -52,6 +53,8 @@ class Run(Content):
     folder: Path
     """Its folder, or the zip that `seqmodel export` made of it."""
     model: SequenceModel
+    remark: str = ""
+    """That these are not the best weights on valid, as there are none yet; else ""."""
 
     @property
     def data(self) -> Path:
@@ -168,10 +171,11 @@ class Run(Content):
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """Load the best model of a run, a folder or a zip, onto `device` (None: the CPU), to predict.
 
-    SeqmodelError for no run, no checkpoint, a damaged one, or one from a newer seqmodel.
+    If valid has not been scored yet, it is the last one, with a remark. SeqmodelError for no run,
+    no checkpoint, a damaged one, or one from a newer seqmodel.
     """
     folder = Path(path)
-    checkpoint = folder / BEST
+    checkpoint, remark = folder / BEST, ""
     if not is_there(checkpoint):
         if not folder.is_dir():
             near = RUNS / folder
@@ -179,17 +183,19 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
             raise SeqmodelError(f"there is no run {folder}{meant}")
         if (folder / MANIFEST).is_file():
             raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
-        if (folder / LAST).is_file():
+        if not (folder / LAST).is_file():
             raise SeqmodelError(
-                f"{folder} has no best checkpoint yet: its first epoch is unfinished; "
-                f"continue with `seqmodel train --resume --run {folder}`"
+                f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`"
             )
-        raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
+        checkpoint = folder / LAST
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
-    model = model_of(content, tensors, checkpoint)
+    if checkpoint.name == LAST:
+        updates = values.get(PROGRESS, {}).get("update")
+        remark = f"{folder} has no best weights yet: those after {updates} updates are taken"
+    model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
-    return Run(**vars(content), folder=folder, model=model)
+    return Run(**vars(content), folder=folder, model=model, remark=remark)
 
 
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:
@@ -222,7 +228,9 @@ def _finished(folder: Path) -> bool:
     try:
         config = Config.from_json(values.fields("config").values, last)
         place = values.fields(PROGRESS)
-        return is_over(config, place.whole("epoch"), place.whole("best_epoch"))
+        until = place.fields("plan").number("until") if "plan" in place else None
+        epochs = max((line.number("epoch") for line in place.objects("metrics")), default=0)
+        return is_over(config, epochs, place.number("best_epoch"), until)
     except ValueError as error:
         raise damaged(last, str(error)) from error
 
@@ -281,15 +289,14 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The completed epochs of a run, one dictionary each."""
+    """The looks of a run at valid, after epochs or within them, one dictionary each."""
     path, epochs = folder / METRICS, []
     if not is_there(path):
         return []
     for number, text in enumerate(read_file(path).splitlines(), 1):
         try:
             line = Fields.of(plain.parse(text))
-            line.whole("epoch", 1)
-            needed = ("valid_nats_per_frame", "train_nats_per_frame", "updates", "seconds")
+            needed = ("epoch", "valid_nats_per_frame", "train_nats_per_frame", "updates", "seconds")
             for name in dict.fromkeys((*needed, *line.values)):  # in order: one error, always
                 line.number(name)
         except ValueError as error:

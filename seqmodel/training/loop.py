@@ -1,4 +1,4 @@
-"""The training loop: epochs of updates, early stopping, checkpoints, and resuming bit for bit.
+"""The training loop: updates, looks at valid, early stopping, checkpoints, resuming bit for bit.
 
 All randomness is a function of (seed, epoch, update), so that no generator's state needs saving: a
 resumed run continues exactly as if it had never stopped.
@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from seqmodel.config import Config, to_yaml
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset, LostError, Split
-from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.evaluation.likelihood import BATCH_SIZE, likelihood
 from seqmodel.files import write_file
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plots import plot_learning_curve
@@ -39,9 +39,18 @@ from seqmodel.runs.checkpoint import (
     model_tensors,
     save_checkpoint,
 )
+from seqmodel.runs.files import PART
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.processes import Group, check_alike
+from seqmodel.training.schedule import (
+    CHECKS,
+    FIRST,
+    TOLERANCE,
+    Interval,
+    TimePlan,
+    window_of,
+)
 from seqmodel.training.state import (
     DivergedError,
     Progress,
@@ -55,7 +64,14 @@ from seqmodel.training.update import update, window_gradient
 from seqmodel.unit_setting import is_text, unit_name
 
 CPU = torch.device("cpu")
+DIGITS = 5
+"""Of the share of an epoch that is done."""
 
+LOOK_SHARE, LEAST_PIECES = 1 / 10, 8
+"""Frames of valid at a look, as a share of those that updates read between two, where there are
+looks within epochs; but no fewer pieces than that."""
+LOOK_COST = 1 / 20
+"""Share of the time that looks within epochs take in a training of so many minutes, at most."""
 SCORED_PIECES, SCORED = 64, 2**19
 """Of train, at even steps through it: how many, and about how many of their first unit steps."""
 SETTLED = 1.0
@@ -91,17 +107,21 @@ class Listener:
 
     tick: Callable[[Tick], None] = lambda tick: None
     epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
-    """Called with each epoch's line of metrics.jsonl and whether it is the best so far, once its
-    files are on disk. True ends the run here; it can still be resumed."""
+    """Called with each line of metrics.jsonl, of an epoch or of a look within one, and whether it
+    is the best so far, once its files are on disk. True ends the run here; it can still be
+    resumed."""
     draw: Callable[[int, int, float], None] = lambda number, count, rate: None
     """Called by a learning-rate search before it trains a draw.
 
     With its number from 1, how many there are, and its rate.
     """
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
-    """Called with the lines of the earlier epochs when a run resumes. True ends it here."""
+    """Called with the earlier lines when a run resumes. True ends it here."""
     ended: Callable[[BaseException | None], None] = lambda error: None
     """Called last by `train_run`, with the error that has stopped it, or None."""
+    planned: Callable[[float, int], None] = lambda epochs, updates: None
+    """Called with about how many epochs, and updates, fit into the minutes given, once the speed
+    is known."""
 
 
 def train_run(
@@ -176,9 +196,11 @@ class Trainer:
         again: str | None = None,
         group: Group | None = None,
     ) -> None:
+        self.train, self.valid = dataset["train"], dataset["valid"]
         self.config, self.folder, self._group = config, folder, group or Group()
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
-        self.train, self.valid = dataset["train"], dataset["valid"]
+        self._batches = -(-len(self.train) // config.batch_size)
+        self._scored = self.valid
         self._device = device
         self._hashes = {DATA_HASH: dataset.fingerprint()}
         if config.bars:
@@ -193,6 +215,10 @@ class Trainer:
         first = self._group.rank * share
         return TrainingState(self.config, self.train, self._device, range(first, first + share))
 
+    @cached_property
+    def _interval(self) -> Interval:
+        return Interval.of(self.config, self.train, self.state.model)
+
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model), self.train)
@@ -206,7 +232,13 @@ class Trainer:
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
         self._began = values.get(BEGAN_FROM)
-        self._write_metrics()  # without the epochs that ended after the checkpoint
+        self._write_metrics()  # without the looks after the checkpoint
+
+    @property
+    def _is_over(self) -> bool:
+        progress = self.state.progress
+        until = progress.plan.until if progress.plan else None
+        return is_over(self.config, progress.looked_at, progress.best_epoch, until)
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
         """Train until the epochs or the patience run out; see `train_run` for the errors."""
@@ -219,8 +251,8 @@ class Trainer:
         try:
             with threads_of(self.config):
                 ended = bool(progress.metrics and listener.resumed(progress.metrics))
-                while not (ended or is_over(self.config, progress.epoch, progress.best_epoch)):
-                    ended = self._epoch(listener, stop)
+                while not (ended or self._is_over):
+                    ended = self._to_next_look(listener, stop)
         except DivergedError:
             self._draw_curve()
             if not progress.update:  # nothing to resume
@@ -237,14 +269,87 @@ class Trainer:
             stop.at_once = None
         self._draw_curve()
 
-    def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
-        """Finish the epoch and score valid; returns whether the listener ends the run."""
-        for _ in self._updates():
+    def _to_next_look(self, listener: Listener, stop: StopRequest) -> bool:
+        """Train until a look at valid is due, and score it; whether the listener ends the run."""
+        progress, updates = self.state.progress, self._updates()
+        while not self._look_is_due():
+            had_plan = progress.plan is not None
+            next(updates)
             stop.at_once = None
             listener.tick(self._tick())
+            if progress.plan is not None and not had_plan:
+                until = progress.plan.until
+                listener.planned(until, round(until / self._done * progress.update))
             self._save_if_due()
         metrics, is_best = self._score(listener)
         return bool(listener.epoch(metrics, is_best))
+
+    @property
+    def _done(self) -> float:
+        """Epochs done, and the share of frames of this one."""
+        progress = self.state.progress
+        frames = progress.before + progress.frames
+        return round(progress.epoch + frames / self.train.frames, DIGITS)
+
+    def _look_is_due(self) -> bool:
+        """Where an epoch or the minutes end, and so often within, but not shortly before that."""
+        progress = self.state.progress
+        plan, left = progress.plan, self.train.frames - progress.before - progress.frames
+        if progress.batch == self._batches or (plan is not None and self._done >= plan.until):
+            return True
+        updates = progress.update - (progress.metrics[-1]["updates"] if progress.metrics else 0)
+        between = self._between()
+        due = updates >= between.updates or progress.seconds >= between.seconds
+        return due and left > progress.frames / 2
+
+    def _plan_if_due(self, before: float) -> None:
+        """Plan how many epochs fit into the minutes, and check it every so often.
+
+        The speed is that since the last plan. What is left goes to updates and looks, one of these
+        at the end. `before` is the share of the training that was done before the last update.
+        """
+        progress, share = self.state.progress, self._share()
+        total = 60 * (self.config.minutes or 0.0)
+        plan, done, trained = progress.plan, self._done, progress.trained
+        spent = trained + progress.scoring
+        if plan is None:
+            if spent < FIRST * total:
+                return
+            plan, share = TimePlan(until=math.inf), spent / total
+        elif share == 1 or int(CHECKS * before) == int(CHECKS * share):
+            return
+        epoch = (trained - plan.seconds) / (done - plan.at)
+        looks = self._looks(epoch)
+        if progress.metrics:
+            look = progress.scoring / len(progress.metrics)
+        else:
+            pieces = self._scored_pieces(self.train.frames / looks) / len(self.valid)
+            look = VALID_SHARE * epoch * pieces * self.valid.frames / self.train.frames
+        until = done + max(total - spent - look, 0.0) / (epoch + looks * look)
+        if abs(until - plan.until) * (epoch + looks * look) > TOLERANCE * total:
+            progress.plan = TimePlan(done, share, trained, round(until, DIGITS))
+
+    def _between(self) -> Interval:
+        """What lies between two looks, which take but a part of a training of so many minutes."""
+        progress = self.state.progress
+        look = progress.scoring / max(len(progress.metrics), 1)
+        return replace(self._interval, seconds=max(self._interval.seconds, look / LOOK_COST))
+
+    def _looks(self, seconds: float) -> float:
+        """How many there are in an epoch, whose updates take so many seconds."""
+        return self._between().looks(seconds, self.state.progress.update / self._done)
+
+    def _scored_pieces(self, frames: float) -> int:
+        """How many of valid are scored at each look: all, if the first ends an epoch.
+
+        Else as many as are in proportion to the `frames` of train that it comes after.
+        """
+        pieces, metrics = len(self.valid), self.state.progress.metrics
+        if metrics:
+            return int(metrics[0].get(PART, pieces))
+        if frames == self.train.frames:
+            return pieces
+        return min(max(int(LOOK_SHARE * frames / self.valid.frames * pieces), LEAST_PIECES), pieces)
 
     def _warm_up(self, indices: NDArray[np.int64]) -> None:
         """Compile and load what an update needs, on two frames of these pieces.
@@ -259,6 +364,7 @@ class Trainer:
     def _updates(self) -> Iterator[None]:
         """Make the updates that the epoch lacks, yielding after each."""
         config, progress = self.config, self.state.progress
+        window_most = window_of(config, self.state.model.encoder.steps)
         plan = batches.shuffled(self.train.lengths, config.batch_size, config.seed, progress.epoch)
         if not self._is_warm and progress.batch < len(plan):
             some = batches.parted(self.train.lengths[plan[progress.batch]], config.parts)[0]
@@ -271,14 +377,11 @@ class Trainer:
                 variants = batches.random_variants(self.train.frame, len(indices), *place)
             lengths = self.train.lengths[indices]
             longest, parts = int(lengths.max()), batches.parted(lengths, config.parts)
-            steps = self.state.model.encoder.steps
-            window = -(-config.truncate // steps) or longest
-            epochs = config.most_epochs(progress.best_epoch)
-            share_done = (progress.epoch + progress.batch / len(plan)) / epochs
-            rate = learning_rate_at(config, share_done)
-            self.state.model.encoder.anneal(rate / (config.learning_rate or 1.0))
+            window = window_most or longest
             for begin in range(progress.window * window, longest, window):
-                started = time.monotonic()
+                started, share = time.monotonic(), self._share()
+                rate = learning_rate_at(config, share)
+                self.state.model.encoder.anneal(rate / (config.learning_rate or 1.0))
                 windows = {
                     part: batches.load(
                         self.train,
@@ -301,10 +404,25 @@ class Trainer:
                     carries = self.state.carries if goes_on else {}
                     joined = self.state.model.joined
                     self.state.carries = {part: joined(carry) for part, carry in carries.items()}
-                seconds = time.monotonic() - started
+                seconds = self._agreed(time.monotonic() - started)
                 progress.seconds += seconds
                 self._pace.updated(frames, seconds)
+                if config.minutes is not None:
+                    self._plan_if_due(share)
                 yield
+
+    def _share(self) -> float:
+        """Of the training that is done: by the plan of its minutes, or by the batches of epochs."""
+        progress = self.state.progress
+        if self.config.minutes is not None:
+            return progress.plan.share_at(self._done) if progress.plan else 0.0
+        epochs = self.config.most_epochs(progress.best_epoch)
+        return (progress.epoch + progress.batch / self._batches) / epochs
+
+    def _agreed(self, seconds: float) -> float:
+        """As the first process has measured, where anything depends on it."""
+        by_clock = self.config.minutes is not None or self._interval.seconds < math.inf
+        return float(self._group.all(seconds)[0]) if by_clock else seconds
 
     def _update(self, windows: Mapping[int, Batch], frames: int, rate: float) -> None:
         progress = self.state.progress
@@ -337,17 +455,28 @@ class Trainer:
 
     def _tick(self) -> Tick:
         progress, total = self.state.progress, self.train.frames
-        epochs = self.config.most_epochs(progress.best_epoch) - progress.epoch
-        left = self._pace.seconds_left(epochs * total - progress.frames, epochs * self.valid.frames)
         mean, speed = progress.nats / progress.frames, self._pace.frames_per_second
-        return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)
+        done = progress.before + progress.frames
+        if self.config.minutes is not None:
+            left = max(60 * self.config.minutes - progress.trained - progress.scoring, 0.0)
+            return Tick(progress.epoch + 1, done, total, mean, speed, left)
+        epochs = self.config.most_epochs(progress.best_epoch) - progress.epoch
+        looks = epochs * self._looks(total / speed)
+        valid = self._scored_pieces(epochs * total / looks) / len(self.valid) * self.valid.frames
+        seconds = self._pace.seconds_left(epochs * total - done, looks * valid)
+        return Tick(progress.epoch + 1, done, total, mean, speed, seconds)
 
     def _score(self, listener: Listener) -> tuple[dict[str, Any], bool]:
-        """Correct the encoder, score valid and end the epoch.
+        """Correct the encoder and score valid, or some of it.
 
-        Returns its metrics, and whether it is the best so far.
+        Returns the line of metrics, and whether it is the best so far.
         """
         progress, model = self.state.progress, self.state.scored_model
+        pieces, epochs = self._scored_pieces(progress.frames), self._done
+        if progress.batch == self._batches:
+            epochs = progress.epoch + 1
+        if len(self._scored) != pieces:
+            self._scored = self.valid.some(pieces)
 
         def scored(done: int, total: int) -> None:
             listener.tick(Tick(progress.epoch + 1, done, total, None))
@@ -355,30 +484,40 @@ class Trainer:
 
         started = time.monotonic()
         if not progress.corrected:
-            seed, epoch = self.config.seed, progress.epoch
-            run_free(model, self.train, seed, epoch, self._save_if_due)
+            seed, number = self.config.seed, len(progress.metrics)
+            run_free(model, self.train, seed, number, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
         check_alike(self._group, model)
-        valid = likelihood(model, self.valid, progress=scored, group=self._group)
-        self._pace.scored(self.valid.frames, time.monotonic() - started)
-        check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
+        # Few pieces have very different lengths, and padding takes time.
+        size = self.config.batch_size if pieces < len(self.valid) else BATCH_SIZE
+        valid = likelihood(model, self._scored, batch_size=size, progress=scored, group=self._group)
+        seconds = self._agreed(time.monotonic() - started)
+        self._pace.scored(self._scored.frames, seconds)
+        check_valid_figure(valid.nats_per_frame, epochs, progress.learning_rate)
         metrics = {
-            "epoch": progress.epoch + 1,
+            "epoch": epochs,
             "updates": progress.update,
             "train_nats_per_frame": progress.nats / progress.frames,
             "valid_nats_per_frame": valid.nats_per_frame,
             **{f"valid_{name}": value for name, value in valid.figures.items()},
+            **({PART: pieces} if pieces < len(self.valid) else {}),
             "learning_rate": progress.learning_rate,
             "frames_per_second": round(progress.frames / (progress.seconds or math.inf)),
             "seconds": round(progress.seconds, 3),
         }
         progress.metrics.append(metrics)
-        progress.epoch, progress.batch, progress.corrected = progress.epoch + 1, 0, False
+        progress.before += progress.frames
+        if progress.batch == self._batches:
+            progress.epoch, progress.batch, progress.before = progress.epoch + 1, 0, 0
         progress.nats, progress.frames, progress.seconds = 0.0, 0, 0.0
+        progress.corrected = False
+        if self.config.minutes is not None:
+            progress.scoring += seconds
         is_best = valid.nats_per_frame < progress.best_nats
         if is_best:
-            progress.best_nats, progress.best_epoch = valid.nats_per_frame, progress.epoch
-            self._write_checkpoint(runs.BEST, model_tensors(model), self._content())
+            progress.best_nats, progress.best_epoch = valid.nats_per_frame, epochs
+            content = self._content() | {"epoch": epochs}
+            self._write_checkpoint(runs.BEST, model_tensors(model), content)
         self.save()
         self._write_metrics()
         return metrics, is_best
@@ -434,19 +573,19 @@ class Trainer:
 
 
 def run_free(
-    model: SequenceModel, train: Split, seed: int, epoch: int, drawn: Callable[[], None]
+    model: SequenceModel, train: Split, seed: int, number: int, drawn: Callable[[], None]
 ) -> None:
     """Let the encoder correct itself by what the model draws, if it does; see `Encoder.correct`.
 
-    What is drawn is a function of the model, the seed and the epoch. `drawn` is called after every
-    few frames. Models without compiled draw would take hours: they draw nothing.
+    What is drawn is a function of the model, the seed and the look's number. `drawn` is called
+    after every few frames. Models without compiled draw would take hours: they draw nothing.
     """
     frames = model.encoder.free_frames
     if frames is None:
         return
     sampler, chunks = Sampler(model), []
     if frames and sampler.is_compiled:
-        for chunk in sampler.piece(frames, seed=seed, number=epoch, shortest=math.inf):
+        for chunk in sampler.piece(frames, seed=seed, number=number, shortest=math.inf):
             chunks.append(chunk)
             drawn()
     some = train.beginnings(SCORED_PIECES, -(-SCORED // model.encoder.steps))
@@ -457,7 +596,8 @@ def run_free(
 class Pace:
     """Measures the speed of training and of scoring valid.
 
-    Each epoch counts half as much as the next, so that a change in the machine's speed soon shows.
+    What was before a look counts half as much as what is after, so that a change in the machine's
+    speed soon shows.
     """
 
     def __init__(self) -> None:
@@ -468,7 +608,7 @@ class Pace:
         self._frames, self._seconds = self._frames + frames, self._seconds + seconds
 
     def scored(self, frames: int, seconds: float) -> None:
-        """Record a pass over valid, of `frames` in `seconds`, which ends an epoch."""
+        """Record a look at valid, of `frames` in `seconds`."""
         self._valid = seconds / frames
         self._frames, self._seconds = self._frames // 2, self._seconds / 2
 
@@ -477,7 +617,7 @@ class Pace:
         """Of training; 0 before the first update."""
         return self._frames / self._seconds if self._frames else 0.0
 
-    def seconds_left(self, frames: int, valid_frames: int) -> float | None:
+    def seconds_left(self, frames: float, valid_frames: float) -> float | None:
         """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
         if self._seconds < SETTLED and not self._valid:
             return None

@@ -18,6 +18,7 @@ from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
+    AVERAGE,
     DATA_HASH,
     PROGRESS,
     damaged,
@@ -26,14 +27,16 @@ from seqmodel.runs.checkpoint import (
     read_content,
     tensors_of,
 )
-from seqmodel.runs.files import CONFIG
+from seqmodel.runs.files import CONFIG, epochs_of
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
+from seqmodel.training.schedule import TimePlan
 
-# Prefixes of tensors in a checkpoint, alongside the model's own.
-OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."
+# Prefixes of tensors in a checkpoint, alongside the model's own and those of their mean.
+OPTIMIZER, CARRY = "optimizer.", "carry."
 
-RESUMABLE = ("data", "epochs", "patience")
-"""Settings that may change: where the dataset is (its content may not), and when to end."""
+RESUMABLE = ("data", "epochs", "patience", "valid_every")
+"""Settings that may change: where the dataset is (its content may not), when to end, and to look at
+valid."""
 
 
 class DivergedError(SeqmodelError):
@@ -53,32 +56,50 @@ class Progress:
     update: int = 0
     """Updates completed, over all epochs."""
     corrected: bool = False
-    """Whether the encoder has heard what this epoch's model draws freely."""
+    """Whether the encoder has heard what the model draws freely at this look."""
+    before: int = 0
+    """Frames of this epoch that updates had read by the last look at valid."""
     nats: float = 0.0
-    """Summed over the frames of this epoch so far, each at the weights of its update."""
+    """Summed over the frames since, each at the weights of its update."""
     frames: int = 0
-    """Of this epoch so far."""
+    """Since then."""
     seconds: float = 0.0
-    """That its updates took; older versions did not save it."""
+    """That the updates since then took; older versions did not save it."""
     learning_rate: float = 0.0
     """Of the last update."""
     best_nats: float = math.inf
-    """Nats per frame on valid in the best epoch."""
-    best_epoch: int = 0
+    """Nats per frame on valid at the best look."""
+    best_epoch: float = 0
+    """How many epochs were done by then."""
+    scoring: float = 0.0
+    """Seconds that looks have taken, in a training of so many minutes."""
+    plan: TimePlan | None = None
+    """Of such a training, once there is one."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
-    """The completed epochs, as in metrics.jsonl."""
+    """The looks so far, as in metrics.jsonl."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; before the first epoch there is no best, and JSON has no inf.
+        """Plain values; before the first look there is no best, and JSON has no inf.
 
         What older versions do not know is left out where it says nothing.
         """
         values = asdict(self)
-        if not self.corrected:
-            del values["corrected"]
+        for name in ("corrected", "before", "scoring", "plan"):
+            if not values[name]:
+                del values[name]
         if math.isinf(self.best_nats):
             del values["best_nats"]
         return values
+
+    @property
+    def looked_at(self) -> float:
+        """Epochs done at the last look."""
+        return epochs_of(self.metrics)
+
+    @property
+    def trained(self) -> float:
+        """Seconds of all updates."""
+        return sum(line["seconds"] for line in self.metrics) + self.seconds
 
     @classmethod
     def from_json(cls, values: Any, origin: Path) -> "Progress":
@@ -94,18 +115,23 @@ class Progress:
                 checks[setting.type](setting.name)
         for line in fields.objects("metrics") if "metrics" in fields else ():
             valid, rate = line.number("valid_nats_per_frame"), line.number("learning_rate")
-            check_valid_figure(valid, line.whole("epoch", 1), rate)
-        progress = cls(**values)
-        if progress.frames == 0 < progress.batch + progress.window:
+            check_valid_figure(valid, line.number("epoch"), rate)
+        plan = {}
+        if "plan" in fields:
+            stated = fields.fields("plan")
+            refuse_unknown(stated.values, TimePlan, origin)
+            plan = {"plan": TimePlan(**{name: stated.number(name) for name in stated.values})}
+        progress = cls(**{**values, **plan})
+        if progress.frames + progress.before == 0 < progress.batch + progress.window:
             raise ValueError(f"{PROGRESS} has batches of no frame")
         return progress
 
 
-def check_valid_figure(nats: float, epoch: int, learning_rate: float) -> None:
+def check_valid_figure(nats: float, epoch: float, learning_rate: float) -> None:
     """DivergedError where the valid split's nats per frame are not finite."""
     if not math.isfinite(nats):
         raise DivergedError(
-            f"the valid split scores {nats} nats per frame after epoch {epoch}: lower "
+            f"the valid split scores {nats} nats per frame after epoch {epoch:.5g}: lower "
             f"--learning-rate, now {learning_rate:.2g}, or look for damaged pieces in valid with "
             "`seqmodel inspect`"
         )

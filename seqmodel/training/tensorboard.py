@@ -1,8 +1,8 @@
 """TensorBoard's event files: the figures of a run, its settings, and samples of its best epochs.
 
-An epoch's figures are appended once it is over. A run that resumes gets a new file, with all that
-its metrics.jsonl has, in place of the old one: each epoch is there once, however often the run was
-killed.
+An epoch's figures are appended once it is over, as are those of a look at valid within one; steps
+number them. A run that resumes gets a new file, with all that its metrics.jsonl has, in place of
+the old one: each is there once, however often the run was killed.
 """
 
 import io
@@ -46,18 +46,19 @@ Values = list[Any]
 def tensorboard(config: Config, folder: Path) -> Listener:
     """The tracker: follows a run in an event file in its folder, written at the first event."""
     path: Path | None = None
+    step = 0
 
     def resumed(lines: Sequence[Metrics]) -> None:
-        nonlocal path
-        path = _begun(config, folder, lines)
+        nonlocal path, step
+        path, step = _begun(config, folder, lines), len(lines)
 
     def epoch(line: Metrics, is_best: bool) -> None:
-        nonlocal path
-        path = path or _begun(config, folder, [])
+        nonlocal path, step
+        path, step = path or _begun(config, folder, []), step + 1
         values = _scalars(line) + (_sample(load_run(folder)) if is_best else [])
         try:
             with path.open("ab") as file:
-                _write(file, time.time(), step=line["epoch"], summary=Summary(value=values))
+                _write(file, time.time(), step=step, summary=Summary(value=values))
         except OSError as error:
             raise disk_error(path, "write", error) from error
 
@@ -72,8 +73,9 @@ def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
     """
     older = sorted(path for path in folder.iterdir() if EVENTS.fullmatch(path.name))
     samples = _samples(older)
-    if lines and (run := load_run(folder)).epoch not in samples:
-        samples[run.epoch] = _sample(run)
+    best = min(lines, key=lambda line: line["valid_nats_per_frame"], default=None)
+    if best is not None and (step := lines.index(best) + 1) not in samples:
+        samples[step] = _sample(load_run(folder))
     last = int(older[-1].suffixes[-2][1:]) if older else 0
     path = folder / f"events.out.tfevents.{last + 1:06}.seqmodel"
     now = time.time() - sum(line["seconds"] for line in lines)
@@ -84,10 +86,10 @@ def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
         settings = config.to_json()  # the table of these has no place for None
         known = {name: value for name, value in settings.items() if value is not None}
         _write(file, now, summary=hparams_pb(known))
-        for line in lines:
+        for step, line in enumerate(lines, 1):
             now += line["seconds"]
-            values = _scalars(line) + samples.get(line["epoch"], [])
-            _write(file, now, step=line["epoch"], summary=Summary(value=values))
+            values = _scalars(line) + samples.get(step, [])
+            _write(file, now, step=step, summary=Summary(value=values))
     for one in older:
         if one.stat().st_size:
             os.truncate(one, 0)  # it goes the next time: who is reading it would get stuck
@@ -110,7 +112,7 @@ def _scalars(line: Metrics) -> Values:
 
 
 def _samples(paths: Iterable[Path]) -> dict[int, Values]:
-    """The samples in event files by their epoch; what a killed process left unfinished has none."""
+    """The samples in event files by their step; what a killed process left unfinished has none."""
     return {
         event.step: found
         for path in paths

@@ -97,7 +97,6 @@ train --resume --run {run} --force -> 2 --resume excludes --init-from, --config 
 eval {bad}/nope -> 1 there is no run {bad}/nope
 eval {run}/best.safetensors -> 1 {run}/best.safetensors is not a run: name a run folder,
 eval {data} -> 1 {data} is a dataset: name a run that was trained on it
-eval {bad}/no-best -> 1 {bad}/no-best has no best checkpoint yet: its first epoch is unfinished
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
 eval {run} --split dev -> 2 --split must be train, valid or test, not 'dev'
 eval {run} --data {bad}/nope -> 1 {bad}/nope: no such file or folder

@@ -98,7 +98,7 @@ def test_the_tracker_of_the_readme_is_found_and_told(here: Path, data: Path):
     lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
     begun = [["start_run", "r"], ["log_params", "lstm"]]
     ended = [["end_run", "FINISHED"]]
-    epochs = [["log_metrics", line, line["epoch"]] for line in lines]
+    epochs = [["log_metrics", line, line["updates"]] for line in lines]
     told = [json.loads(line) for line in Path("told").read_text().splitlines()]
     assert told == [*begun, *epochs, *ended] * 2
     assert len(lines) == 2

@@ -46,6 +46,7 @@ def sound(kind: str) -> bytes:
 def curve(name: str, pace: float) -> Curve:
     lines = [
         {
+            "epoch": k,
             "updates": 10 * k,
             "seconds": pace,
             "train_nats_per_frame": 2 + 1 / k,

@@ -37,6 +37,7 @@ from seqmodel.report.page.render import render
 def curve(name: str, valid: list[float], *, family: str = "", pace: float = 8.5) -> Curve:
     lines = [
         {
+            "epoch": k,
             "updates": 25 * k,
             "seconds": pace + 2 * (k - 1),
             "train_nats_per_frame": nats - 0.5 / k,

@@ -45,8 +45,6 @@ def test_nll_takes_any_zeros_and_ones(run, rolls, dtype):
 def test_a_folder_without_checkpoint_says_what_to_do(tmp_path, run_folder):
     refused(lambda: load_run(tmp_path / "nowhere"), "there is no run", str(tmp_path / "nowhere"))
     refused(lambda: load_run(tmp_path), str(tmp_path), "no checkpoint", "seqmodel train")
-    shutil.copy(run_folder / runs.LAST, tmp_path)
-    refused(lambda: load_run(tmp_path), str(tmp_path), "--resume --run")
     (tmp_path / runs.BEST).write_bytes(b"")
     refused(lambda: load_run(tmp_path), str(tmp_path / runs.BEST), "damaged")
 

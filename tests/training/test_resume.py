@@ -65,8 +65,8 @@ TIED = {
     "truncate": 11,
     "epochs": 2,
 }
-PLAYED = {**TIED, "ages": True, "input_noise": 0.9, "schedule": "cosine"}
-"""Of notes that have velocities."""
+PLAYED = {**TIED, "ages": True, "input_noise": 0.9, "schedule": "cosine", "valid_every": "5"}
+"""Of notes that have velocities, with looks within epochs."""
 SAMPLES = {
     "model": "sample-wise",
     "output": "auto",
@@ -95,7 +95,7 @@ MUSIC = {
 }
 SOUND = {
     "samples": SAMPLES,
-    "samples, no average": {**SAMPLES, "average": 0.0},
+    "samples, no average": {**SAMPLES, "average": 0.0, "valid_every": "7"},
     "logistic": {**BLOCKS, "epochs": 2},
 }
 """Each with whatever it has to save."""

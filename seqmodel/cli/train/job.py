@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from seqmodel.cli.common import blaming, message, print_json, show
-from seqmodel.cli.progress import display, training_progress
+from seqmodel.cli.progress import display, of_part, training_progress
 from seqmodel.cli.train.ranks import leading
 from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
 from seqmodel.data.bundled import FRAMES_WITH_ONSETS, Sample, sample_dataset
@@ -24,6 +24,7 @@ from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_model, model_tensors
+from seqmodel.runs.files import PART, epochs_of
 from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
@@ -145,14 +146,14 @@ class Job:
         metrics = runs.read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self.as_json:
-            print_json({"run": str(folder), "epochs": len(metrics), "best": best})
+            print_json({"run": str(folder), "epochs": epochs_of(metrics), "best": best})
         else:
             show(
                 f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-                f"epoch {best['epoch']} of {len(metrics)}"
+                f"epoch {best['epoch']} of {epochs_of(metrics)}{of_part(best)}"
             )
         if not quiet:
-            _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
+            _warn_if_trivial(settings, dataset, folder, best)
             if sum(line["seconds"] for line in metrics) > LONG_ENOUGH:
                 _warn_if_odd(folder)
 
@@ -178,14 +179,17 @@ def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
         raise SeqmodelError(f"--init-from {run.folder}: {error}") from error
 
 
-def _warn_if_trivial(settings: Config, dataset: Dataset, folder: Path, nats: float) -> None:
-    """Warn if a trivial model predicts valid at least as well as the run's `nats` per frame."""
+def _warn_if_trivial(
+    settings: Config, dataset: Dataset, folder: Path, line: Mapping[str, Any]
+) -> None:
+    """Warn if a trivial model predicts valid, or its scored part, as well as the run's `line`."""
     frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
+    valid = valid.some(line.get(PART, len(valid)))
     discrete = output_class(settings, frame).discrete
     with display("fitting trivial baselines", quiet=False):
         figures = baselines(train, valid, frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
-    if nats < best:
+    if line["valid_nats_per_frame"] < best:
         return
     message(
         f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
@@ -255,7 +259,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
         return settings
 
     settings = blaming(folder / runs.CONFIG, stored, continued)
-    ended = len(runs.read_metrics(folder))
+    ended = epochs_of(runs.read_metrics(folder))
     if 0 < settings.epochs < ended:
         raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
     if not (folder / runs.LAST).is_file() and not settings.trials:

@@ -88,7 +88,7 @@ def curves_image(part: Curves, marks: Marks) -> tuple[Markup, list[str]]:
         axes.grid(linewidth=0.5, color="0.85")
     for curve in part.curves:
         style = marks.style(curve.family or curve.name)
-        best = [] if curve.best is None else [curve.best - 1]
+        best = [] if curve.best_line is None else [curve.best_line]
         updates = [line["updates"] for line in curve.metrics]
         times = [seconds / unit for seconds in curve.seconds()]
         for axes, x in zip(charts, (updates, times), strict=True):

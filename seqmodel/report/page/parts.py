@@ -62,11 +62,16 @@ class Curve:
 
     name: str
     metrics: Sequence[Mapping[str, Any]]
-    """The lines of its metrics.jsonl: `metrics[k]` is epoch k + 1."""
-    best: int | None
-    """The epoch that is best on valid, if known."""
+    """The lines of its metrics.jsonl, of epochs and of looks at valid within them."""
+    best: float | None
+    """The epoch, or the part of one, after which valid is best, if there is a line of it."""
     family: str = ""
     """The name that determines its colour and mark; "" for its own name."""
+
+    @property
+    def best_line(self) -> int | None:
+        """The number of that line, from 0."""
+        return next((k for k, line in enumerate(self.metrics) if line["epoch"] == self.best), None)
 
     def figures(self, kind: str) -> list[float]:
         return [line[f"{kind}_nats_per_frame"] for line in self.metrics]

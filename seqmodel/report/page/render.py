@@ -122,7 +122,7 @@ def _curves(part: Curves, marks: Marks) -> Markup:
         Row(
             (
                 curve.name,
-                f"{epoch} (best)" if epoch == curve.best else f"{epoch}",
+                f"{line['epoch']}" + " (best)" * (line["epoch"] == curve.best),
                 f"{line['updates']:,}",
                 f"{seconds:,.1f}",
                 f"{line['train_nats_per_frame']:.4f}",
@@ -131,7 +131,7 @@ def _curves(part: Curves, marks: Marks) -> Markup:
             series=curve.family or curve.name,
         )
         for curve in curves
-        for epoch, (line, seconds) in enumerate(zip(curve.metrics, curve.seconds(), strict=True), 1)
+        for line, seconds in zip(curve.metrics, curve.seconds(), strict=True)
     ]
     image, remarks = curves_image(replace(part, curves=curves), marks)
     return joined(_chart(title, image, names, rows, marks), notes(remarks))

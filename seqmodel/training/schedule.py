@@ -1,0 +1,81 @@
+"""When a training looks at valid, and how one of so many minutes is spread over its epochs."""
+
+from dataclasses import dataclass
+from math import inf
+
+from seqmodel.config import Config
+from seqmodel.data import batches
+from seqmodel.data.dataset import Split
+from seqmodel.model.sequence import SequenceModel
+
+WORK = 5e12
+"""Weights times the unit steps that they make between two looks: about ten minutes of one core. A
+number of updates follows, the same on any machine, so that the same seed keeps the same best."""
+LOOKS = 10
+"""In a training of so many minutes there is a look after each such part of them, or oftener."""
+FIRST = 1 / 50
+"""After this share of the minutes the speed is known well enough for a first plan."""
+CHECKS = 20
+"""How often a plan is checked while it is followed."""
+TOLERANCE = 0.02
+"""Share of the minutes by which a plan may be off without being made anew."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The most that lies between two looks at valid; there is always one where an epoch ends."""
+
+    updates: float = inf
+    seconds: float = inf
+
+    @classmethod
+    def of(cls, config: Config, train: Split, model: SequenceModel) -> "Interval":
+        """What `valid_every` says; auto: part of an epoch that takes long, or of the minutes."""
+        every = config.valid_every
+        if every.endswith("m"):
+            return cls(seconds=60 * float(every[:-1]))
+        if every != "auto":
+            return cls() if every == "epoch" else cls(float(every))
+        if config.minutes is not None:
+            return cls(seconds=60 * config.minutes / LOOKS)
+        steps = train.frames * model.encoder.steps * model.encoder.rows
+        looks = int(steps * model.parameter_counts().with_output / WORK)
+        if looks < 2:
+            return cls()
+        plan = batches.shuffled(train.lengths, config.batch_size, config.seed, 0)
+        window = window_of(config, model.encoder.steps)
+        updates = [-(-int(train.lengths[k].max()) // window) if window else 1 for k in plan]
+        return cls(-(-sum(updates) // looks))
+
+    def looks(self, seconds: float, updates: float) -> float:
+        """How many an epoch of so many seconds and updates has."""
+        return max(1.0, seconds / self.seconds, updates / self.updates)
+
+
+def window_of(config: Config, steps: int) -> int:
+    """Frames of each piece in an update; 0: all."""
+    return -(-config.truncate // steps)
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """How far a training comes in its minutes, as measured at a place in it.
+
+    What follows progress, such as the learning rate, follows the plan, and so depends on the clock
+    only where a plan is made: in between the same checkpoint goes on to the same bits.
+    """
+
+    at: float = 0.0
+    """Epochs done when it was made."""
+    share: float = 0.0
+    """Of the training done by then."""
+    seconds: float = 0.0
+    """That all updates had taken by then."""
+    until: float = 0.0
+    """Epochs after which the minutes are over; 0: not known yet."""
+
+    def share_at(self, epochs: float) -> float:
+        """Of the training, once so many epochs are done."""
+        if epochs < self.until:
+            return self.share + (1 - self.share) * (epochs - self.at) / (self.until - self.at)
+        return 1.0 if self.until else 0.0
