@@ -113,7 +113,7 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: 
         chrome.click("#play")
         chrome.wait(f"page.player.position > {seconds / 0.05}")
         before = chrome.run("[page.player.position, page.stop()][0]")
-        assert chrome.run(STATUS) == "Stopped."
+        assert chrome.run(STATUS) == "Paused."
         assert 0 <= chrome.run("page.player.position") - before < 1  # a block of 0.05 s
         begun = chrome.run("given")
         assert begun == [*range(heard, heard + len(begun))]
@@ -137,7 +137,8 @@ def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, wri
     assert chrome.run(inked) > 400
     names = [name for _, name in chrome.accessible("button", "slider", "textbox", "image")]
     assert names == [
-        *("Stop", "Start over", "Save as WAV", "Waveform", "Seed", "New seed", "Temperature"),
+        *("Pause", "Start over", "Copy link", "Save as WAV", "Waveform", "Seed", "New seed"),
+        *("Temperature", "Volume"),
     ]
     assert chrome.run("performance.getEntriesByType('resource').length") == 0
 
