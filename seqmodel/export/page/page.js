@@ -1,5 +1,7 @@
 /* The controls that every page has, and what ties the parts together. */
 
+const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
+
 class Page {
   /* `player` plays, `view` draws what it has played. */
   constructor(name, player, view) {
@@ -21,10 +23,12 @@ class Page {
     const toggle = () => (this.player.playing ? this.stop() : this.play());
     play.addEventListener("click", toggle);
     document.addEventListener("keydown", (event) => {
-      if (event.key !== " " || event.target.matches(":focus-visible:not(.key)")) return;
+      if (event.key !== " " || event.target.matches(PRESSED_BY_SPACE)) return;
       event.preventDefault();
-      event.target.blur(); /* or some browsers click it, too */
       if (!event.repeat) toggle();
+    });
+    document.addEventListener("click", ({ detail, target }) => {
+      if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* by a pointer: Space plays again */
     });
     over.addEventListener("click", () => this.restart());
     seed.addEventListener("change", () => this.restart());

@@ -1,6 +1,7 @@
 """The page of a run: markup, and the scripts beside this file, with the model's."""
 
 import json
+import re
 import shlex
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote
@@ -141,7 +142,8 @@ def export_page(
     style = joined(common_style(), resource(__package__, "page.css"))
     files = (resource(__package__, f"{file}.js") for file in ("model", "player", "page", *scripts))
     sounds = Markup(f"const SOUNDS = {json.dumps(SOUNDS)};")
-    script = Markup("\n".join(['"use strict";', *[sounds][: "kit" in scripts], *files, BEGIN]))
+    script = "\n".join(['"use strict";', *[sounds][: "kit" in scripts], *files, BEGIN])
+    script = Markup(re.sub(r"(?s)\s*/\*.*?\*/|(?<=\n) +", "", script))  # not for its readers
     of_head = {"description": said.lead, "icon": f"data:image/svg+xml,{quote(ICON)}"}
     body = joined(body, model)
     html = document(title, body, style=style, script=script, wasm=True, **of_head)
