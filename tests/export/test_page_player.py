@@ -304,6 +304,7 @@ def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome: Player, page:
     assert chrome.run("document.documentElement.scrollWidth") <= width
     keys = "document.querySelector('#keys').getBoundingClientRect()"
     assert chrome.run(f"{keys}.bottom") < 800
+    assert chrome.run("getComputedStyle(document.querySelector('.key')).filter") == "none"
     ground = "getComputedStyle(document.body).backgroundColor"
     assert (chrome.run(ground) == "rgb(20, 23, 27)") == dark
 

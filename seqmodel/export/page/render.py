@@ -108,6 +108,18 @@ def export_page(
     """
     if temperature not in TEMPERATURES:
         raise UsageError(f"--temperature goes from 0 to 2 in steps of 0.05, not {temperature:g}")
+    if isinstance(run.model.output, NotesOutput):
+        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
+        said, kind, suffix = DRUMS if frame.kit else MUSIC, "MIDI", "mid"
+        parts = _music(frame, tempo)
+        instrument = "kit" if frame.kit else "piano"
+        scripts = ["hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
+        grid = {"grid": _grid(frame), "kit": frame.kit}
+    else:
+        if tempo is not None:
+            raise UsageError(f"--tempo is for music, and {run.folder} was trained on sound")
+        said, kind, suffix, parts = SOUND, "WAV", "wav", {"stage": Markup(WAVE)}
+        scripts, grid = ["samples"], {}
     drawing = program(run.model)
     if drawing is None:
         raise UsageError(
@@ -116,21 +128,9 @@ def export_page(
         )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
     (name,) = names_of([folder])
-    content = {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
+    content = {"name": name, "rate": run.frame.rate, **grid, **_shape(run), **drawing}
     if seed is None:
         seed = _sounding_seed(run, temperature)
-    if isinstance(run.model.output, NotesOutput):
-        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
-        said, kind, suffix = DRUMS if frame.kit else MUSIC, "MIDI", "mid"
-        parts = _music(frame, tempo)
-        instrument = "kit" if frame.kit else "piano"
-        scripts = ["hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
-        content |= {"grid": _grid(frame), "kit": frame.kit}
-    else:
-        if tempo is not None:
-            raise UsageError(f"--tempo is for music, and {run.folder} was trained on sound")
-        said, kind, suffix, parts = SOUND, "WAV", "wav", {"stage": Markup(WAVE)}
-        scripts = ["samples"]
     title = title or f"{said.drawn.capitalize()} by {name}"
     begins = {"seed": str(seed), "temperature": f"{temperature:g}"}
     words = {"title": title, "lead": said.lead, "invitation": said.invitation, "kind": kind}
