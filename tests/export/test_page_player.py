@@ -269,6 +269,7 @@ def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Player, page: Path
 def test_a_midi_keyboard_plays(chrome: Player, page: Path):
     """A device that is not there cannot be tested: its messages can."""
     chrome.open(page)
+    chrome.run("(page.player.beat = 1e6, 0)")  # or the model answers
     chrome.run(
         """(window.one = {}, navigator.requestMIDIAccess = async () =>
           ({ inputs: new Map([['one', one]]) }))"""
@@ -399,6 +400,7 @@ def address(chrome: Player, frame: int) -> tuple[str, list]:
 def test_a_link_leads_to_the_same_notes(chrome: Player, page: Path):
     """With its seed, temperature, tempo and opening, also where it is opened from another page."""
     chrome.open(page)
+    entries = chrome.run("history.length")
     set_to = """((id, value) => { const input = document.getElementById(id); input.value = value;
       for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind)); })"""
     for name, value in (("seed", "402711"), ("temperature", "0.8"), ("tempo", "96")):
@@ -406,7 +408,7 @@ def test_a_link_leads_to_the_same_notes(chrome: Player, page: Path):
     frame = chrome.play_until(30)
     link, notes = address(chrome, frame)
     assert link.endswith("#seed=402711&t=0.8&bpm=96")
-    assert chrome.run("history.length") < 5
+    assert chrome.run("history.length") == entries
     chrome.open(page)
     chrome.run(f"(location.href = '{link}', 0)")  # which loads nothing
     chrome.wait("String(page.player.seed) === '402711'")
