@@ -74,6 +74,16 @@ def report(
 def export(
     run: Path = typer.Argument(..., metavar="RUN", help="The run: its folder or zip."),
     out: Path = typer.Argument(..., metavar="FILE", help="What to write."),
+    seed: int | None = typer.Option(
+        None, min=0, help="A page's first seed.  [default: one that sounds at once]"
+    ),
+    temperature: float | None = typer.Option(
+        None, min=0, max=2, help="A page's first temperature, in steps of 0.05.  [default: 1]"
+    ),
+    tempo: int | None = typer.Option(
+        None, min=1, metavar="BPM", help="A page's first tempo.  [default: train's]"
+    ),
+    title: str | None = typer.Option(None, metavar="TEXT", help="A page's title."),
     *,
     force: Force = False,
     quiet: Quiet = False,
@@ -87,18 +97,23 @@ def export(
     from seqmodel.files import write_file
     from seqmodel.runs.folder import load_run
 
-    chosen = EXPORTS.get(out.suffix.lower())
+    suffix = out.suffix.lower()
+    chosen = EXPORTS.get(suffix)
     if chosen is None:
         raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
+    given = {"seed": seed, "temperature": temperature, "tempo": tempo, "title": title}
+    options = {name: value for name, value in given.items() if value is not None}
+    if options and suffix != ".html":
+        raise UsageError(f"--{next(iter(options))} is for pages, which end in .html, not for {out}")
     check_target(out, force=force)
     loaded = load_run(run)
     message(loaded.remark, quiet=quiet or not loaded.remark)
     try:
-        written = chosen.load()(loaded)
+        written = chosen.load()(loaded, **options)
     except UsageError as error:
         raise UsageError(f"{out}: {error}") from error
     write_file(out, written)
-    if loaded.frame.marks and out.suffix.lower() != ".zip":
+    if loaded.frame.marks and suffix != ".zip":
         learned = f"what {run} has learned of {listed([*loaded.frame.marks])}"
         remark = f"{out} draws notes alone: {learned} stays behind"
         message(remark, quiet=quiet)

@@ -5,10 +5,10 @@ from pkgutil import resolve_name
 from typing import NamedTuple
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.runs.folder import Run
 
-Exporter = Callable[[Run], bytes]
-"""The whole file for a run; SeqmodelError, in one line, for a run that it cannot hold."""
+Exporter = Callable[..., bytes]
+"""Of a `Run` the whole file; SeqmodelError, in one line, for one that it cannot hold. A page's has
+options besides."""
 
 
 class Export(NamedTuple):

@@ -268,6 +268,11 @@ export -> 2 Missing argument 'RUN' (see seqmodel export --help)
 export {run} -> 2 Missing argument 'FILE' (see seqmodel export --help)
 export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .zip
 export {run} {bad}/there.html -> 1 {bad}/there.html exists already; add --force to replace it
+export {run} page.html --temperature 0.93
+    -> 2 page.html: --temperature goes from 0 to 2 in steps of 0.05, not 0.93
+export {run} page.html --tempo 7 -> 2 page.html: --tempo goes from 40 to 240, not 7
+export {audio_run} page.html --tempo 60 -> 2 page.html: --tempo is for music, and
+export {run} run.zip --title x -> 2 --title is for pages, which end in .html, not for run.zip
 export {run} no/page.html -> 1 no/page.html: there is no folder no; make it first
 train {data} --model frame-wise --note-unit gru -> 2 --note-unit is for --model tied with
 train {data} --model tied --output gaussian -> 2 --output gaussian does not fit music

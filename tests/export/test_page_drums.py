@@ -77,6 +77,7 @@ def test_each_sound_has_a_key_with_its_name(chrome: Player, page: Path):
 def test_a_pad_that_lets_go_at_once_is_heard(chrome: Player, page: Path):
     """Guards against silence for a pad that sends the end of a hit right behind its beginning."""
     chrome.open(page)
+    chrome.run("(page.player.beat = 1e6, 0)")  # or the model answers
     chrome.hold("a", 0.2)  # browsers let a page sound after a first touch
     chrome.wait("page.player.notes.length === 1")
     chrome.measure_loudness()
@@ -92,6 +93,7 @@ def test_a_pad_that_lets_go_at_once_is_heard(chrome: Player, page: Path):
 def test_an_opening_of_hits_is_continued(chrome: Player, run: Run, page: Path):
     """A long press is one hit; computer keys begin at the bass drum, a MIDI pad strikes its own."""
     chrome.open(page)
+    chrome.run("(page.player.beat = 1e6, 0)")  # or the model answers
     for key in "aga":
         chrome.hold(key, 0.4)
     chrome.run("page.keyboard.hear(0x99, 42, 100)")

@@ -1,5 +1,6 @@
 """A page in a real browser: what is heard, shown, saved and played by hand, and that it is safe."""
 
+import re
 import time
 from dataclasses import replace
 from itertools import count
@@ -56,7 +57,7 @@ def expected(run: Run, seed: int, frames: int) -> list[list]:
 def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome: Player, run: Run, page: Path):
     """Guards against frames lost or played twice where it stops, and between pieces."""
     chrome.open(page)
-    assert chrome.run(PLAY) == "Start"
+    assert chrome.run(PLAY) == "Play"
     for frame in (7, 23, 24, 90):
         heard = chrome.play_until(frame)
         chrome.run(  # before anything is heard
@@ -64,7 +65,7 @@ def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome: Player, ru
               delete page.sound.now; })(page.sound.now())"""
         )
         assert chrome.run("page.player.next") == heard
-    assert chrome.run(STATUS) == "Stopped."
+    assert chrome.run(STATUS) == "Paused."
     notes = expected(run, 1, heard)
     assert chrome.run("page.player.pieces.length") > 1
     for ours, right in zip(chrome.run(NOTES), notes, strict=True):
@@ -219,7 +220,7 @@ def test_an_opening_by_computer_keys_is_continued(chrome: Player, tmp_path: Path
     )
     for key in "agag":
         chrome.press(key)
-    assert chrome.run(STATUS) == "Listening: play an opening, then let the model continue it."
+    assert chrome.run(STATUS) == "Listening: two beats after your last note the model goes on."
     assert chrome.run(PLAY) == "Continue my opening"
     chrome.play_until(60)
     notes = chrome.run(NOTES)
@@ -246,6 +247,7 @@ def test_an_opening_by_computer_keys_is_continued(chrome: Player, tmp_path: Path
 
 def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Player, page: Path):
     chrome.open(page)
+    chrome.run("(page.sound.now = () => 0, 0)")  # or the model answers
     chrome.click('[data-key="40"]', 0.5, 0.9)
     chrome.wait("page.player.notes.length === 1 && page.player.notes[0].last !== null")
     chrome.run("page.keyboard.focus(39)")
@@ -267,6 +269,7 @@ def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Player, page: Path
 def test_a_midi_keyboard_plays(chrome: Player, page: Path):
     """A device that is not there cannot be tested: its messages can."""
     chrome.open(page)
+    chrome.run("(page.player.beat = 1e6, 0)")  # or the model answers
     chrome.run(
         """(window.one = {}, navigator.requestMIDIAccess = async () =>
           ({ inputs: new Map([['one', one]]) }))"""
@@ -287,7 +290,7 @@ def test_everything_has_a_name_for_screen_readers(chrome: Player, page: Path):
     chrome.open(page)
     named = chrome.accessible("button", "slider", "textbox", "checkbox", "image")
     assert {name for _, name in named} >= {
-        *("Start", "Start over", "Save as MIDI", "New seed", "Seed", "Temperature"),
+        *("Play", "Start over", "Copy link", "Save as MIDI", "New seed", "Seed", "Temperature"),
         *("Tempo", "C 4", "F sharp 3"),
     }
     assert all(name.strip() for _, name in named)
@@ -302,6 +305,7 @@ def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome: Player, page:
     assert chrome.run("document.documentElement.scrollWidth") <= width
     keys = "document.querySelector('#keys').getBoundingClientRect()"
     assert chrome.run(f"{keys}.bottom") < 800
+    assert chrome.run("getComputedStyle(document.querySelector('.key')).filter") == "none"
     ground = "getComputedStyle(document.body).backgroundColor"
     assert (chrome.run(ground) == "rgb(20, 23, 27)") == dark
 
@@ -336,7 +340,7 @@ def test_a_page_loads_nothing_else_and_is_small(chrome: Player, page: Path, run:
     policy = "document.querySelector('meta[http-equiv]').content"
     assert chrome.run(policy).startswith("default-src 'none'; style-src 'sha256-")
     assert chrome.run(policy).count("unsafe") == chrome.run(policy).count("'wasm-unsafe-eval'") == 1
-    assert export_page(run) == page.read_bytes()
+    assert export_page(run, seed=1) == page.read_bytes()
 
 
 def test_a_model_that_cannot_keep_up_says_so(chrome: Player, page: Path):
@@ -351,7 +355,7 @@ def test_a_model_that_cannot_keep_up_says_so(chrome: Player, page: Path):
     chrome.click("#play")
     chrome.wait(f"{STATUS}.startsWith('Playing slowly')")
     chrome.click("#play")
-    assert chrome.run(STATUS) == "Stopped."
+    assert chrome.run(STATUS) == "Paused."
 
 
 def test_after_a_stall_the_music_goes_on_in_time(chrome: Player, page: Path):
@@ -380,6 +384,160 @@ def test_after_a_stall_the_music_goes_on_in_time(chrome: Player, page: Path):
 def test_music_in_c_asks_for_an_opening_in_c(make_run, tmp_path: Path):
     run = make_run(tmp_path / "run", unit="tanh")
     hint = b"C major"
-    assert hint not in export_page(run)
+    assert hint not in export_page(run, seed=1)
     frame = PianoRollFrames(run.frame.grid, transpose_to_c=True)
-    assert hint in export_page(replace(run, frame=frame))
+    assert hint in export_page(replace(run, frame=frame), seed=1)
+
+
+def address(chrome: Player, frame: int) -> tuple[str, list]:
+    """The page's address, and the notes [first, pitch, given] that it has played by a frame."""
+    chrome.wait("location.hash === `#${page.described()}`")
+    return chrome.run("location.href"), [
+        [first, pitch, given] for first, _, pitch, _, given in chrome.run(NOTES) if first < frame
+    ]
+
+
+def test_a_link_leads_to_the_same_notes(chrome: Player, page: Path):
+    """With its seed, temperature, tempo and opening, also where it is opened from another page."""
+    chrome.open(page)
+    entries = chrome.run("history.length")
+    set_to = """((id, value) => { const input = document.getElementById(id); input.value = value;
+      for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind)); })"""
+    for name, value in (("seed", "402711"), ("temperature", "0.8"), ("tempo", "96")):
+        chrome.run(f"{set_to}('{name}', '{value}')")
+    frame = chrome.play_until(30)
+    link, notes = address(chrome, frame)
+    assert link.endswith("#seed=402711&t=0.8&bpm=96")
+    assert chrome.run("history.length") == entries
+    chrome.open(page)
+    chrome.run(f"(location.href = '{link}', 0)")  # which loads nothing
+    chrome.wait("String(page.player.seed) === '402711'")
+    chrome.play_until(30)
+    assert address(chrome, frame) == (link, notes)
+    opened = f"{link}&opening=60.0.3_67.3.4_67.9.2"
+    chrome.run(f"(location.href = '{opened}', 0)")
+    chrome.wait("page.player.given.length === 3")
+    frame = chrome.play_until(40)
+    link, notes = address(chrome, frame)
+    assert link == opened
+    assert notes[:3] == [[0, 60, True], [3, 67, True], [9, 67, True]]
+    assert len(notes) > 10
+    assert not any(given for _, _, given in notes[3:])
+    for wrong in ("seed=-1&t=warm&bpm=", "opening=60.0.3_", "opening=7.0.3", "opening=60.0.0"):
+        chrome.run(f"(location.hash = '{wrong}', 0)")
+        chrome.wait("location.hash === '#seed=1&t=1&bpm=120' || page.player.seed === 1n")
+        assert chrome.run("page.described()") == "seed=1&t=1&bpm=120"
+
+
+def test_an_opening_is_answered_and_its_link_plays_the_same(chrome: Player, page: Path):
+    """Two beats after its last note, not before; and `Back to the music` goes on where it was.
+
+    A cluster of all keys but one, so that the answer begins with some that were held.
+    """
+    chrome.open(page)
+    before = chrome.play_until(20)
+    music = chrome.run(NOTES)
+    chrome.run("(page.clock = page.sound.now(), page.sound.now = () => page.clock, 0)")
+    chrome.press("a")
+    cluster = "for (let key = 0; key < 88; key += 1) if (key !== 39)"
+    chrome.run(f"(() => {{ {cluster} page.player.press(key, 80); }})()")
+    chrome.run(f"(() => {{ {cluster} page.player.release(key); }})()")
+    chrome.run("(page.clock += 7.9 * page.player.secondsPerFrame, page.player.fill())")
+    assert chrome.run("page.player.listening")
+    chrome.run("(page.clock += 0.2 * page.player.secondsPerFrame, page.player.fill())")
+    assert chrome.run("page.player.playing")
+    chrome.run(
+        """(() => { while (page.player.position < page.player.pieces.at(-1).first + 30) {
+          page.clock += 0.01; page.player.fill(); } page.stop(); delete page.sound.now; })()"""
+    )
+    link, notes = address(chrome, 10**6)
+    answer = [[first - before, *rest] for first, *rest in notes if first >= before]
+    assert [given for *_, given in answer[:88]] == [True] * 88
+    assert len(answer) > 93
+    chrome.click("#back")
+    assert chrome.run("[page.described(), page.player.next]") == ["seed=1&t=1&bpm=120", before]
+    assert [note[:1] + note[2:] for note in chrome.run(NOTES)] == [n[:1] + n[2:] for n in music]
+    chrome.play_until(60)
+    onward = [[note[0], note[2]] for note in chrome.run(NOTES) if note[0] > before]
+    chrome.open(page)
+    chrome.play_until(60)
+    right = [[note[0], note[2]] for note in chrome.run(NOTES) if note[0] > before]
+    assert len(right) > 5
+    assert onward == right
+    chrome.run(f"(location.href = '{link}', 0)")
+    chrome.wait("page.player.given.length === 88")
+    chrome.play_until(29)
+    link_again, again = address(chrome, 28)
+    assert link_again == link
+    assert sorted(again) == sorted(note for note in answer if note[0] < 28)
+
+
+def test_keys_sound_with_the_music(chrome: Player, run: Run, page: Path):
+    """Guards against keys that end the music, or drawn notes that end what is held by hand."""
+    chrome.open(page)
+    chrome.click("#play")
+    chrome.wait("page.player.playing")
+    chrome.run(
+        """(() => { let now = page.sound.now(); page.sound.now = () => now;
+        page.player.press(39, 80); page.player.press(40, 80);
+        while (page.player.position < 40) { now += 0.01; page.player.fill(); }
+        page.player.release(39); page.stop(); })()"""
+    )
+    notes = chrome.run(NOTES)
+    assert [[pitch, given] for *_, pitch, _, given in notes if given] == [[60, True], [61, True]]
+    drawn = [[first, pitch] for first, _, pitch, _, given in notes if not given]
+    right = [[note[0], note[2]] for note in expected(run, 1, chrome.run("page.player.next"))]
+    assert drawn == right
+    assert [note[1] is None for note in notes if note[4]] == [False, True]
+
+
+def test_space_plays_and_pauses_where_no_control_has_the_focus_of_keys(chrome: Player, page: Path):
+    chrome.open(page)
+    chrome.press(" ")
+    chrome.wait("page.player.playing")
+    chrome.click("#over")
+    chrome.wait("page.player.playing")
+    chrome.press(" ")
+    chrome.wait(f"{STATUS} === 'Paused.'")
+    assert chrome.run("window.scrollY") == 0
+    chrome.run("document.querySelector('#another').focus({ focusVisible: true })")
+    chrome.press(" ")
+    assert chrome.run("[page.player.playing, page.described() === 'seed=1&t=1&bpm=120']") == [
+        *(False, False)
+    ]
+
+
+def test_letters_on_the_keys_are_those_of_the_layout(chrome: Player, page: Path):
+    """As AZERTY has them; Z and X, there W and X, move them."""
+    chrome.open(page)
+    shown = """[...document.querySelectorAll('.key')].filter((key) => key.dataset.letter)
+      .map((key) => `${key.ariaLabel} ${key.dataset.letter}`)"""
+    assert chrome.run(shown)[:3] == ["C 4 A", "C sharp 4 W", "D 4 S"]
+    type_ = "document.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, %s}))"
+    chrome.run("(page.press = () => {}, 0)")
+    target = type_.replace("document.", "document.body.")
+    chrome.run(target % "code: 'KeyA', key: 'q'")
+    chrome.run(target % "code: 'KeyX', key: 'x'")
+    assert chrome.run(shown)[:3] == ["C 5 Q", "C sharp 5 W", "D 5 S"]
+    assert chrome.run("document.querySelector('#lowest').value") == "C 5"
+
+
+def test_a_page_begins_as_its_export_was_told(chrome: Player, run: Run, tmp_path: Path):
+    path = tmp_path / "page.html"
+    path.write_bytes(export_page(run, seed=7, temperature=0.85, tempo=60, title="A <b> title"))
+    chrome.open(path)
+    assert chrome.run("[page.described(), document.title]") == [
+        *("seed=7&t=0.85&bpm=60", "A <b> title")
+    ]
+    assert chrome.run("page.player.secondsPerFrame") == pytest.approx(1 / 4)
+    said = "document.querySelector('meta[property=\"og:title\"]').content"
+    assert chrome.run(said) == "A <b> title"
+
+
+def test_by_default_a_page_begins_with_a_seed_that_sounds_at_once(run: Run):
+    """The first such seed: for half of its first second at least."""
+    page = export_page(run).decode()
+    (seed,) = re.findall(r'value="(\d+)" id="seed"', page)
+    for each in range(1, int(seed) + 1):
+        first = np.concatenate([*Sampler(run.model).piece(8, seed=each)])
+        assert (first.any(axis=1).sum() >= 4) == (each == int(seed))

@@ -8,7 +8,7 @@ class Hall extends Sound {
     const hall = new ConvolverNode(context, { buffer: echoes(context) });
     this.input.connect(mixed);
     this.input.connect(hall).connect(new GainNode(context, { gain: 0.35 })).connect(mixed);
-    mixed.connect(this.output).connect(context.destination);
+    mixed.connect(this.output).connect(this.master);
   }
 }
 

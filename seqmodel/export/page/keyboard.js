@@ -1,7 +1,9 @@
 /* The KEYS of the instrument on screen, played by pointer, computer keys or MIDI. */
 
-/* Two rows of a computer's keyboard as the white and black keys from C on. */
+/* Two rows of a computer's keyboard as the white and black keys from C on: they are where they are,
+   whatever the layout has there. */
 const CODES = [..."AWSEDFTGYHUJKOLP"].map((letter) => `Key${letter}`);
+const [LOWER, UPPER] = ["KeyZ", "KeyX"];
 const PRESSED = 80; /* the velocity of keys that do not tell theirs */
 
 /* The colour of a key's notes: from blue in the bass to orange in the treble. */
@@ -11,15 +13,19 @@ function colour(key, dark) {
 }
 
 class Keyboard {
-  /* `press(key, velocity)` and `release(key)` are called as keys go down and up. */
-  constructor(element, { press, release }) {
-    Object.assign(this, { element, press, release });
+  /* In `parts.keys`; `press(key, velocity)` and `release(key)` are called as keys go down and up.
+     The other parts show where computer keys are. */
+  constructor(parts, { press, release }) {
+    const element = parts.keys;
+    Object.assign(this, { element, parts, press, release });
     this.down = new Map(); /* what holds a key down: a pointer, a computer key, Enter */
-    this.octave = OCTAVE;
-    this.byKeys = true;
+    this.lowest = 12 * (OCTAVE + 1) - LOWEST_PITCH; /* of computer keys */
+    this.letters = new Map([...CODES, LOWER, UPPER].map((code) => [code, code.at(-1)]));
     this.buttons = KEYS.map((key, number) => this.button(key, number));
     element.append(...this.buttons);
-    this.focus(12 * (OCTAVE + 1) - LOWEST_PITCH, false);
+    this.focus(this.lowest, false);
+    this.print(true);
+    this.readLayout();
     this.listenToPointers();
     element.addEventListener("keydown", (event) => this.move(event));
     document.addEventListener("keydown", (event) => this.type(event));
@@ -47,6 +53,31 @@ class Keyboard {
 
   paint(dark) {
     this.buttons.forEach((button, key) => button.style.setProperty("--note", colour(key, dark)));
+  }
+
+  /* Show on the keys the letters that play them, if they do. */
+  print(byKeys = this.byKeys) {
+    const { letters, lowest } = this;
+    this.byKeys = byKeys;
+    this.buttons.forEach((button, key) => {
+      button.dataset.letter = (byKeys && letters.get(CODES[key - lowest])) || "";
+    });
+    this.parts.lowest.value = KEYS[lowest].name;
+    this.parts.lower.textContent = letters.get(LOWER);
+    this.parts.upper.textContent = letters.get(UPPER);
+  }
+
+  /* The layout's letters, where the browser tells them; others are learned as they are typed. */
+  async readLayout() {
+    const layout = await navigator.keyboard?.getLayoutMap().catch(() => null);
+    for (const [code, letter] of layout ?? []) this.learn(code, letter);
+  }
+
+  learn(code, letter) {
+    const shown = letter.toUpperCase();
+    if (shown.length !== 1 || (this.letters.get(code) ?? shown) === shown) return;
+    this.letters.set(code, shown);
+    this.print();
   }
 
   hold(by, key, loudness = PRESSED) {
@@ -97,19 +128,23 @@ class Keyboard {
     const key = Number(event.target.dataset.key);
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -12, ArrowUp: 12 };
     if (event.key in steps) this.focus(key + steps[event.key]);
-    else if (event.key === "Enter" || event.key === " ") this.hold(event.code, key);
+    else if (event.key === "Enter") this.hold(event.code, key);
     else return;
     event.preventDefault();
   }
 
   type(event) {
-    const { ctrlKey, metaKey, altKey, repeat, code, target } = event;
+    const { ctrlKey, metaKey, altKey, repeat, code, key, target } = event;
     if (!this.byKeys || ctrlKey || metaKey || altKey || repeat) return;
     if (target.matches("input[type=text]")) return;
-    if (code === "KeyZ" || code === "KeyX")
-      this.octave = Math.min(Math.max(this.octave + (code === "KeyX" ? 1 : -1), 1), 7);
+    this.learn(code, key);
+    const lowest = this.lowest + 12 * ((code === UPPER) - (code === LOWER));
+    if (lowest !== this.lowest && lowest in KEYS) {
+      this.lowest = lowest;
+      this.print();
+    }
     const place = CODES.indexOf(code);
-    if (place >= 0) this.hold(code, 12 * (this.octave + 1) + place - LOWEST_PITCH);
+    if (place >= 0) this.hold(code, lowest + place);
   }
 
   /* Listen to every MIDI keyboard, those connected later too; returns how many there are now. */

@@ -23,7 +23,7 @@ function midiFile(notes, paces, pieces, grid) {
     const own = notes.filter((note) => note.given === (name === "given"));
     const events = own.flatMap(({ key, first, last, velocity }) => [
       [tick(first), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
-      [tick(last), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
+      [Math.max(tick(last), tick(first) + 1), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
     ]);
     if (own.length) tracks.push([events, name]);
   }

@@ -34,6 +34,17 @@ class Model {
     this.frame = null;
   }
 
+  /* How far the piece has come, for `resume` to go on from there. */
+  kept() {
+    const { drawn, held, frame } = this;
+    return { memory: this.arena.slice(), counts: { drawn, held, frame } };
+  }
+
+  resume({ memory, counts }) {
+    this.arena.set(memory);
+    Object.assign(this, counts);
+  }
+
   /* Read a frame of an opening, that is given and not drawn. */
   read(frame) {
     this.step(this.before, 0, -1);

@@ -3,13 +3,14 @@
 class MusicPage extends Page {
   listen() {
     super.listen();
-    const { tempo, midi, typing } = this.parts;
-    this.keyboard = new Keyboard(this.parts.keys, {
+    const { tempo, midi, typing, back } = this.parts;
+    this.keyboard = new Keyboard(this.parts, {
       press: (key, loudness) => this.press(key, loudness),
       release: (key) => this.player.release(key),
     });
     this.range(tempo, (value) => this.player.setPace(value / Number(tempo.dataset.plain)));
-    typing.addEventListener("change", () => (this.keyboard.byKeys = typing.checked));
+    typing.addEventListener("change", () => this.keyboard.print(typing.checked));
+    back.addEventListener("click", () => this.back());
     midi.hidden = !navigator.requestMIDIAccess;
     midi.addEventListener("click", () => this.connect());
   }
@@ -21,17 +22,40 @@ class MusicPage extends Page {
     stage.scrollLeft = 0.44 * stage.scrollWidth - stage.clientWidth / 2;
   }
 
-  get startText() {
-    return this.player.listening ? "Continue my opening" : "Start";
+  get playText() {
+    return this.player.listening ? "Continue my opening" : "Play";
+  }
+
+  back() {
+    const { running } = this.player;
+    this.player.back();
+    this.say("Ready.");
+    if (running) this.play();
+    this.show();
+  }
+
+  /* An opening in a link is its notes, such as 60.0.4_64.4.2: pitch, first frame and length. */
+  openingOf(said) {
+    const text = said.get("opening") ?? "";
+    const notes = text.split("_").map((note) => note.split(".").map(Number));
+    const opening = notes.map(([pitch, ...frames]) => [pitch - LOWEST_PITCH, ...frames]);
+    const valid = /^(\d{1,3}\.\d{1,4}\.[1-9]\d{0,3}(_(?=\d)|$))+$/.test(text);
+    return valid && opening.every(([key]) => key in KEYS) ? opening : [];
+  }
+
+  described() {
+    const { given = [] } = this.player;
+    const notes = given.map(([key, ...frames]) => [key + LOWEST_PITCH, ...frames].join("."));
+    return super.described() + (notes.length ? `&opening=${notes.join("_")}` : "");
   }
 
   async press(key, loudness) {
     await this.sound.wake();
-    const { listening, model } = this.player;
+    const { running, model } = this.player;
     if (!model.kit && !this.keyboard.isDown(key)) return; /* let go before the sound was ready */
     this.player.press(key, loudness);
-    if (listening) return;
-    this.say("Listening: play an opening, then let the model continue it.");
+    if (running) return;
+    this.say("Listening: two beats after your last note the model goes on.");
     this.follow();
   }
 
@@ -52,6 +76,7 @@ class MusicPage extends Page {
     const on = player.notes.slice(-1000).filter(({ first, last }) =>
       first <= position && (last === null || last > position));
     this.keyboard.light(new Set(player.running ? on.map(({ key }) => key) : []));
+    this.parts.back.hidden = !player.listening && !player.given.length;
   }
 }
 

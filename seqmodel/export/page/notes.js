@@ -14,32 +14,49 @@ class NotePlayer extends Player {
     this.beat = framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame)); /* in frames */
   }
 
-  restart(seed) {
+  /* From the beginning of a seed's first piece, which an opening may be given of: [key, first,
+     length] of each note, in frames. */
+  restart(seed, given = []) {
     super.restart(seed);
-    this.notes = []; /* {key, first, last, velocity, given, voice}: last is null while it sounds */
+    this.given = given;
+    this.notes = []; /* {key, first, last, velocity, given, byHand, voice}: last null as it sounds */
     this.pieces = []; /* {first, number} */
     this.paces = []; /* {first, seconds}: from frame `first` on, a frame lasts so long */
     this.opening = null; /* where one begins that is played by hand */
+    this.interrupted = null; /* the music before it */
   }
 
-  /* Pieces without end, frame by frame; null while there is still none. */
-  *draws(opening = []) {
+  /* Pieces without end, frame by frame; null while there is still none. The opening is among them
+     unless it was heard as it was played. */
+  *draws(heard = false) {
     const { model, beat } = this;
+    const opening = this.openingFrames();
     for (let number = 0; ; number += 1) {
       model.begin(this.seed, BigInt(number));
       const given = number ? [] : opening;
-      for (const frame of given) {
+      for (const [place, frame] of given.entries()) {
         model.read(frame);
-        yield null;
+        yield heard ? null : { frame, number, place, given: true };
       }
       for (let place = given.length, ended = false; !ended; place += 1) {
         const drawn = model.draw(this.temperature);
         ended = drawn.ended;
-        if (drawn.frame) yield { frame: drawn.frame, number, place, begins: place === given.length };
+        if (drawn.frame) yield { frame: drawn.frame, number, place, given: false };
       }
       const silent = new Float64Array(model.frameSize);
       for (let k = 0; k < 2 * beat; k += 1) yield { frame: silent, number };
     }
+  }
+
+  openingFrames() {
+    const { model, given } = this;
+    const count = Math.max(0, ...given.map(([, first, length]) => first + length));
+    const frames = Array.from({ length: count }, () => new Float64Array(model.frameSize));
+    for (const [key, first, length] of given) {
+      for (let k = first; k < first + length; k += 1) frames[k][key] = 1;
+      if (model.onsets) frames[first][model.notes + key] = 1;
+    }
+    return frames;
   }
 
   get secondsPerFrame() {
@@ -68,20 +85,23 @@ class NotePlayer extends Player {
   cut(frame) {
     super.cut(frame);
     this.notes = this.notes.filter((note) => note.first < frame);
-    for (const note of this.notes) if (note.last > frame) note.last = null; /* it still sounds */
+    for (const note of this.notes)
+      if (note.last > frame && !note.byHand) note.last = null; /* it still sounds */
     this.pieces = this.pieces.filter((piece) => piece.first < frame);
   }
 
-  play({ frame, number, place, begins }) {
+  play({ frame, number, place, given }) {
     const { model, next } = this;
-    const held = new Map(this.sounding().map((note) => [note.key, note]));
+    const own = this.sounding().filter((note) => !note.byHand);
+    const held = new Map(own.map((note) => [note.key, note]));
+    const begins = place !== undefined && this.pieces.at(-1)?.first !== next - place;
     if (begins) this.pieces.push({ first: next - place, number });
     for (let key = 0; key < model.notes; key += 1) {
       const note = held.get(key);
-      const struck = frame[key] && (!note || (model.onsets && frame[model.notes + key]));
-      if (note && (struck || !frame[key])) this.end(note, next);
-      if (!struck) continue;
-      const begun = this.begin(key, next, velocity(key, frame, place, this), false);
+      const goesOn = note?.given === given && !(model.onsets && frame[model.notes + key]);
+      if (note && !(frame[key] && goesOn)) this.end(note, next);
+      if (!frame[key] || goesOn) continue;
+      const begun = this.begin(key, next, velocity(key, frame, place, this), given);
       if (model.kit) this.end(begun, next + 1); /* a hit, which is not held */
     }
     if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
@@ -91,8 +111,8 @@ class NotePlayer extends Player {
     return this.notes.slice(-1000).filter((note) => note.last === null);
   }
 
-  begin(key, first, loudness, given) {
-    const note = { key, first, last: null, velocity: loudness, given };
+  begin(key, first, loudness, given, byHand = false) {
+    const note = { key, first, last: null, velocity: loudness, given, byHand };
     this.notes.push(note);
     this.sing(note, this.timeOf(first));
     return note;
@@ -118,53 +138,75 @@ class NotePlayer extends Player {
     return new Blob([bytes], { type: "audio/midi" });
   }
 
-  /* ---- an opening, played by hand ---- */
+  /* ---- what is played by hand: with the music, or an opening where there is none ---- */
 
   get listening() {
     return this.opening !== null;
   }
 
   press(key, loudness) {
-    if (!this.listening) {
-      this.stop();
-      for (const note of this.sounding()) note.last = this.next;
-      this.opening = this.next;
-      this.run(this.next, 0);
-    }
+    if (!this.running) this.listen();
     this.release(key);
-    const begun = this.begin(key, this.position, loudness, true);
+    const begun = this.begin(key, this.position, loudness, true, true);
     if (this.model.kit) this.end(begun, begun.first + 1);
   }
 
   release(key) {
     for (const note of this.sounding())
-      if (note.given && note.key === key) this.end(note, this.position);
+      if (note.byHand && note.key === key) this.end(note, this.position);
+  }
+
+  listen() {
+    const { next, waiting, frames, given, model } = this;
+    for (const note of this.sounding()) note.last = next;
+    const [notes, pieces, paces] = [[...this.notes], [...this.pieces], [...this.paces]];
+    const music = { next, waiting, frames, given, notes, pieces, paces };
+    this.interrupted ??= { music, place: model.kept() };
+    this.opening = next;
+    this.run(next, 0);
+  }
+
+  /* Forget the opening, and go on with the music where it began. */
+  back() {
+    const { interrupted, seed, model } = this;
+    this.stop();
+    if (!interrupted) return this.restart(seed);
+    const { music, place } = interrupted;
+    model.resume(place);
+    Object.assign(this, music, { base: music.next, opening: null, interrupted: null });
+  }
+
+  /* The model answers an opening by itself, when two beats have been silent. */
+  fill() {
+    if (this.listening) {
+      const lasts = this.notes.filter(({ first }) => first >= this.opening).map(({ last }) => last);
+      const silent = lasts.includes(null) ? 0 : this.position - Math.max(...lasts);
+      if (silent >= 2 * this.beat) this.start();
+    }
+    super.fill();
   }
 
   /* Move the opening to the grid, and make music that continues it. */
   take() {
     const { model, opening } = this;
     this.sounding().forEach((note) => this.end(note, this.position));
-    const notes = this.notes.filter((note) => note.given && note.first >= opening);
-    const last = new Map();
+    const notes = this.notes.filter((note) => note.first >= opening);
+    const before = new Map();
     for (const note of notes) {
       note.first = Math.round(note.first);
       note.last = model.kit ? note.first + 1 : Math.max(note.first + 1, Math.round(note.last));
-      const before = last.get(note.key);
-      if (before) before.last = Math.min(before.last, note.first);
-      last.set(note.key, note);
+      const last = before.get(note.key);
+      if (last) last.last = Math.min(last.last, note.first);
+      before.set(note.key, note);
     }
-    const end = Math.max(opening, ...notes.map((note) => note.last));
-    const frames = Array.from({ length: end - opening }, () => new Float64Array(model.frameSize));
-    for (const { key, first, last } of notes) {
-      for (let k = first; k < last; k += 1) frames[k - opening][key] = 1;
-      if (model.onsets && last > first) frames[first - opening][model.notes + key] = 1;
-    }
-    this.notes = this.notes.filter((note) => note.last === null || note.last > note.first);
+    this.notes = this.notes.filter((note) => note.last > note.first);
+    this.given = notes
+      .filter((note) => note.last > note.first)
+      .map(({ key, first, last }) => [key, first - opening, last - first]);
     this.opening = null;
     this.waiting = [];
-    this.frames = this.draws(frames);
-    this.next = end;
+    this.frames = this.draws(true);
+    this.next = Math.max(...notes.map((note) => note.last));
   }
 }
 

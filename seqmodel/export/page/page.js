@@ -1,5 +1,7 @@
 /* The controls that every page has, and what ties the parts together. */
 
+const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
+
 class Page {
   /* `player` plays, `view` draws what it has played. */
   constructor(name, player, view) {
@@ -8,15 +10,26 @@ class Page {
     this.sound = player.sound;
     this.parts = Object.fromEntries(
       [...document.querySelectorAll("main [id]")].map((element) => [element.id, element]));
+    this.settings = [...document.querySelectorAll("main input[name]")];
     this.listen();
-    this.restart();
+    this.open();
     this.paint();
     setInterval(() => player.fill(), 40);
+    setInterval(() => this.address(), 500); /* browsers refuse to be told more often */
   }
 
   listen() {
-    const { play, over, seed, another, temperature, save } = this.parts;
-    play.addEventListener("click", () => (this.player.playing ? this.stop() : this.play()));
+    const { play, over, seed, another, temperature, volume, copy, save } = this.parts;
+    const toggle = () => (this.player.playing ? this.stop() : this.play());
+    play.addEventListener("click", toggle);
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== " " || event.target.matches(PRESSED_BY_SPACE)) return;
+      event.preventDefault();
+      if (!event.repeat) toggle();
+    });
+    document.addEventListener("click", ({ detail, target }) => {
+      if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* by a pointer: Space plays again */
+    });
     over.addEventListener("click", () => this.restart());
     seed.addEventListener("change", () => this.restart());
     another.addEventListener("click", () => {
@@ -24,6 +37,9 @@ class Page {
       this.restart();
     });
     this.range(temperature, (value) => (this.player.temperature = value));
+    this.range(volume, (value) => (this.sound.volume = value / 100));
+    copy.addEventListener("click", () => this.copy());
+    window.addEventListener("hashchange", () => this.open());
     save.addEventListener("click", () => this.save());
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", () => this.paint());
@@ -58,18 +74,57 @@ class Page {
 
   stop() {
     this.player.stop();
-    this.say("Stopped.");
+    this.say("Paused.");
   }
 
-  /* From the first piece of the seed on. */
-  restart() {
+  /* From the first piece of the seed on, or from the opening that it continues. */
+  restart(opening = this.player.given) {
     const { seed } = this.parts;
     const { playing } = this.player;
-    if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed);
-    this.player.restart(BigInt(seed.value));
+    if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
+    this.player.restart(BigInt(seed.value), opening);
     this.say("Ready.");
     if (playing) this.play();
     this.show();
+  }
+
+  /* ---- the link to what plays, such as page.html#seed=12&t=0.9&bpm=96 ---- */
+
+  /* The piece of the address. What it does not say, or no setting can be, is as on a new page. */
+  open() {
+    const said = new URLSearchParams(location.hash.slice(1));
+    for (const input of this.settings) {
+      const value = said.get(input.name);
+      input.value = /^\d+(\.\d+)?$/.test(value) ? value : input.defaultValue;
+      input.dispatchEvent(new Event("input"));
+    }
+    this.restart(this.openingOf(said));
+    this.link = this.described();
+  }
+
+  openingOf() {}
+
+  described() {
+    const value = (input) => (input.name === "seed" ? this.player.seed : input.value);
+    return this.settings.map((input) => `${input.name}=${value(input)}`).join("&");
+  }
+
+  address() {
+    const link = this.described();
+    if (link !== this.link) history.replaceState(null, "", `#${(this.link = link)}`);
+  }
+
+  async copy() {
+    const link = `${location.href.split("#")[0]}#${this.described()}`;
+    const local = location.protocol === "file:";
+    try {
+      await navigator.clipboard.writeText(link);
+      this.parts.status.value = local
+        ? "Link copied. It works where this file is: send that too, or put it on the web."
+        : "Link copied.";
+    } catch {
+      prompt("Copy this link:", link); /* browsers that keep the clipboard from pages */
+    }
   }
 
   /* Download what was heard so far. */
@@ -83,15 +138,17 @@ class Page {
 
   /* ---- what is shown ---- */
 
+  /* What it does now; the status may say something else until that changes. */
   say(text) {
     const { play, status } = this.parts;
-    if (status.value !== text) status.value = text;
-    play.dataset.state = this.player.playing ? "stop" : "start";
-    play.querySelector("span").textContent = this.player.playing ? "Stop" : this.startText;
+    const { playing } = this.player;
+    if (this.said !== text) status.value = this.said = text;
+    play.dataset.state = playing ? "playing" : "paused";
+    play.querySelector("span").textContent = playing ? "Pause" : this.playText;
   }
 
-  get startText() {
-    return "Start";
+  get playText() {
+    return "Play";
   }
 
   /* Keep showing what is heard, until it stops. */
@@ -105,8 +162,11 @@ class Page {
   }
 
   show() {
+    const { save, invitation } = this.parts;
+    const begun = this.player.position > 0;
     this.view.draw();
-    this.parts.save.disabled = this.player.position <= 0;
+    save.disabled = !begun;
+    invitation.hidden = begun || this.player.running;
   }
 }
 

@@ -7,14 +7,22 @@ const AT_ONCE_MS = 32; /* of every 40 */
 /* What is heard, through an AudioContext that `build` makes ready. */
 class Sound {
   voices = new Set(); /* what sounds now or later, each with `release(time)` */
+  level = 1;
 
   /* Browsers allow sound only after a click or a key. */
   async wake() {
     if (!this.context) {
       this.context = new AudioContext({ latencyHint: "interactive" });
+      this.master = new GainNode(this.context, { gain: this.level });
+      this.master.connect(this.context.destination);
       this.build(this.context);
     }
     await this.context.resume();
+  }
+
+  set volume(level) {
+    this.level = level;
+    this.master?.gain.setTargetAtTime(level, this.now(), 0.02);
   }
 
   now() {

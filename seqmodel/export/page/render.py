@@ -1,13 +1,16 @@
 """The page of a run: markup, and the scripts beside this file, with the model's."""
 
 import json
+import re
 import shlex
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from urllib.parse import quote
 
+import numpy as np
 import torch
 
 from seqmodel.errors import UsageError
-from seqmodel.export.page.program import program
+from seqmodel.export.page.program import TEMPERATURES, program
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import BEATS_PER_MINUTE
 from seqmodel.media.music.kit import SOUNDS
@@ -26,7 +29,7 @@ from seqmodel.report.page.markup import (
 )
 from seqmodel.report.subjects import model_in_words, names_of
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.sampler import Freeze
+from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.units import unit_spec
 
 BEGIN = """let page;
@@ -39,23 +42,84 @@ ROLL = """<div class="stage" id="stage"><div class="wide">
  aria-label="$roll: notes rise from their keys as they sound"></canvas>
 <div class="keys" id="keys" role="group" aria-label="$keys"></div>
 </div></div>"""
-TEMPO_AND_MIDI = """<div class="range">
+TEMPO = """<div>
 <label for="tempo">$name <span class="value" aria-hidden="true"></span></label>
-<input type="range" id="tempo" min="$least" max="$most" step="$step" value="$plain"
- data-plain="$plain" data-unit=" $unit"></div>
-<button type="button" id="midi">Connect a MIDI keyboard</button>"""
-HINTS = """<p class="hint">Play an opening on the keys, and let the model continue it.$in_c</p>
-<p class="hint typing"><label><input type="checkbox" id="typing" checked> Computer keys play,
-too:</label> $keys from $first; <kbd>Z</kbd> and <kbd>X</kbd> move by an octave.</p>"""
+<input type="range" id="tempo" name="$key" min="$least" max="$most" step="$step" value="$value"
+ data-plain="$plain" data-unit=" $unit"></div>"""
+MIDI = """<button type="button" id="midi">Connect a MIDI keyboard</button>"""
+BACK = """<button type="button" id="back" hidden>Back to the music</button>"""
+HINTS = """<p class="hint">The keys sound with the music. While it pauses they begin a duet: two
+beats after your last note the model goes on from what you played.$in_c</p>
+<p class="hint typing"><label><input type="checkbox" id="typing" checked> Computer keys play the
+keys that show their letters,</label> from <output id="lowest"></output> on; <kbd id="lower"></kbd>
+and <kbd id="upper"></kbd> move them by an octave, <kbd>Space</kbd> plays and pauses.</p>"""
 WAVE = """<div class="stage">
 <canvas class="view" id="wave" role="img" aria-label="Waveform"></canvas></div>"""
 
 
-def export_page(run: Run) -> bytes:
+ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><g fill="#0069b0">
+<path d="M1 9h3v6H1zM5 5h3v7H5zM9 8h3v5H9zM13 2h2v8h-2z"/></g></svg>"""
+SEEDS = range(1, 33)
+"""Of which one is looked for that sounds at once."""
+SOUNDING = 0.5
+"""The share of a first second with notes, or of train's deviation, above which it sounds."""
+
+
+class Words(NamedTuple):
+    """What a page says to people, of a kind of run."""
+
+    drawn: str
+    lead: str
+    invitation: str
+
+
+MUSIC = Words(
+    "music",
+    "A small neural network composes in your browser. Press Play, or play a few notes and it "
+    "goes on.",
+    "Press Play, or play a few notes on the keys below: two beats later the model answers.",
+)
+DRUMS = Words(
+    "music",
+    "A small neural network drums in your browser. Press Play, or strike a few drums and it "
+    "goes on.",
+    "Press Play, or strike a few drums below: two beats later the model answers.",
+)
+SOUND = Words(
+    "sound",
+    "A small neural network makes up sound in your browser, sample by sample. Press Play.",
+    "Press Play.",
+)
+
+
+def export_page(
+    run: Run,
+    *,
+    seed: int | None = None,
+    temperature: float = 1.0,
+    tempo: int | None = None,
+    title: str | None = None,
+) -> bytes:
     """The page, one file, that draws new music or sound as it plays.
 
-    UsageError for a model whose draw is not compiled, such as frame-wise logistic audio.
+    It begins with a seed, by default one whose first second sounds, a temperature and a tempo in
+    beats per minute, by default train's. UsageError for a model whose draw is not compiled, such as
+    frame-wise logistic audio, and for a temperature or tempo that the page cannot be set to.
     """
+    if temperature not in TEMPERATURES:
+        raise UsageError(f"--temperature goes from 0 to 2 in steps of 0.05, not {temperature:g}")
+    if isinstance(run.model.output, NotesOutput):
+        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
+        said, kind, suffix = DRUMS if frame.kit else MUSIC, "MIDI", "mid"
+        parts = _music(frame, tempo)
+        instrument = "kit" if frame.kit else "piano"
+        scripts = ["hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
+        grid = {"grid": _grid(frame), "kit": frame.kit}
+    else:
+        if tempo is not None:
+            raise UsageError(f"--tempo is for music, and {run.folder} was trained on sound")
+        said, kind, suffix, parts = SOUND, "WAV", "wav", {"stage": Markup(WAVE)}
+        scripts, grid = ["samples"], {}
     drawing = program(run.model)
     if drawing is None:
         raise UsageError(
@@ -64,27 +128,43 @@ def export_page(run: Run) -> bytes:
         )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
     (name,) = names_of([folder])
-    content = {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
-    if isinstance(run.model.output, NotesOutput):
-        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
-        drawn, kind, suffix, parts = "music", "MIDI", "mid", _music(frame)
-        instrument = "kit" if frame.kit else "piano"
-        scripts = ["hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
-        content |= {"grid": _grid(frame), "kit": frame.kit}
-    else:
-        drawn, kind, suffix, parts = "sound", "WAV", "wav", {"stage": Markup(WAVE)}
-        scripts = ["samples"]
-    title = f"{drawn.capitalize()} by {name}"
-    words = {"title": title, "model": model_in_words(run), "data": run.data.name, "drawn": drawn}
-    page = {"kind": kind, "suffix": suffix, "settings": "", "hints": "", **words, **parts}
-    body = filled(resource(__package__, "page.html"), **page, about=_about(run, suffix))
+    content = {"name": name, "rate": run.frame.rate, **grid, **_shape(run), **drawing}
+    if seed is None:
+        seed = _sounding_seed(run, temperature)
+    title = title or f"{said.drawn.capitalize()} by {name}"
+    begins = {"seed": str(seed), "temperature": f"{temperature:g}"}
+    words = {"title": title, "lead": said.lead, "invitation": said.invitation, "kind": kind}
+    optional = dict.fromkeys(("settings", "midi", "back", "hints"), "")
+    page = {"suffix": suffix, **words, **begins, **optional, **parts}
+    about = _about(run, suffix, begins)
+    body = filled(resource(__package__, "page.html"), **page, about=about)
     model = tag("script", _data(content), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
     files = (resource(__package__, f"{file}.js") for file in ("model", "player", "page", *scripts))
     sounds = Markup(f"const SOUNDS = {json.dumps(SOUNDS)};")
-    script = Markup("\n".join(['"use strict";', *[sounds][: "kit" in scripts], *files, BEGIN]))
-    html = document(title, joined(body, model), style=style, script=script, wasm=True)
+    script = "\n".join(['"use strict";', *[sounds][: "kit" in scripts], *files, BEGIN])
+    script = Markup(re.sub(r"(?s)\s*/\*.*?\*/|(?<=\n) +", "", script))  # not for its readers
+    of_head = {"description": said.lead, "icon": f"data:image/svg+xml,{quote(ICON)}"}
+    body = joined(body, model)
+    html = document(title, body, style=style, script=script, wasm=True, **of_head)
     return html.encode()
+
+
+def _sounding_seed(run: Run, temperature: float) -> int:
+    """The first of `SEEDS` whose first second sounds, or the one in which it sounds most."""
+    sampler, notes = Sampler(run.model, temperature=temperature), run.model.output.frame_size
+    if isinstance(run.frame, PianoRollFrames):
+        rate, usual = 1 / run.frame.grid.seconds_per_frame(_tempo(run.frame)), None
+    else:
+        rate, usual = run.frame.rate / run.frame.frame_size, run.frame.deviation
+    count, levels = max(1, round(rate)), dict[int, float]()
+    for seed in SEEDS:
+        drawn = np.concatenate([*sampler.piece(count, seed=seed)])[:, :notes]
+        heard = drawn.any(axis=1).sum() / count if usual is None else drawn.std() / usual
+        levels[seed] = float(heard)
+        if heard >= SOUNDING:
+            break
+    return max(levels, key=lambda seed: levels[seed])
 
 
 def _shape(run: Run) -> dict[str, Any]:
@@ -124,30 +204,32 @@ def _tempo(frame: PianoRollFrames) -> int:
     return round(frame.tempo or BEATS_PER_MINUTE)
 
 
-def _music(frame: PianoRollFrames) -> dict[str, str]:
+def _music(frame: PianoRollFrames, tempo: int | None) -> dict[str, str]:
     """A piano-roll above a keyboard, which scroll together, and what goes with them."""
     if frame.grid.steps_per_beat is not None:
         plain = _tempo(frame)
-        scale, name, unit = (min(40, plain), max(240, plain), 1, plain), "Tempo", "bpm"
+        least, most = min(40, plain), max(240, plain)
+        if tempo is not None and not least <= tempo <= most:
+            raise UsageError(f"--tempo goes from {least} to {most}, not {tempo}")
+        scale, words = (least, most, 1, plain, tempo or plain), ("Tempo", "bpm", "bpm")
+    elif tempo is not None:
+        raise UsageError("--tempo is for music in beats, and this run's frames are of real time")
     else:
-        scale, name, unit = (25, 400, 5, 100), "Speed", "%"
-    tempo = dict(zip(("least", "most", "step", "plain"), scale, strict=True))
-    keys = joined(*(tag("kbd", key) for key in "AWSEDFTGYHUJK"))
+        scale, words = (25, 400, 5, 100, 100), ("Speed", "%", "speed")
+    names = ("least", "most", "step", "plain", "value", "name", "unit", "key")
+    tempos: dict[str, str | int] = dict(zip(names, (*scale, *words), strict=True))
     in_c = " All music that it knows is in C major or A minor." if frame.transpose_to_c else ""
-    shown = (
-        ("Drum hits", "Drum kit", "the bass drum")
-        if frame.kit
-        else ("Piano-roll", "Piano keyboard", "C")
-    )
-    roll, keyboard, first = shown
+    roll, keys = ("Drum hits", "Drum kit") if frame.kit else ("Piano-roll", "Piano keyboard")
     return {
-        "stage": filled(ROLL, roll=roll, keys=keyboard),
-        "settings": filled(TEMPO_AND_MIDI, name=name, unit=unit, **tempo),
-        "hints": filled(HINTS, keys=keys, first=first, in_c=in_c),
+        "stage": filled(ROLL, roll=roll, keys=keys),
+        "settings": filled(TEMPO, **tempos),
+        "midi": Markup(MIDI),
+        "back": Markup(BACK),
+        "hints": filled(HINTS, in_c=in_c),
     }
 
 
-def _about(run: Run, suffix: str) -> Markup:
+def _about(run: Run, suffix: str, begins: dict[str, str]) -> Markup:
     units, whole = run.model.parameter_counts()
     items = {
         "model": model_in_words(run),
@@ -155,7 +237,8 @@ def _about(run: Run, suffix: str) -> Markup:
         "trained on": f"{run.data.name}: {run.frame}",
         "weights of": f"epoch {run.epoch}",
         "in the shell": shlex.join(
-            ["seqmodel", "sample", f"out.{suffix}", "--run", run.folder.name, "--seed", "1"]
+            ["seqmodel", "sample", f"out.{suffix}", "--run", run.folder.name]
+            + [word for name, value in begins.items() for word in (f"--{name}", value)]
         ),
     }
     listed = (joined(tag("dt", name), tag("dd", text)) for name, text in items.items())

@@ -9,7 +9,7 @@ const SHOWN_SECONDS = 3;
 class Speaker extends Sound {
   build(context) {
     this.output = new GainNode(context);
-    this.output.connect(context.destination);
+    this.output.connect(this.master);
   }
 
   /* Play a block of samples at a time of `now`. */

@@ -76,8 +76,19 @@ def embedded(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{b64encode(content).decode('ascii')}"
 
 
-def document(title: str, body: Markup, *, style: Markup, script: Markup, wasm: bool = False) -> str:
+def document(
+    title: str,
+    body: Markup,
+    *,
+    style: Markup,
+    script: Markup,
+    wasm: bool = False,
+    description: str | None = None,
+    icon: str = "data:,",  # otherwise browsers request /favicon.ico
+) -> str:
     """A document as text, to be written as UTF-8; the script runs at the end of the body.
+
+    Where a link to it is shown, a description stands under its title.
 
     Browsers are told to load nothing and to run no script but this one, identified by its hash, and
     what it compiles of WebAssembly if it has some (Content Security Policy, level 2).
@@ -90,12 +101,24 @@ def document(title: str, body: Markup, *, style: Markup, script: Markup, wasm: b
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),  # otherwise browsers request /favicon.ico
+        tag("link", rel="icon", href=icon),
         tag("title", title),
+        *_preview(title, description),
         tag("style", style),
     ]
     content = tag("html", tag("head", *head), tag("body", body, tag("script", script)), lang="en")
     return f"<!DOCTYPE html>\n{content}\n"
+
+
+def _preview(title: str, description: str | None) -> list[Markup]:
+    """What services show of a link: no picture, as they fetch no data: URL."""
+    if description is None:
+        return []
+    graph = {"og:title": title, "og:description": description, "og:type": "website"}
+    return [
+        tag("meta", name="description", content=description),
+        *(tag("meta", property=name, content=text) for name, text in graph.items()),
+    ]
 
 
 def common_style() -> Markup:
