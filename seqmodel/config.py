@@ -371,8 +371,14 @@ class Config:
         return self.epochs or best + self.patience
 
     def without_search(self) -> Self:
-        """The same settings, for a single run."""
-        return replace(self, learning_rate_draws=0, tpe_trials=0, bracket_trials=0)
+        """The same settings, for a single run.
+
+        Valid is scored as a whole unless they say otherwise: runs are chosen by it.
+        """
+        every = "epoch" if self.valid_every == "auto" else self.valid_every
+        return replace(
+            self, learning_rate_draws=0, tpe_trials=0, bracket_trials=0, valid_every=every
+        )
 
     @classmethod
     def neutral(cls) -> dict[str, Any]:
@@ -533,7 +539,7 @@ def resolve(
     values |= {name: read_unit(values[name]) for name in UNITS if values.get(name)}
     if given.get("params") is not None:
         values["hidden"] = None
-    values |= {"epochs": 0} if given.get("minutes") is not None else {}
+    values |= _epochs_of(given)
     if given.keys() & {"learning_rate", *searches}:  # these override the preset's search
         values |= {name: given.get(name, 0) for name in searches}
     config = Config(**values)
@@ -542,10 +548,7 @@ def resolve(
     for name, value in asdict(config).items():
         for must in _objections(name, value):
             raise UsageError(f"--{name.replace('_', '-')} must be {must}")
-    if not (config.epochs or config.minutes) and config.schedule != "constant":
-        raise UsageError(
-            "--epochs auto needs --schedule constant: a cosine is spread over a number of epochs"
-        )
+    _check_time(config)
     if config.parts > config.batch_size:
         raise UsageError(
             f"{config.parts} parts (by default one for each of --processes) need a --batch-size of "
@@ -555,11 +558,38 @@ def resolve(
 
 
 def _without_time(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What number of minutes in a file the `options` override; UsageError if they are two ends."""
-    ends = [name for name in ("epochs", "patience") if options.get(name)]
-    if options.get("minutes") is not None and ends:
-        raise UsageError(f"--minutes and --{ends[0]} exclude each other: what decides the end?")
+    """What of a file the `options` override: minutes by epochs, epochs by minutes.
+
+    UsageError for options that exclude each other.
+    """
+    if options.get("minutes") is not None:
+        for name in ("epochs", "patience"):
+            if options.get(name):
+                raise UsageError(f"--minutes and --{name} exclude each other: give the one")
+        return {"epochs": 0}
     return {"minutes": None} if options.get("epochs") is not None else {}
+
+
+def _epochs_of(given: Mapping[str, Any]) -> dict[str, int]:
+    """None where minutes are given; UsageError where epochs are, too."""
+    if given.get("minutes") is None:
+        return {}
+    if given.get("epochs"):
+        raise UsageError("minutes and epochs exclude each other: give the one")
+    return {"epochs": 0}
+
+
+def _check_time(config: Config) -> None:
+    """UsageError where what ends the training, or looks at valid, fits no other setting."""
+    if not (config.epochs or config.minutes) and config.schedule != "constant":
+        raise UsageError(
+            "--epochs auto needs --schedule constant: a cosine is spread over a number of epochs"
+        )
+    if config.trials and (config.minutes is not None or config.valid_every.endswith("m")):
+        raise UsageError(
+            "a search compares runs, and --minutes, or --valid-every in minutes, go by the clock: "
+            "give epochs, and updates"
+        )
 
 
 def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:

@@ -16,6 +16,7 @@ from seqmodel.cli.options import (
     options_of,
     with_media_options,
 )
+from seqmodel.cli.progress import of_part
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
@@ -135,7 +136,7 @@ def _run(values: dict[str, Any]) -> list[str]:
         lines.append(
             f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame"
             + (f", {best['valid_nats_per_sample']:.4f} per sample" if per_sample else "")
-            + f", epoch {best['epoch']}"
+            + f", epoch {best['epoch']}{of_part(best)}"
             + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )
     return lines

@@ -56,6 +56,7 @@ def report(
     check_target(out, force=force)
     subjects = load_subjects(runs or [chosen_run(quiet=quiet)])
     for subject in subjects:
+        message(subject.run.remark, quiet=quiet or not subject.run.remark)
         medium = medium_of(subject.run.frame)
         trained = f"{subject.run.folder} was trained on {medium.name}"
         options_of(medium, media_options, attrgetter("page_options"), trained)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +36,33 @@ def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any
 
 def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
     """Each process reads every n-th path, and goes ahead until its pipe is full."""
-    members = [start(_send, read, paths[k::processes]) for k in range(processes)]
+    members = list[tuple[BaseProcess, Any]]()
     try:
         for k, path in enumerate(paths):
             try:
-                yield members[k % processes][1].recv()
-            except (EOFError, ConnectionError) as error:
+                for other in () if members else range(processes):
+                    members.append(start(_send, read, paths[other::processes]))
+                outcome = members[k % processes][1].recv()
+            except (EOFError, OSError) as error:  # also within what it sends
                 raise SeqmodelError(f"the process that read {path} was killed") from error
+            if isinstance(outcome, Exception) and not isinstance(outcome, SourceError):
+                raise outcome
+            yield outcome
     finally:
-        for process, pipe in members:
+        for _, pipe in members:
             pipe.close()
+        for process, _ in members:
             process.join()
 
 
 def _send(read: Read, paths: Sequence[Path], pipe: Any) -> None:
     with suppress(BrokenPipeError):  # nobody wants them any longer
         for path in paths:
-            pipe.send(_outcome(read, path))
+            try:
+                outcome = _outcome(read, path)
+            except Exception as error:  # raised where they are wanted
+                outcome = error
+            pipe.send(outcome)
 
 
 def _outcome(read: Read, path: Path) -> Any:

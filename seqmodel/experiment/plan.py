@@ -223,6 +223,8 @@ class Plan:
         config = resolve(given, {}, presets_of(dataset.frame))
         if config.minutes is not None:
             raise UsageError("minutes are for `train`: runs compared share a machine; set epochs")
+        if config.valid_every.endswith("m"):
+            raise UsageError("valid_every is of updates or epoch here: minutes are by the clock")
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         return with_sizes(seeded.without_search(), dataset.frame)
 

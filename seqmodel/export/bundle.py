@@ -24,7 +24,7 @@ from seqmodel.runs.checkpoint import (
     load_content,
     model_tensors,
 )
-from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
+from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, PART, is_there, read_file
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
@@ -94,5 +94,5 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
 def _figures(run: Run) -> Iterator[str]:
     prefix = "valid_"
     for name, figure in run.metrics().items():
-        if name.startswith(prefix):
+        if name.startswith(prefix) and name != PART:
             yield f"{spaced(name.removeprefix(prefix)):22} {figure:9.4f}"

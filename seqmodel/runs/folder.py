@@ -191,7 +191,10 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
-        updates = values.get(PROGRESS, {}).get("update")
+        try:
+            updates = Fields.of(values.get(PROGRESS), PROGRESS).whole("update")
+        except ValueError as error:
+            raise damaged(checkpoint, str(error)) from error
         remark = f"{folder} has no best weights yet: those after {updates} updates are taken"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()

@@ -64,8 +64,8 @@ from seqmodel.training.update import update, window_gradient
 from seqmodel.unit_setting import is_text, unit_name
 
 CPU = torch.device("cpu")
-DIGITS = 5
-"""Of the share of an epoch that is done."""
+DIGITS = 7
+"""Significant ones of how many epochs are done: one may have millions of updates."""
 
 LOOK_SHARE, LEAST_PIECES = 1 / 10, 8
 """Frames of valid at a look, as a share of those that updates read between two, where there are
@@ -94,11 +94,11 @@ class Tick:
     total: int
     """Frames in this pass."""
     nats_per_frame: float | None
-    """The epoch's training loss so far; None while valid is scored."""
+    """The training loss since the last look at valid; None while that is scored."""
     frames_per_second: float = 0.0
     seconds_left: float | None = None
-    """Until the last epoch ends, if none stops early (with auto, if none is better); None while
-    too little is known."""
+    """Until the last epoch, or the minutes, end, if none stops early (with auto, if none is
+    better); None while too little is known."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def train_run(
     continue, if the run is one of many; by default to resume it. `group` are the processes that
     train it together, this one the first.
 
-    Returns how far the run has come; its `metrics` hold every epoch.
+    Returns how far the run has come; its `metrics` hold every look at valid.
 
     Raises:
         InterruptError, LostError: after `stop` was set, or the dataset was changed or removed; the
@@ -241,7 +241,7 @@ class Trainer:
         return is_over(self.config, progress.looked_at, progress.best_epoch, until)
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
-        """Train until the epochs or the patience run out; see `train_run` for the errors."""
+        """Train until epochs, patience or minutes run out; see `train_run` for the errors."""
         progress, self._group.stop = self.state.progress, stop
         if not progress.update:
             self._remove(runs.METRICS, runs.BEST, runs.CURVE)  # of a run that this one replaces
@@ -289,7 +289,7 @@ class Trainer:
         """Epochs done, and the share of frames of this one."""
         progress = self.state.progress
         frames = progress.before + progress.frames
-        return round(progress.epoch + frames / self.train.frames, DIGITS)
+        return _rounded(progress.epoch + frames / self.train.frames)
 
     def _look_is_due(self) -> bool:
         """Where an epoch or the minutes end, and so often within, but not shortly before that."""
@@ -327,7 +327,7 @@ class Trainer:
             look = VALID_SHARE * epoch * pieces * self.valid.frames / self.train.frames
         until = done + max(total - spent - look, 0.0) / (epoch + looks * look)
         if abs(until - plan.until) * (epoch + looks * look) > TOLERANCE * total:
-            progress.plan = TimePlan(done, share, trained, round(until, DIGITS))
+            progress.plan = TimePlan(done, share, trained, _rounded(until))
 
     def _between(self) -> Interval:
         """What lies between two looks, which take but a part of a training of so many minutes."""
@@ -464,7 +464,7 @@ class Trainer:
         looks = epochs * self._looks(total / speed)
         valid = self._scored_pieces(epochs * total / looks) / len(self.valid) * self.valid.frames
         seconds = self._pace.seconds_left(epochs * total - done, looks * valid)
-        return Tick(progress.epoch + 1, done, total, mean, speed, seconds)
+        return Tick(progress.epoch + 1, done, total, mean, speed, seconds and max(seconds, 0.0))
 
     def _score(self, listener: Listener) -> tuple[dict[str, Any], bool]:
         """Correct the encoder and score valid, or some of it.
@@ -591,6 +591,10 @@ def run_free(
     some = train.beginnings(SCORED_PIECES, -(-SCORED // model.encoder.steps))
     free = np.concatenate(chunks) if chunks else None
     model.encoder.correct(free, lambda: likelihood(model, some).nats_per_frame)
+
+
+def _rounded(epochs: float) -> float:
+    return float(f"{epochs:.{DIGITS}g}")
 
 
 class Pace:

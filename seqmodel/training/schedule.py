@@ -9,10 +9,10 @@ from seqmodel.data.dataset import Split
 from seqmodel.model.sequence import SequenceModel
 
 WORK = 5e12
-"""Weights times the unit steps that they make between two looks: about ten minutes of one core. A
-number of updates follows, the same on any machine, so that the same seed keeps the same best."""
+"""Weights times the unit steps that they make between two looks. A number of updates follows, the
+same on any machine, so that the same seed keeps the same best."""
 LOOKS = 10
-"""In a training of so many minutes there is a look after each such part of them, or oftener."""
+"""In a training of so many minutes there is a look after each such part of them, at the most."""
 FIRST = 1 / 50
 """After this share of the minutes the speed is known well enough for a first plan."""
 CHECKS = 20

@@ -253,6 +253,11 @@ compare {data} --search paper --vary learning_rate=0.001,0.01
     -> 2 --search paper searches learning_rate, which is varied: name none
 compare {data} --params 900 --tune hidden=2..4 -> 2 --hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
+train {data} --valid-every often
+    -> 2 --valid-every must be auto, epoch, a number of updates, or minutes such as 10m
+train {data} --minutes 3 --epochs 2 -> 2 --minutes and --epochs exclude each other: give the one
+compare {data} --units gru --set minutes=3 --out e
+    -> 2 minutes are for `train`: runs compared share a machine; set epochs
 compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {data} --set batch_size=0 -> 2 --set: batch_size must be 1 or more, not 0
 compare {data} --status -> 1 results/data holds no experiment

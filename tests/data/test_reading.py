@@ -1,7 +1,9 @@
 """Reading by several processes: the same, in order, whatever happens to them."""
 
+import multiprocessing
 import os
 import shutil
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -49,7 +51,14 @@ def _numbered(path: Path) -> int:
         raise SourceError("brings bad luck")
     if path.name == "14":
         os._exit(1)
+    if path.name == "15":
+        raise MemoryError("of another process")
     return int(path.name)
+
+
+def _at_length(path: Path) -> bytes:
+    """More than a pipe holds."""
+    return bytes(2**20)
 
 
 def test_errors_are_told_where_they_belong(at_once: None) -> None:
@@ -64,6 +73,23 @@ def test_a_killed_process_is_told(at_once: None) -> None:
     """Guards a command that waits for ever, or goes on without some files."""
     with pytest.raises(SeqmodelError, match="killed"):
         list(reading.read_all(_numbered, [Path(str(k)) for k in range(20)], 3))
+
+
+def test_other_errors_are_those_of_one_process(at_once: None) -> None:
+    """Guards "was killed" where memory is short."""
+    with pytest.raises(MemoryError, match="of another process"):
+        list(reading.read_all(_numbered, [Path("1"), Path("2"), Path("15")], 2))
+
+
+def test_a_process_that_is_killed_as_it_sends_is_told(at_once: None) -> None:
+    """Guards the system's words for half a message, without a file's name."""
+    with closing(reading.read_all(_at_length, [Path(str(k)) for k in range(9)], 2)) as going:
+        next(going), next(going)
+        time.sleep(0.2)  # both wait for room in their pipes by now
+        for child in multiprocessing.active_children():
+            child.kill()
+        with pytest.raises(SeqmodelError, match="killed"):
+            list(going)
 
 
 def test_nothing_is_left_of_a_reading_that_ends_early(at_once: None) -> None:

@@ -159,7 +159,7 @@ def test_a_run_killed_before_its_metrics_were_written_has_a_page(make_page, run_
     (tmp_path / "run" / runs.METRICS).unlink()
     section = make_page(tmp_path / "run").sections[0]
     (curve,) = of_kind(section, Curves)[0].curves
-    assert (curve.metrics, curve.best) == ([], None)
+    assert (curve.metrics, curve.best_line) == ([], None)
     figures = of_kind(section, Table)[0].rows[0].cells
     assert figures[-2:] == ("\N{EN DASH}", "\N{EN DASH}")
 

@@ -116,9 +116,18 @@ def test_long_epochs_have_looks_by_themselves(make_config, train, tmp_path, data
     assert Interval.of(trainer.config, dataset["train"], model).updates == -(-updates // 3)
 
 
+def test_the_share_of_an_epoch_is_never_nothing(tmp_path, make_config, train):
+    """Guards against division by it, in the first update of a day of sound."""
+    trainer = train(make_config(epochs=1), tmp_path / "run")
+    trainer.train = SimpleNamespace(frames=10**12)
+    trainer.state.progress.epoch = 0
+    trainer.state.progress.frames = 320
+    assert trainer._done == pytest.approx(3.2e-10)
+
+
 def test_minutes_exclude_other_ends(make_config):
-    for other in ({"epochs": 3}, {"patience": 3}):
-        with pytest.raises(UsageError, match="exclude each other"):
+    for other in ({"epochs": 3}, {"patience": 3}, {"bracket_trials": 3}):
+        with pytest.raises(UsageError, match=r"exclude each other|go by the clock"):
             make_config(minutes=1.0, **other)
 
 

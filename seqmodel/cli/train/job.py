@@ -71,6 +71,8 @@ class Job:
                 runs.RUN_FOLDER.check_target(folder, force=force)
             replaces = folder is not None and folder.exists()
             weights = runs.load_run(init_from) if init_from else None
+            if weights is not None and weights.remark:
+                message(weights.remark, quiet=self.quiet)
             sample: Sample = "music" if weights is None or weights.frame.onsets else "rolls"
             data = Path(self.settings.data or sample_dataset(runs.RUNS, sample))
             self._dataset = open_dataset(data)

@@ -1,5 +1,7 @@
 /* The page of a model of notes: what it has besides the controls of every page. */
 
+const LONGEST_LINK = 20000; /* characters of an opening, in any address */
+
 class MusicPage extends Page {
   listen() {
     super.listen();
@@ -40,7 +42,8 @@ class MusicPage extends Page {
     const notes = text.split("_").map((note) => note.split(".").map(Number));
     const opening = notes.map(([pitch, ...frames]) => [pitch - LOWEST_PITCH, ...frames]);
     const valid = /^(\d{1,3}\.\d{1,4}\.[1-9]\d{0,3}(_(?=\d)|$))+$/.test(text);
-    return valid && opening.every(([key]) => key in KEYS) ? opening : [];
+    const short = text.length <= LONGEST_LINK;
+    return short && valid && opening.every(([key]) => key in KEYS) ? opening : [];
   }
 
   described() {

@@ -94,8 +94,11 @@ class Page {
   open() {
     const said = new URLSearchParams(location.hash.slice(1));
     for (const input of this.settings) {
-      const value = said.get(input.name);
-      input.value = /^\d+(\.\d+)?$/.test(value) ? value : input.defaultValue;
+      const value = said.get(input.name) ?? "";
+      const possible = input.name === "seed" ? /^\d{1,19}$/ : /^\d{1,3}(\.\d{1,2})?$/;
+      input.value = possible.test(value) ? value : input.defaultValue;
+      /* ranges keep to their ends */
+      if (Number(input.value) !== Number(value)) input.value = input.defaultValue;
       input.dispatchEvent(new Event("input"));
     }
     this.restart(this.openingOf(said));

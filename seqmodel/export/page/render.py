@@ -153,8 +153,9 @@ def export_page(
 def _sounding_seed(run: Run, temperature: float) -> int:
     """The first of `SEEDS` whose first second sounds, or the one in which it sounds most."""
     sampler, notes = Sampler(run.model, temperature=temperature), run.model.output.frame_size
-    if isinstance(run.frame, PianoRollFrames):
-        rate, usual = 1 / run.frame.grid.seconds_per_frame(_tempo(run.frame)), None
+    if isinstance(run.model.output, NotesOutput):
+        frame = cast(PianoRollFrames, run.frame)
+        rate, usual = 1 / frame.grid.seconds_per_frame(_tempo(frame)), None
     else:
         rate, usual = run.frame.rate / run.frame.frame_size, run.frame.deviation
     count, levels = max(1, round(rate)), dict[int, float]()

@@ -87,6 +87,8 @@ class AudioCorpus:
         """See `Corpus`; None of a recording that is too long to be held in memory."""
         rows = BytesIO()
         with Recording(path) as recording:
+            if path.stat().st_size > KEPT_IN_MEMORY:
+                return None
             converted = self._convert(recording, rows, KEPT_IN_MEMORY)
         return (converted, rows.getvalue()) if converted else None
 

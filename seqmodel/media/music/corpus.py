@@ -263,9 +263,9 @@ class MusicCorpus:
         """Its frames, with the parts of voices if they are kept; `Found.others`."""
         others = False
         if "part" in self._midi.marks and voices is not None:
-            parts = len(self._midi.marks["part"].names)
-            roll = Voices(voices).frames(parts)
-            others = bool((marks_in(roll)["part"] == parts).any())
+            names = self._midi.marks["part"].names
+            roll = Voices(voices).frames(names)
+            others = bool((marks_in(roll)["part"] == len(names)).any())
         return roll if self._midi.onsets else sounding(roll), others
 
     def _found(

@@ -529,6 +529,9 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         marks=marks,
     )
     return SourcesFrames(
-        frame, grid=grid is None, onsets=onsets is None and not marks, pedal=pedal is None,
+        frame,
+        grid=grid is None,
+        onsets=onsets is None and not marks,
+        pedal=pedal is None and not marks,
         tracks="tracks" in kept,
-    )  # fmt: skip
+    )

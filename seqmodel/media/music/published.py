@@ -37,6 +37,7 @@ from seqmodel.media.music.grid import (
     STEPS_PER_BEAT,
     Grid,
 )
+from seqmodel.media.music.parts import OTHER
 from seqmodel.media.music.untrusted import (
     LONGEST_SHOWN,
     Items,
@@ -62,18 +63,23 @@ class Voices(NamedTuple):
         roll[time, self.pitches[time, voice] - LOWEST_PITCH] = 1
         return roll
 
-    def frames(self, parts: int) -> NDArray[np.uint8]:
+    def frames(self, parts: Sequence[str]) -> NDArray[np.uint8]:
         """(T, 440): with onsets, each where a voice comes to a pitch, and of `parts` whose it is.
 
-        Voice k is part k, any beyond the last part; what several begin at once the first has.
+        Voice k is part k; any beyond those that are named is `OTHER` if that is one, else of no
+        part. What several begin at once the first has.
         """
+        own = [k for k, name in enumerate(parts, 1) if name != OTHER]
+        others = len(parts) if len(own) < len(parts) else 0
+        part_of = np.array([*own, *[others] * self.pitches.shape[1]], np.uint8)
         begun = np.diff(self.pitches, axis=0, prepend=np.int8(REST)) != 0
         time, voice = np.nonzero(begun & (self.pitches != REST))
         at = time[::-1], self.pitches[time, voice][::-1] - LOWEST_PITCH  # of several the last stays
         whose = np.zeros((len(self.pitches), NOTES), np.uint8)
-        whose[at] = np.minimum(voice[::-1] + 1, parts)
+        whose[at] = part_of[voice[::-1]]
         frames = np.zeros((len(self.pitches), (2 + len(MARKS)) * NOTES), np.uint8)
-        frames[:, :NOTES], frames[:, NOTES : 2 * NOTES] = self.roll, whose > 0
+        frames[:, :NOTES] = self.roll
+        frames[:, NOTES : 2 * NOTES][at] = 1
         marks_in(frames)["part"][:] = held_on(whose, frames)
         return frames
 
