@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any
 
 def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
     """Each process reads every n-th path, and goes ahead until its pipe is full."""
-    members = list[tuple[BaseProcess, Any]]()
+    members = list[tuple[Any, Any]]()
     try:
         for k, path in enumerate(paths):
             try:
