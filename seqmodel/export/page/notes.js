@@ -158,10 +158,11 @@ class NotePlayer extends Player {
 
   listen() {
     const { next, waiting, frames, given, model } = this;
-    for (const note of this.sounding()) note.last = next;
+    const held = this.sounding();
+    for (const note of held) note.last = next;
     const [notes, pieces, paces] = [[...this.notes], [...this.pieces], [...this.paces]];
     const music = { next, waiting, frames, given, notes, pieces, paces };
-    this.interrupted ??= { music, place: model.kept() };
+    this.interrupted ??= { music, held, place: model.kept() };
     this.opening = next;
     this.run(next, 0);
   }
@@ -171,7 +172,8 @@ class NotePlayer extends Player {
     const { interrupted, seed, model } = this;
     this.stop();
     if (!interrupted) return this.restart(seed);
-    const { music, place } = interrupted;
+    const { music, held, place } = interrupted;
+    for (const note of held) note.last = null; /* they sound on */
     model.resume(place);
     Object.assign(this, music, { base: music.next, opening: null, interrupted: null });
   }
