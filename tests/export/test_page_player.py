@@ -423,7 +423,13 @@ def test_a_link_leads_to_the_same_notes(chrome: Player, page: Path):
     assert notes[:3] == [[0, 60, True], [3, 67, True], [9, 67, True]]
     assert len(notes) > 10
     assert not any(given for _, _, given in notes[3:])
-    for wrong in ("seed=-1&t=warm&bpm=", "seed=1.5&t=5&bpm=999", "opening=60.0.3_", "opening=7.0.3", "opening=60.0.0"):
+    for wrong in (
+        "seed=-1&t=warm&bpm=",
+        "seed=1.5&t=5&bpm=999",
+        "opening=60.0.3_",
+        "opening=7.0.3",
+        "opening=60.0.0",
+    ):
         chrome.run(f"(location.hash = '{wrong}', 0)")
         chrome.wait("location.hash === '#seed=1&t=1&bpm=120' || page.player.seed === 1n")
         assert chrome.run("page.described()") == "seed=1&t=1&bpm=120"

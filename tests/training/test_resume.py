@@ -65,7 +65,7 @@ TIED = {
     "truncate": 11,
     "epochs": 2,
 }
-PLAYED = {**TIED, "ages": True, "input_noise": 0.9, "schedule": "cosine", "valid_every": "5"}
+PLAYED = {**TIED, "ages": True, "input_noise": 0.9, "schedule": "cosine", "valid_every": "2"}
 """Of notes that have velocities, with looks within epochs."""
 SAMPLES = {
     "model": "sample-wise",

@@ -1,13 +1,15 @@
 """What MIDI files hold besides notes on a grid, and what of it is named as not kept."""
 
 import io
+from functools import partial
 from itertools import groupby, pairwise
+from pathlib import Path
 
 import mido
 import pytest
 from midi_files import midi_file, note, quantity, sounds_by_mido, tempo
 
-from seqmodel.media.music.contents import Contents, left_out, parts_of
+from seqmodel.media.music.contents import Contents, Timing, left_out, parts_of
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
@@ -145,3 +147,18 @@ def test_what_the_frames_do_not_hold_is_named(frame, missing):
     assert left_out(contents.to_json(), frame) == [
         phrase for phrase in expected if not missing or missing not in phrase
     ]
+
+
+def test_what_pieces_hold_adds_up():
+    """Guards a count that is lost where each piece is counted by itself first, as in `prepare`."""
+    paths = sorted((Path(__file__).parents[3] / "sample_data" / "music" / "valid").iterdir())[:4]
+    scores = [read_score(path.read_bytes()) for path in paths]
+    for make in (Contents, partial(Timing, Grid.of_seconds(6.0), drums=False)):
+        whole, merged = make(), make()
+        for score in scores:
+            alone = make()
+            alone.add(score)
+            merged.update(alone)
+            whole.add(score)
+        assert vars(merged) == vars(whole)
+        assert any(vars(whole).get("_merged", {"": 1}).values())
