@@ -280,9 +280,10 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 
 
 def _sweep(path: Path, format: FolderFormat) -> None:
-    """Remove the temporary folders that killed processes left next to `path`, if it is locked.
+    """Remove what killed processes left next to `path`, if it is locked.
 
-    Only then do they belong to no process at work, see `locks.locked`.
+    Only then do they belong to no process at work, see `locks.locked`. They are temporary folders,
+    and the empty files of `check_writable`.
     """
     there: list[Path] = []
     with suppress(OSError):  # a folder that may be written but not listed
@@ -291,7 +292,9 @@ def _sweep(path: Path, format: FolderFormat) -> None:
         if TEMPORARY.fullmatch(folder.name) and folder == sibling(path, folder.name[-12:]):
             # A complete one may be the only copy: it was being moved to `path`, or from it.
             with suppress(OSError):
-                if (
+                if folder.is_file() and not folder.lstat().st_size:
+                    folder.unlink()
+                elif (
                     not folder.is_symlink()
                     and all(map(format.owns, _files_in(folder)))
                     and (path.exists() or not format.is_marked(folder))

@@ -372,6 +372,7 @@ def test_only_what_killed_processes_leave_is_removed(tmp_path):
     fill(left["foreign"], {"letter": ""})
     fill(left["only"], {MARK: "old"})
     fill(left["half"], {"train.npy": ""})
+    (tmp_path / LEFT("d", 5)).touch()  # of a check whether `d` can be written
     (tmp_path / LEFT("d", 9)).symlink_to(left["only"])
     kept = {left["foreign"].name, LEFT("d", 9)}
     for name in (".d.original", ".d.20261122", ".d.seqmodel-backup", LEFT("d", 1)[:-1]):
