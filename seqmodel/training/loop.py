@@ -47,7 +47,9 @@ from seqmodel.training.schedule import (
     CHECKS,
     FIRST,
     TOLERANCE,
+    VALID_SHARE,
     Interval,
+    Pace,
     TimePlan,
     window_of,
 )
@@ -74,10 +76,6 @@ LOOK_COST = 1 / 20
 """Share of the time that looks within epochs take in a training of so many minutes, at most."""
 SCORED_PIECES, SCORED = 64, 2**19
 """Of train, at even steps through it: how many, and about how many of their first unit steps."""
-SETTLED = 1.0
-"""Seconds of updates before a time left is given: the first few say nothing about the rest."""
-VALID_SHARE = 1 / 3
-"""Time to score a frame relative to training on it, until a pass over valid has been timed."""
 STARTED = runs.LAST, runs.CONFIG
 """The files of a run that has made no update."""
 LOUD_NOISE = 1.0
@@ -595,35 +593,3 @@ def run_free(
 
 def _rounded(epochs: float) -> float:
     return float(f"{epochs:.{DIGITS}g}")
-
-
-class Pace:
-    """Measures the speed of training and of scoring valid.
-
-    What was before a look counts half as much as what is after, so that a change in the machine's
-    speed soon shows.
-    """
-
-    def __init__(self) -> None:
-        self._frames, self._seconds, self._valid = 0, 0.0, 0.0
-
-    def updated(self, frames: int, seconds: float) -> None:
-        """Record an update of `frames` that took `seconds`."""
-        self._frames, self._seconds = self._frames + frames, self._seconds + seconds
-
-    def scored(self, frames: int, seconds: float) -> None:
-        """Record a look at valid, of `frames` in `seconds`."""
-        self._valid = seconds / frames
-        self._frames, self._seconds = self._frames // 2, self._seconds / 2
-
-    @property
-    def frames_per_second(self) -> float:
-        """Of training; 0 before the first update."""
-        return self._frames / self._seconds if self._frames else 0.0
-
-    def seconds_left(self, frames: float, valid_frames: float) -> float | None:
-        """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
-        if self._seconds < SETTLED and not self._valid:
-            return None
-        a_frame = self._seconds / self._frames
-        return frames * a_frame + valid_frames * (self._valid or VALID_SHARE * a_frame)

@@ -1,4 +1,4 @@
-"""When a training looks at valid, and how one of so many minutes is spread over its epochs."""
+"""When a training looks at valid, its pace, and how so many minutes are spread over epochs."""
 
 from dataclasses import dataclass
 from math import inf
@@ -19,6 +19,11 @@ CHECKS = 20
 """How often a plan is checked while it is followed."""
 TOLERANCE = 0.02
 """Share of the minutes by which a plan may be off without being made anew."""
+
+SETTLED = 1.0
+"""Seconds of updates before a time left is given: the first few say nothing about the rest."""
+VALID_SHARE = 1 / 3
+"""Time to score a frame relative to training on it, until a pass over valid has been timed."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +84,35 @@ class TimePlan:
         if epochs < self.until:
             return self.share + (1 - self.share) * (epochs - self.at) / (self.until - self.at)
         return 1.0 if self.until else 0.0
+
+
+class Pace:
+    """Measures the speed of training and of scoring valid.
+
+    What was before a look counts half as much as what is after, so that a change in the machine's
+    speed soon shows.
+    """
+
+    def __init__(self) -> None:
+        self._frames, self._seconds, self._valid = 0, 0.0, 0.0
+
+    def updated(self, frames: int, seconds: float) -> None:
+        """Record an update of `frames` that took `seconds`."""
+        self._frames, self._seconds = self._frames + frames, self._seconds + seconds
+
+    def scored(self, frames: int, seconds: float) -> None:
+        """Record a look at valid, of `frames` in `seconds`."""
+        self._valid = seconds / frames
+        self._frames, self._seconds = self._frames // 2, self._seconds / 2
+
+    @property
+    def frames_per_second(self) -> float:
+        """Of training; 0 before the first update."""
+        return self._frames / self._seconds if self._frames else 0.0
+
+    def seconds_left(self, frames: float, valid_frames: float) -> float | None:
+        """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
+        if self._seconds < SETTLED and not self._valid:
+            return None
+        a_frame = self._seconds / self._frames
+        return frames * a_frame + valid_frames * (self._valid or VALID_SHARE * a_frame)

@@ -16,7 +16,8 @@ from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
-from seqmodel.training.loop import Listener, Pace, Trainer, train_run
+from seqmodel.training.loop import Listener, Trainer, train_run
+from seqmodel.training.schedule import Pace
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
