@@ -61,8 +61,6 @@ class Encoder(ABC):
         rows: R, the number of unit rows for each piece.
         steps: S, the number of unit steps for each frame, each of which predicts F / S numbers.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
-        free_frames: how many frames, drawn freely, to `correct` by after each epoch; None if there
-            is nothing to correct.
     """
 
     input_size: int
@@ -72,7 +70,6 @@ class Encoder(ABC):
     rows: int = 1
     steps: int = 1
     binary: bool = False
-    free_frames: int | None = None
 
     @classmethod
     @abstractmethod
@@ -81,6 +78,13 @@ class Encoder(ABC):
 
     def start_at(self, train: Split) -> None:  # noqa: B027
         """Keep what the inputs refer to of the training split; by default nothing."""
+
+    def free_frames(self, frames: int) -> int | None:
+        """How many frames, drawn freely, to `correct` by after each look; None: nothing to correct.
+
+        The training split has so many `frames`.
+        """
+        return None
 
     def anneal(self, share: float) -> None:  # noqa: B027
         """Called as training goes on, with the learning rate as a share of its initial value."""

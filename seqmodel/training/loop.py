@@ -204,14 +204,15 @@ class Trainer:
         if config.bars:
             self._hashes[GIVEN_HASH] = dataset.given_hash()
         self._began: str | None = None
-        self._pace, self._is_warm = Pace(), False
+        self._pace, self._is_warm, self._is_new = Pace(), False, True
 
     @cached_property
     def state(self) -> TrainingState:
         """Built on first use: it is as large as the config says, which may be untrusted."""
         share = self.config.parts // self._group.size
         first = self._group.rank * share
-        return TrainingState(self.config, self.train, self._device, range(first, first + share))
+        parts = range(first, first + share)
+        return TrainingState(self.config, self.train, self._device, parts, is_new=self._is_new)
 
     @cached_property
     def _interval(self) -> Interval:
@@ -219,6 +220,7 @@ class Trainer:
 
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
+        self._is_new = False
         self.state.load_weights(model_tensors(run.model), self.train)
         self._began = f"{run.folder.resolve().name}, epoch {run.epoch}"
 
@@ -228,6 +230,7 @@ class Trainer:
         tensors, values = load_checkpoint(path)
         check_resumable(self.config, self._hashes, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
+        self._is_new = False
         self.state.load(tensors, values.get(PROGRESS), path)
         self._began = values.get(BEGAN_FROM)
         self._write_metrics()  # without the looks after the checkpoint
@@ -484,7 +487,7 @@ class Trainer:
         if not progress.corrected:
             seed, number = self.config.seed, len(progress.metrics)
             run_free(model, self.train, seed, number, self._save_if_due)
-            progress.corrected = model.encoder.free_frames is not None
+            progress.corrected = model.encoder.free_frames(self.train.frames) is not None
         check_alike(self._group, model)
         # Few pieces have very different lengths, and padding takes time.
         size = self.config.batch_size if pieces < len(self.valid) else BATCH_SIZE
@@ -578,7 +581,7 @@ def run_free(
     What is drawn is a function of the model, the seed and the look's number. `drawn` is called
     after every few frames. Models without compiled draw would take hours: they draw nothing.
     """
-    frames = model.encoder.free_frames
+    frames = model.encoder.free_frames(train.frames)
     if frames is None:
         return
     sampler, chunks = Sampler(model), []

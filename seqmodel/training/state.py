@@ -140,18 +140,26 @@ def check_valid_figure(nats: float, epoch: float, learning_rate: float) -> None:
 class TrainingState:
     """A run's model, optimizer, average of the weights, carry and progress.
 
-    A new one is a function of the config and the training split, on any device. Of a run that
-    several processes train, each has some of the `parts`, by default all.
+    A new one is a function of the config and the training split, on any device; what takes its
+    weights from a checkpoint need not read the split. Of a run that several processes train, each
+    has some of the `parts`, by default all.
     """
 
     def __init__(
-        self, config: Config, train: Split, device: torch.device, parts: range | None = None
+        self,
+        config: Config,
+        train: Split,
+        device: torch.device,
+        parts: range | None = None,
+        *,
+        is_new: bool = True,
     ) -> None:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
         with threads_of(config):  # on which the last bits of an orthogonal matrix depend, too
             model = build_model(config, train.frame)
-            model.start_at(train)
+            if is_new:
+                model.start_at(train)
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model, config)
         self.average = Average(self.model, config.average) if config.average else None

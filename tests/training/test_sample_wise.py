@@ -55,8 +55,7 @@ def test_too_little_is_not_drawn(audio_dataset, monkeypatch):
     samples = train.frames * 10 // 16
     for least, frames in ((samples, samples // 10), (samples + 1, 0)):
         monkeypatch.setattr(encoders, "FREE_LEAST", least / 8000)
-        encoder.start_at(audio_dataset["train"])
-        assert encoder.free_frames == frames
+        assert encoder.free_frames(train.frames) == frames
 
 
 @pytest.fixture(scope="module", params=["linear", "mu-law"])
@@ -107,7 +106,7 @@ def test_after_an_epoch_steering_is_corrected_by_what_is_drawn(steered, audio_da
     kept = unpacked(model.encoder.known.clone())
     model.encoder.start_at(train)
     first = unpacked(model.encoder.known.clone())
-    frames = model.encoder.free_frames
+    frames = model.encoder.free_frames(train.frames)
     assert frames == train.frames // 16
     drawn = np.concatenate(list(Sampler(model).piece(frames, seed=3, shortest=np.inf))).ravel()
     model.encoder.known.copy_(corrected(first, drawn, 8000).packed())
@@ -119,21 +118,19 @@ def test_after_an_epoch_steering_is_corrected_by_what_is_drawn(steered, audio_da
 
 def test_free_running_does_not_end(steered, audio_dataset, monkeypatch):
     """And goes by the epoch: else each would draw the same numbers."""
-    model, drawn = load_run(steered).model, []
-    model.encoder.start_at(audio_dataset["train"])
+    model, drawn, train = load_run(steered).model, [], audio_dataset["train"]
     torch.nn.init.constant_(model.output.ending.bias, 50.0)
     monkeypatch.setattr(model.encoder, "correct", lambda frames, _: drawn.append(frames))
     for epoch in range(2):
-        loop.run_free(model, audio_dataset["train"], 3, epoch, lambda: None)
-    assert [len(frames) for frames in drawn] == [model.encoder.free_frames] * 2
+        loop.run_free(model, train, 3, epoch, lambda: None)
+    assert [len(frames) for frames in drawn] == [model.encoder.free_frames(train.frames)] * 2
     assert (drawn[0] != drawn[1]).any()
 
 
 def test_levels_of_a_softmax_are_not_steered(make_audio_config, data):
     """It has no anchor: the unit would read features that training has not shown it."""
     model = build_model(make_audio_config(**{**SMALL, "steering": 1.0}), data["train"].frame)
-    model.start_at(data["train"])
-    steered = model.encoder.free_frames is not None
+    steered = model.encoder.free_frames(data["train"].frames) is not None
     assert steered == (data["train"].frame.values == "samples")
 
 

@@ -63,7 +63,6 @@ class SoundEncoder(nn.Module, Encoder):
         super().__init__()
         self.predictors, self.steps = predictors_at(rate), frame_size
         self.noise, self._rate, self._steering = noise, rate, steering
-        self.free_frames = 0 if steering else None
         self.input_size = self.skip_size = self.predictors.input_size
         self.known: Tensor
         self.register_buffer("known", no_statistics(self.predictors.reported_coefficients).packed())
@@ -78,9 +77,12 @@ class SoundEncoder(nn.Module, Encoder):
         from seqmodel.model.sound.survey import survey  # the compiler loads at first use
 
         self.known.copy_(survey(train, self._rate, steered=self._steering > 0).packed())
-        samples = min(train.frames * self.steps // FREE_SHARE, FREE_SAMPLES)
-        if self._steering:
-            self.free_frames = samples // self.steps * (samples >= FREE_LEAST * self._rate)
+
+    def free_frames(self, frames: int) -> int | None:
+        """See `Encoder`: a share of train, if that is long enough."""
+        samples = min(frames * self.steps // FREE_SHARE, FREE_SAMPLES)
+        long_enough = samples >= FREE_LEAST * self._rate
+        return samples // self.steps * long_enough if self._steering else None
 
     def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
         """See `Encoder`: the push of loudness, and the voices, as far as those can be afforded.
