@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -225,7 +226,9 @@ def sample(
         message(remark, quiet=quiet)
     stated = {"temperature": temperature, "mark_temperature": mark_temperature}
     if sampling.filling is None:
-        write = _drawing(every, sampling, seed, stated, math.inf if no_end else min_length, best_of)
+        write = _drawing(
+            every, sampling, seed, stated, math.inf if no_end else min_length, best_of, number
+        )
         what, counted = "sampling", "drafts" if best_of > 1 else "sampling"
     else:
         write = _filling(loaded, sampling, sampling.filling, seed, stated)
@@ -265,17 +268,20 @@ def _drawing(
     stated: Mapping[str, Any],
     shortest: float,
     best_of: int,
+    number: int,
 ) -> Write:
-    """The function that draws piece k; `stated` and `shortest` are as in `Sampler`.
+    """The function that draws piece k of a `number`, to be called with 0, 1, ... in turn.
 
     Of `best_of` drafts the piece is the one whose nats per frame come nearest to training's.
+    `stated` and `shortest` are as in `Sampler`.
     """
     import numpy as np
+    from numpy.typing import NDArray
 
     from seqmodel.evaluation.average import named
     from seqmodel.runs.files import METRICS
     from seqmodel.sampling.average import AverageSampler
-    from seqmodel.sampling.sampler import Freeze, PieceSampler, Sampler
+    from seqmodel.sampling.sampler import DrawnPiece, Freeze, PieceSampler, Sampler, side_by_side
 
     run, models = runs[0], [run.model for run in runs]
     stated = {**stated, "given": sampling.given}
@@ -287,33 +293,28 @@ def _drawing(
     if best_of > 1 and not epoch:
         raise SeqmodelError(f"--best-of needs epoch {run.epoch} in {run.folder / METRICS}")
 
+    given: dict[str, Any] = {"prime": primer, "shortest": shortest, "freeze": freeze}
+    every = number * best_of
+    each = (sampler.piece(sampling.length, seed=seed, number=n, **given) for n in range(every))
+    drafts = side_by_side(each, sampler.threads(every, sampling.length))
+
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
-        drafts = [
-            sampler.piece(
-                sampling.length,
-                seed=seed,
-                number=n,
-                prime=primer,
-                shortest=shortest,
-                freeze=freeze,
-            )
-            for n in range(k * best_of, (k + 1) * best_of)
-        ]
-        facts: dict[str, Any] = {}
-        words, piece = [], drafts[0]
+        facts, words = dict[str, Any](), list[str]()
         if best_of == 1:
-            written = sampling.write(file, piece, progress)
+            piece, chunks = next(drafts)
+            written = sampling.write(file, chunks, progress)
         else:
-            drawn, nats = [], []
-            for done, draft in enumerate(drafts, 1):
-                drawn.append(np.concatenate(list(draft)))
+            pieces, drawn, nats = list[DrawnPiece](), list[NDArray[Any]](), list[float]()
+            for draft, chunks in islice(drafts, best_of):
+                pieces.append(draft)
+                drawn.append(np.concatenate([*chunks]))
                 whole = np.concatenate([primer, drawn[-1]])
                 scored = run.nll(whole, sampling.given)[len(primer) :]
                 nats.append(float(scored.mean()))
-                progress(done, best_of)
+                progress(len(nats), best_of)
             usual = epoch["train_nats_per_frame"]
             best = int(np.argmin(np.abs(np.array(nats) - usual)))
-            piece, facts = drafts[best], {"nats_per_frame": nats[best]}
+            piece, facts = pieces[best], {"nats_per_frame": nats[best]}
             written = sampling.write(file, [drawn[best]])
             words = [f"{nats[best]:.3f} nats per frame (training {usual:.3f})"]
         ended_by = "model" if piece.ended else "freeze" if piece.frozen else "limit"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
@@ -10,7 +11,7 @@ from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.sampler import Freeze, Sampler
+from seqmodel.sampling.sampler import Freeze, Sampler, side_by_side
 
 
 def comparison_of(run: Run) -> Comparison:
@@ -62,18 +63,25 @@ def compare_samples(
     if limit is not None:
         lengths = [limit] * number
         told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
-    samplers, drawn, cut_off, frozen = dict[bytes, Sampler](), [], 0, 0
-    freeze = Freeze.of(run)
-    for k, length in enumerate(lengths):
-        own = None if given is None else given[k]
+    samplers, freeze = dict[bytes, Sampler](), Freeze.of(run)
+    drawn, cut_off, frozen = list[NDArray[Any]](), 0, 0
+
+    def sampler(own: NDArray[np.int64] | None) -> Sampler:
         key = b"" if own is None else own.tobytes()
         if key not in samplers:
             samplers[key] = Sampler(run.model, temperature=temperature, given=own)
-        piece = samplers[key].piece(length, seed=seed, number=k, freeze=freeze)
-        drawn.append(np.concatenate(list(piece)))
+        return samplers[key]
+
+    own = [None] * number if given is None else given
+    samples = (
+        sampler(own[k]).piece(length, seed=seed, number=k, freeze=freeze)
+        for k, length in enumerate(lengths)
+    )
+    for piece, chunks in side_by_side(samples, sampler(own[0]).threads(number, max(lengths))):
+        drawn.append(np.concatenate([*chunks]))
         cut_off += not (piece.ended or piece.frozen)
         frozen += piece.frozen
-        progress(k + 1, number)
+        progress(len(drawn), number)
     same = pieces.name == train.name and run.trained_on(dataset)
     return {
         "pieces": number,

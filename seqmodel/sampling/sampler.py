@@ -8,26 +8,34 @@ of pieces, their length, the backend or the machine.
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from itertools import takewhile
+from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.music.frames import chord_ages
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
+from seqmodel.units.own_module import ModuleUnit
 
 if TYPE_CHECKING:
     from seqmodel.sampling.marks import MarksDraw
 
 CHUNK = 256
 """Steps drawn at a time, taking a few milliseconds."""
+AHEAD = 1 << 26
+"""Numbers of a piece above which none is drawn ahead of another: they have to fit in memory."""
 
 
 class PieceSampler(ABC):
@@ -64,6 +72,10 @@ class PieceSampler(ABC):
         if freeze is not None:
             freeze = freeze._replace(piece=max(freeze.piece, shortest))
         return DrawnPiece(frames, length, freeze)
+
+    def threads(self, number: int, length: int) -> int:
+        """How many threads `side_by_side` may draw as many pieces of a length by."""
+        return 1
 
 
 class Sampler(PieceSampler):
@@ -136,6 +148,13 @@ class Sampler(PieceSampler):
         """As `draw`, after a carry of `after`."""
         draws = self._compiled or plain_sampler(self.double, self._chunk, self._temperature)
         return draws(carry, uniforms, shortest * self._steps)
+
+    def threads(self, number: int, length: int) -> int:
+        """See `PieceSampler`: several where compiled code alone draws, as torch's threads clash."""
+        python = any(isinstance(layer, ModuleUnit) for layer in self.model.layers())
+        alone = self.is_compiled and self.model.marks is None and not python
+        fits = length * self.model.output.frame_size <= AHEAD
+        return thread_count(number) if alone and fits else 1
 
     @property
     def is_compiled(self) -> bool:
@@ -236,3 +255,28 @@ class DrawnPiece:
             chunk = chunk[: end - self.frames]
             self.frames = end
             yield chunk
+
+
+def side_by_side(
+    pieces: Iterable[DrawnPiece], threads: int
+) -> Iterator[tuple[DrawnPiece, Iterable[NDArray[Any]]]]:
+    """Each of the pieces and its chunks, in order; by several threads drawn whole, and ahead."""
+    if threads == 1:
+        yield from ((piece, piece) for piece in pieces)
+        return
+    over, ahead = Event(), deque[Future[tuple[DrawnPiece, list[NDArray[Any]]]]]()
+
+    def drawn(piece: DrawnPiece) -> tuple[DrawnPiece, list[NDArray[Any]]]:
+        return piece, [*takewhile(lambda _: not over.is_set(), piece)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for piece in pieces:
+                ahead.append(pool.submit(drawn, piece))
+                if len(ahead) > threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:  # also when nobody asks for more
+            over.set()
+            pool.shutdown(cancel_futures=True)

@@ -1,6 +1,7 @@
 """Sampling: from the specified stream, fed back to the model, the same for the same seed."""
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -19,7 +20,7 @@ from seqmodel.model.encoder import Past, WindowEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.bernoulli import BernoulliOutput
 from seqmodel.sampling import sampler as sample
-from seqmodel.sampling.sampler import DrawnPiece, Freeze, Sampler
+from seqmodel.sampling.sampler import DrawnPiece, Freeze, Sampler, side_by_side
 
 
 def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
@@ -153,6 +154,35 @@ def test_a_longer_piece_begins_with_the_shorter(endless):
     long = draw_piece(endless, 600, seed=3)
     for length in (1, 255, 256, 257):
         np.testing.assert_array_equal(draw_piece(endless, length, seed=3), long[:length])
+
+
+def test_pieces_drawn_side_by_side_are_those_drawn_one_by_one(run):
+    """Guards against threads that share an arena or a stream, and pieces out of order."""
+    sampler = Sampler(run.model, chunk=8)
+    lengths = [40, 3, 200, 1, 90]
+    pieces = (sampler.piece(length, seed=2, number=k) for k, length in enumerate(lengths))
+    assert sampler.is_compiled
+    drawn = [(piece.ended, np.concatenate(chunks)) for piece, chunks in side_by_side(pieces, 3)]
+    for k, (length, (ended, frames)) in enumerate(zip(lengths, drawn, strict=True)):
+        piece = sampler.piece(length, seed=2, number=k)
+        np.testing.assert_array_equal(frames, np.concatenate([*piece]))
+        assert ended == piece.ended
+
+
+def test_pieces_that_nobody_asks_for_are_not_drawn_to_their_ends(endless):
+    """Else Ctrl-C would wait for hours of music."""
+    sampler, asked = Sampler(endless.model), []
+
+    def pieces():
+        for k in itertools.count():
+            asked.append(sampler.piece(1 if k == 0 else 10**5, seed=1, number=k))
+            yield asked[-1]
+
+    drawn = side_by_side(pieces(), 2)
+    assert next(drawn)[0] is asked[0]
+    drawn.close()
+    assert len(asked) == 3
+    assert all(piece.frames < 10**5 for piece in asked)
 
 
 def test_the_global_generator_of_torch_is_neither_used_nor_advanced(endless):
