@@ -33,8 +33,8 @@ from seqmodel.training.stopping import StopRequest
 
 PLAN, WORKER = "plan", "worker"
 """Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
-ENDED, METRICS = "ended", "metrics"
-"""Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
+ENDED, METRICS, EPOCHS = "ended", "metrics", "epochs"
+"""Attributes of a trial: how it ended, its lines of metrics.jsonl, epochs at its last look."""
 SCORES, CHECKPOINT = "scores", "checkpoint"
 """Of a winner's: split -> nats of each piece; the file in --artifacts with its best checkpoint."""
 WINNER = "winner"
@@ -376,7 +376,7 @@ def _running(
         event = None
     values = {
         "run": run,
-        "epoch": len(figures) if event is None else event.epoch,
+        "epoch": trial.user_attrs.get(EPOCHS, 0) if event is None else event.epoch,
         "epochs": None if event is None else event.epochs,
         "share_done": None if event is None else event.done,
         "best_valid_nats_per_frame": min(figures, default=None),

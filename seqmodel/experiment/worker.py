@@ -17,7 +17,7 @@ from seqmodel.experiment.folder import AGAIN, is_dead, lock_of, new_name
 from seqmodel.experiment.plan import Cell, Source
 from seqmodel.experiment.progress import Event, write_event
 from seqmodel.experiment.search import Run, run_next, train_trial
-from seqmodel.experiment.studies import CHECKPOINT, ENDED, SCORES, WORKER, Studies
+from seqmodel.experiment.studies import CHECKPOINT, ENDED, EPOCHS, SCORES, WORKER, Studies
 from seqmodel.files import read_bytes, write_file
 from seqmodel.locks import held, locked
 from seqmodel.runs.files import epochs_of
@@ -118,6 +118,8 @@ class Worker:
             for line in lines:
                 looks.append((line["valid_nats_per_frame"], line["epoch"]))
                 trial.report(looks[-1][0], len(looks))
+            if lines:
+                trial.set_user_attr(EPOCHS, looks[-1][1])
             self._publish(event())
 
         trial.set_user_attr(WORKER, self._name)

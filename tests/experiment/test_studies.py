@@ -12,7 +12,15 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import is_dead, lock_of, new_name
 from seqmodel.experiment.plan import Plan, Source, variants_of
 from seqmodel.experiment.progress import Counts, Event, write_event
-from seqmodel.experiment.studies import ENDED, WORKER, Studies, name_in, open_storage, status_of
+from seqmodel.experiment.studies import (
+    ENDED,
+    EPOCHS,
+    WORKER,
+    Studies,
+    name_in,
+    open_storage,
+    status_of,
+)
 from seqmodel.locks import held
 
 
@@ -129,10 +137,13 @@ def test_the_status_tells_what_is_trained(studies, tmp_path):
     with held(lock, wait=True):
         trial = trials._study.ask()
         trial.set_user_attr(WORKER, worker)
-        trial.report(1.75, 21)
+        trial.report(1.75, 84)
+        trial.set_user_attr(EPOCHS, 20.5)
+        (unheard,) = status_of(studies, tmp_path)["running"]  # as of another host's run
         write_event(lock, Event("tiny/gru/trial-4", 21, 40, 1.75, begun=10))
         status = status_of(studies, tmp_path)
     (running,) = status["running"]
+    assert unheard["epoch"] == 20.5
     assert [running[name] for name in ("run", "epoch", "epochs")] == ["tiny/gru/trial-4", 21, 40]
     assert running["best_valid_nats_per_frame"] == 1.75
     (told,) = status["cells"]
