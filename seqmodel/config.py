@@ -155,6 +155,13 @@ class Config:
         USUAL,
         among=tuple(PRESETS),
     )
+    labels: str = setting(
+        "all",
+        "What models are told of whole pieces, of data prepared with --labels: all, or none.",
+        DATA,
+        among=("all", "none"),
+        neutral="all",
+    )
     model: str = setting(
         "frame-wise",
         "frame-wise: a unit reads whole frames. tied, for music: it runs along time for each note, "

@@ -32,6 +32,9 @@ from seqmodel.media.registry import medium_of
 from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
+MOST_SHOWN = 16
+"""Values of a label that is told by likelihood, with all confusions; --json has them of more."""
+
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset, Split
     from seqmodel.runs.folder import Run
@@ -65,6 +68,11 @@ def evaluate(
         False,
         "--voices",
         help="Also the nats of which voice sings what, where the data have the voices apart.",
+    ),
+    classify: str | None = typer.Option(
+        None,
+        metavar="LABEL",
+        help="Also which value of the label makes each piece most likely, and how often rightly.",
     ),
     plot: Path | None = typer.Option(
         None, metavar="FILE.png", help="Draw the one piece of --data above its nats."
@@ -112,9 +120,10 @@ def evaluate(
     special = {no_dataset: files, "several runs": len(runs or []) > 1}
     given = given_options(context, special)
     exclude(given, [("--split", no_dataset), ("--samples", no_dataset)])
-    exclude(given, [("--per-piece", "--per-frame"), ("several runs", "--samples")])
+    several = [("several runs", option) for option in ("--samples", "--classify")]
+    exclude(given, [("--per-piece", "--per-frame"), *several])
     lines = () if as_json else ("--per-piece", "--per-frame")
-    exclude(given, itertools.product(("--samples", "--voices"), lines))
+    exclude(given, itertools.product(("--samples", "--voices", "--classify"), lines))
     if seconds is not None and samples is None:
         raise UsageError("--seconds needs --samples N")
     if plot is not None:
@@ -141,6 +150,7 @@ def evaluate(
                 per_piece=per_piece,
                 per_frame=per_frame or plot is not None,
                 voices=voices,
+                classify=classify,
                 progress=progress,
             )
         if files is not None:
@@ -250,6 +260,19 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
     return ["", heading, "", *comparison.lines(values, split)]
 
 
+def _confusion(
+    label: str, pieces: int, accuracy: float, values: list[str], confusion: list[list[int]]
+) -> list[str]:
+    """A row for each true value; where there are too many to show, of these only how many."""
+    among = f"{label} by likelihood, of {len(values):,} equally probable ones"
+    head = f"{among}: {accuracy:.1%} of {plural(pieces, 'piece')}"
+    if len(values) > MOST_SHOWN:
+        return [head]
+    width = max(map(len, (*values, str(pieces))))
+    rows: list[tuple[str, Sequence[object]]] = [("", values), *zip(values, confusion, strict=True)]
+    return [head, *(f"  {v:{width}}" + "".join(f"  {n:>{width}}" for n in row) for v, row in rows)]
+
+
 def _table(result: dict[str, Any], run: "Run") -> list[str]:
     from seqmodel.evaluation.average import describe
 
@@ -267,7 +290,11 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
         f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
+    if "without_labels" in result:
+        lines.append(f"  labels not told        {result['without_labels']['nats_per_frame']:9.4f}")
     lines += describe(result) if each else run.model.describe(result)
+    if "classify" in result:
+        lines += ["", *_confusion(**result["classify"])]
     if "voices" in result:
         sung = result["voices"]
         lines += [

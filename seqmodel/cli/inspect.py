@@ -16,6 +16,7 @@ from seqmodel.cli.options import (
     options_of,
     with_media_options,
 )
+from seqmodel.cli.prepare import label_lines
 from seqmodel.cli.progress import of_part
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
@@ -109,10 +110,11 @@ def _check_listen(
 
 
 def _dataset(values: dict[str, Any]) -> list[str]:
-    medium = MEDIA[values["media"]]
+    medium, frame = MEDIA[values["media"]], definition_from_json(values["media"], values["frame"])
     return [
-        f"{values['path']}: dataset of {definition_from_json(values['media'], values['frame'])}",
+        f"{values['path']}: dataset of {frame}",
         *split_lines(values["splits"], medium.split_columns(values)),
+        *label_lines(frame),
         *medium.dataset_lines(values),
         "  every piece matches its hash",
         *(f"  skipped {skip['source']}: {skip['reason']}" for skip in values["skipped"]),

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +13,9 @@ from seqmodel.cli.common import message, print_json, show, split_lines
 from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Medium
+from seqmodel.media.definitions import FrameDefinition, Medium
 from seqmodel.media.input import unread
+from seqmodel.media.labels import in_words
 from seqmodel.media.registry import MEDIA, definition_from_json
 from seqmodel.media.words import plural
 
@@ -43,6 +45,12 @@ def prepare(
         "10 would leave a split empty]",
         show_default=False,
     ),
+    labels: str | None = typer.Option(
+        None,
+        metavar="PATTERN",
+        help="What each piece is, for models to be told: by a pattern of file names such as "
+        "'{digit}_{speaker}_*', or of paths; by their folder; or a .csv file of path and labels.",
+    ),
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -55,13 +63,15 @@ def prepare(
     explained.
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
-    from seqmodel.data.sources import find_sources
+    from seqmodel.data.sources import find_sources, with_labels
     from seqmodel.locks import locked
 
     if null and "-" not in sources:
         raise UsageError("-0 goes with -, for paths on stdin")
     names = [name for source in sources for name in (_stdin(null) if source == "-" else [source])]
     found = find_sources(names)
+    if labels is not None:
+        found = replace(found, files=with_labels(found.files, labels))
     medium, first = found.medium, found.files[0].path
     options = options_of(
         medium, media_options, attrgetter("prepare_options"), f"{first} is {medium.name}"
@@ -102,8 +112,14 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     return [
         f"{out}: {frame}",
         *split_lines(splits, durations if any(durations.values()) else None),
+        *label_lines(frame),
         *MEDIA[manifest["media"]].summary_lines(manifest),
     ]
+
+
+def label_lines(frame: FrameDefinition) -> list[str]:
+    """The labels of a dataset, if it has any."""
+    return [f"  labels: {in_words(frame.known_labels)}"] if frame.known_labels else []
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:

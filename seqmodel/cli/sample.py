@@ -31,6 +31,7 @@ from seqmodel.cli.progress import counting, display
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import new_file
 from seqmodel.media.definitions import Medium
+from seqmodel.media.labels import Labels, combinations
 from seqmodel.media.registry import MEDIA, medium_of
 from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part
 from seqmodel.unit_setting import unit_name
@@ -127,6 +128,12 @@ def sample(
         help="That of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
+    label: list[str] | None = pieces_option(
+        None,
+        metavar="NAME=VALUE",
+        help="What the piece is, for runs on data prepared with --labels; NAME=FIRST..LAST or "
+        "NAME=A,B: each in turn.",
+    ),
     prime: Path | None = primer_option(
         None, metavar="FILE", help="Continue this file, of the run's medium, or a sampled .npy."
     ),
@@ -186,7 +193,9 @@ def sample(
     for target in () if to_stdout else targets:
         check_target(target, force=force)
     paths = runs or [chosen_run(_able(kind), quiet=quiet)]
-    loaded, *_ = every = load_runs(paths, "cpu", 1, quiet=quiet)
+    every = load_runs(paths, "cpu", 1, quiet=quiet)
+    labels = _combinations(label or [], every, number)
+    loaded = every[0].telling(labels[0])
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     if kind not in medium.formats:
@@ -225,17 +234,12 @@ def sample(
     ):
         message(remark, quiet=quiet)
     stated = {"temperature": temperature, "mark_temperature": mark_temperature}
-    if sampling.filling is None:
-        write = _drawing(
-            every, sampling, seed, stated, math.inf if no_end else min_length, best_of, number
-        )
-        what, counted = "sampling", "drafts" if best_of > 1 else "sampling"
-    else:
-        write = _filling(loaded, sampling, sampling.filling, seed, stated)
-        what = counted = "filling"
+    shortest = math.inf if no_end else min_length
+    write = _writing(every, labels, sampling, seed, stated, shortest, best_of, number)
+    what = "sampling" if sampling.filling is None else "filling"
     pieces = []
     with display(what, quiet=quiet) as shown:
-        count = counting(shown, counted)
+        count = counting(shown, "drafts" if best_of > 1 else what)
         for k, target in enumerate(targets):
             file: Any = nullcontext(sys.stdout.buffer) if to_stdout else new_file(target)
             with file as opened:
@@ -250,6 +254,33 @@ def sample(
         print_json({**(of or {"run": str(loaded.folder)}), "seed": seed, "pieces": pieces})
 
 
+def _combinations(asked: Sequence[str], runs: Sequence["Run"], number: int) -> list[Labels]:
+    """What --label asks for, which all runs know; each piece has the next of these."""
+    labels, *_ = [combinations(asked, run.model.known_labels) for run in runs]
+    if len(labels) > number:
+        raise UsageError(f"--label asks for {len(labels)} combinations: -n {len(labels)} draws all")
+    return labels
+
+
+def _writing(
+    every: Sequence["Run"], labels: Sequence[Labels], sampling: Sampling, seed: int,
+    stated: Mapping[str, Any], shortest: float, best_of: int, number: int,
+) -> Write:  # fmt: skip
+    """The function that draws or fills piece k, which has the next of the labels in turn."""
+    told, filling = [[run.telling(own) for run in every] for own in labels], sampling.filling
+    if filling is None:
+        write = _drawing(told, sampling, seed, stated, shortest, best_of, number)
+    else:
+        write = _filling([run for run, *_ in told], sampling, filling, seed, stated)
+
+    def labelled(k: int, file: BinaryIO, progress: Progress) -> Report:
+        own, (facts, (line, *lines), warnings) = labels[k % len(labels)], write(k, file, progress)
+        line = ", ".join([line, *(f"{name} {value}" for name, value in own.items())])
+        return {**facts, "labels": own}, [line, *lines], warnings
+
+    return labelled if labels[0] else write
+
+
 def _idle(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
     """Remarks on options that the runs' models know nothing of."""
     for run in runs if metre else ():
@@ -262,7 +293,7 @@ def _idle(runs: Sequence["Run"], metre: object, mark_temperature: float | None) 
 
 
 def _drawing(
-    runs: Sequence["Run"],
+    told: Sequence[Sequence["Run"]],
     sampling: Sampling,
     seed: int,
     stated: Mapping[str, Any],
@@ -272,7 +303,7 @@ def _drawing(
 ) -> Write:
     """The function that draws piece k of a `number`, to be called with 0, 1, ... in turn.
 
-    Of `best_of` drafts the piece is the one whose nats per frame come nearest to training's.
+    It is of the runs `told` at k, of which those with other labels follow in turn. Of `best_of` drafts the piece is the one whose nats per frame come nearest to training's.
     `stated` and `shortest` are as in `Sampler`.
     """
     import numpy as np
@@ -283,11 +314,13 @@ def _drawing(
     from seqmodel.sampling.average import AverageSampler
     from seqmodel.sampling.sampler import DrawnPiece, Freeze, PieceSampler, Sampler, side_by_side
 
-    run, models = runs[0], [run.model for run in runs]
-    stated = {**stated, "given": sampling.given}
-    sampler: PieceSampler = (
-        Sampler(run.model, **stated) if len(runs) == 1 else AverageSampler(models, **stated)
-    )
+    stated, run = {**stated, "given": sampling.given}, told[0][0]
+    samplers: list[PieceSampler] = [
+        Sampler(one.model, **stated)
+        if not others
+        else AverageSampler([each.model for each in (one, *others)], **stated)
+        for one, *others in told
+    ]
     freeze = Freeze.of(run)
     primer, epoch = sampling.primer, run.metrics() if best_of > 1 else {}
     if best_of > 1 and not epoch:
@@ -295,11 +328,14 @@ def _drawing(
 
     given: dict[str, Any] = {"prime": primer, "shortest": shortest, "freeze": freeze}
     every = number * best_of
-    each = (sampler.piece(sampling.length, seed=seed, number=n, **given) for n in range(every))
-    drafts = side_by_side(each, sampler.threads(every, sampling.length))
+    each = (
+        samplers[n // best_of % len(told)].piece(sampling.length, seed=seed, number=n, **given)
+        for n in range(every)
+    )
+    drafts = side_by_side(each, samplers[0].threads(every, sampling.length))
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
-        facts, words = dict[str, Any](), list[str]()
+        facts, words, own = dict[str, Any](), list[str](), told[k % len(told)][0]
         if best_of == 1:
             piece, chunks = next(drafts)
             written = sampling.write(file, chunks, progress)
@@ -309,7 +345,7 @@ def _drawing(
                 pieces.append(draft)
                 drawn.append(np.concatenate([*chunks]))
                 whole = np.concatenate([primer, drawn[-1]])
-                scored = run.nll(whole, sampling.given)[len(primer) :]
+                scored = own.nll(whole, sampling.given)[len(primer) :]
                 nats.append(float(scored.mean()))
                 progress(len(nats), best_of)
             usual = epoch["train_nats_per_frame"]
@@ -321,7 +357,7 @@ def _drawing(
         if run.config.end:
             words.insert(0, ENDED[ended_by])
         line = ", ".join(
-            [f"{written.size} from {named(runs)}", *words, *filter(None, [written.hint])]
+            [f"{written.size} from {named(told[0])}", *words, *filter(None, [written.hint])]
         )
         return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
 
@@ -345,22 +381,30 @@ def _foreign(run: "Run", sampling: Sampling, path: Path | None) -> list[str]:
 
 
 def _filling(
-    run: "Run", sampling: Sampling, filling: Filling, seed: int, stated: Mapping[str, Any]
+    runs: Sequence["Run"],
+    sampling: Sampling,
+    filling: Filling,
+    seed: int,
+    stated: Mapping[str, Any],
 ) -> Write:
-    """The function that draws piece k around what is given; `stated` is as in `Sampler`.
+    """The function that draws piece k around what is given, with the next of the runs in turn.
 
-    UsageError where the particles do not fit in memory; SeqmodelError if what is given is
+    `stated` is as in `Sampler`. UsageError where the particles do not fit in memory; SeqmodelError if what is given is
     impossible.
     """
     import numpy as np
 
     from seqmodel.sampling.filling import Filler
 
-    filler = Filler(run.model, particles=filling.particles, given=sampling.given, **stated)
+    fillers = [
+        Filler(run.model, particles=filling.particles, given=sampling.given, **stated)
+        for run in runs
+    ]
     drawn = np.asarray(filling.free.any(axis=1))
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
-        filled = filler.fill(
+        run = runs[k % len(runs)]
+        filled = fillers[k % len(runs)].fill(
             filling.piece, filling.free, seed=seed, number=k, sweeps=filling.sweeps,
             progress=progress,
         )  # fmt: skip

@@ -19,6 +19,7 @@ from seqmodel.cli.options import (
 )
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
+from seqmodel.media.labels import combinations
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import listed, plural
 
@@ -85,6 +86,11 @@ def export(
         None, min=1, metavar="BPM", help="A page's first tempo.  [default: train's]"
     ),
     title: str | None = typer.Option(None, metavar="TEXT", help="A page's title."),
+    label: list[str] | None = typer.Option(
+        None,
+        metavar="NAME=VALUE",
+        help="What a page draws, of a run on data prepared with --labels.",
+    ),
     *,
     force: Force = False,
     quiet: Quiet = False,
@@ -104,10 +110,15 @@ def export(
         raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
     given = {"seed": seed, "temperature": temperature, "tempo": tempo, "title": title}
     options = {name: value for name, value in given.items() if value is not None}
-    if options and suffix != ".html":
-        raise UsageError(f"--{next(iter(options))} is for pages, which end in .html, not for {out}")
+    if (options or label) and suffix != ".html":
+        option = next(iter(options), "label")
+        raise UsageError(f"--{option} is for pages, which end in .html, not for {out}")
     check_target(out, force=force)
     loaded = load_run(run)
+    labels, *more = combinations(label or [], loaded.model.known_labels)
+    if more:
+        raise UsageError(f"--label asks for {1 + len(more)} combinations, and a page draws one")
+    loaded = loaded.telling(labels)
     message(loaded.remark, quiet=quiet or not loaded.remark)
     try:
         written = chosen.load()(loaded, **options)

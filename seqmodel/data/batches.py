@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.labels import KnownLabels
 
 # Lengths are jittered by up to this share, so that similar ones swap places between epochs.
 LENGTH_JITTER = 0.1
@@ -26,6 +28,8 @@ class Batch:
     """(B, G) what a model is given of pieces besides frames, where they begin here."""
     marks: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     """(T, B, D) of each, see `FrameDefinition.marks_of`; 0 in padding."""
+    labels: NDArray[np.int64] | None = None
+    """(B, L) those of pieces that begin here, see `Split.labels`."""
 
 
 def shuffled(
@@ -96,10 +100,11 @@ def load(
     *,
     begin: int = 0,
     window: int | None = None,
+    known: KnownLabels = MappingProxyType({}),
 ) -> Batch:
     """Read the pieces of a batch, or `window` frames of each from `begin` on.
 
-    Each is varied (`FrameDefinition.vary`) if `variants` (B,) are given.
+    Each is varied (`FrameDefinition.vary`) if `variants` (B,) are given. Labels are those `known`.
     """
     frame, lengths = split.frame, split.lengths[indices] - begin
     T = int(lengths.max()) if window is None else min(int(lengths.max()), window)
@@ -120,4 +125,6 @@ def load(
         for k, variant in enumerate(variants.tolist()):
             for varied in (frames, *marks.values()):
                 varied[:, k] = frame.vary(varied[:, k], variant)
-    return Batch(frames, lengths, None if begin else split.given(indices), marks)
+    if begin:
+        return Batch(frames, lengths, marks=marks)
+    return Batch(frames, lengths, split.given(indices), marks, split.labels(known, indices))

@@ -32,6 +32,7 @@ from seqmodel import plain
 from seqmodel.errors import SeqmodelError, SourceError, reason
 from seqmodel.files import FolderFormat, disk_error, open_input, read_bytes
 from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
+from seqmodel.media.labels import FACT, KnownLabels, labels_in, places
 from seqmodel.media.npy import read_header
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain import Fields
@@ -289,6 +290,14 @@ class Split:
             given.append(of_piece)
         return np.stack(given)
 
+    def labels(
+        self, known: KnownLabels, indices: Sequence[int] | NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """(B, L) the labels of pieces, by default all, as `labels.places` among the known."""
+        chosen = range(len(self)) if indices is None else np.asarray(indices).tolist()
+        found = [places(known, labels_in(self.facts(k))) for k in chosen]
+        return np.array(found, np.int64).reshape(len(found), len(known))
+
     def some(self, count: int) -> Self:
         """The split of at most so many of its pieces, at even steps."""
         count = min(len(self), count)
@@ -359,6 +368,8 @@ class Dataset:
             for k in range(len(split)):
                 given = split.given([k])
                 digest.update(b"" if given is None else given.tobytes())
+                if FACT in (facts := split.facts(k)):
+                    digest.update(json.dumps(facts[FACT], sort_keys=True).encode())
         return digest.hexdigest()
 
     def check_content(self) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,6 +24,7 @@ from seqmodel.media.definitions import (
     Settings,
     Work,
 )
+from seqmodel.media.labels import FACT, in_order
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.system.machine import cores
 
@@ -96,6 +97,8 @@ class Tally:
     """A piece's hash -> the split that first had it."""
     placed: Counter[str] = field(default_factory=Counter)
     """How many pieces a folder, their content's hash or time placed."""
+    labels: dict[str, set[str]] = field(default_factory=dict)
+    """Of each label, the values in train."""
     moved: list[dict[str, str]] = field(default_factory=list)
     repeated: int = 0
     straddling: list[str] = field(default_factory=list)
@@ -210,7 +213,7 @@ def prepare(
                         "{source}: {reason}".format(**skipped[0])
                     )
                 facts = {**corpus.facts, **tally.to_json(), "skipped": skipped + left_out}
-                return writer.finish(corpus.frame, facts)
+                return writer.finish(_labelled(corpus.frame, tally), facts)
 
         tally = Tally(by_time=split_by == "time")
         manifest = write(tally)
@@ -223,6 +226,13 @@ def prepare(
             manifest["copies"] = copies
             write_manifest(folder, manifest)
         return manifest
+
+
+def _labelled(frame: Any, tally: Tally) -> FrameDefinition:
+    """The frame definition with the labels of train, if there are any."""
+    known = {name: in_order(values) for name, values in tally.labels.items()}
+    labelled: FrameDefinition = replace(frame, known_labels=known) if known else frame
+    return labelled
 
 
 def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -257,6 +267,10 @@ def _add(
                 excerpt = "" if whole else f"#frames/{begin - start}-{end - start}"
                 rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
                 facts = frame.facts_from(work.facts, begin - start, end - start)
+                if source.labels:
+                    facts = {**facts, FACT: source.labels}
+                for label, value in source.labels.items() if part.split == "train" else ():
+                    tally.labels.setdefault(label, set()).add(value)
                 piece = writer.add(part.split, name + excerpt, rows, facts)
                 tally.count(
                     piece, part.split, "folder" if folder else "content_hash" if whole else "time"

@@ -1,20 +1,25 @@
 """The media files that the names on the command line refer to."""
 
+import csv
 import errno
 import glob
+import io
 import os
+import re
 import stat
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from seqmodel.data.dataset import DATASET_FOLDER
-from seqmodel.errors import SeqmodelError, reason
-from seqmodel.files import SYSTEM_FILES
+from seqmodel.errors import SeqmodelError, UsageError, reason
+from seqmodel.files import SYSTEM_FILES, read_bytes
 from seqmodel.media.definitions import Medium
 from seqmodel.media.input import CONVERTED, unread
+from seqmodel.media.labels import Labels
 from seqmodel.media.registry import MEDIA, medium_of_file
+from seqmodel.media.words import plural
 
 SPLIT_FOLDERS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -23,6 +28,8 @@ SPLIT_FOLDERS = {
 }
 """Names of folders, in lower case -> the split of the files in them. With another folder for valid
 and none for test, as in train, dev and eval, those in eval are for test."""
+MOST_VALUES = 1000
+"""Of a label."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class SourceFile:
 
     path: Path
     split: str | None
+    labels: Labels = field(default_factory=dict, compare=False)
 
     @property
     def medium(self) -> Medium:
@@ -173,3 +181,94 @@ def _split_folder(folder: Path, outer: str | None = None) -> str | None:
     """The name of a folder, in lower case, if it names a split, or else that of one around it."""
     name = folder.name.lower()
     return name if name in SPLIT_FOLDERS else outer
+
+
+# ---- labels --------------------------------------------------------------------------------------
+
+
+def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
+    """The files with what `how`, the option --labels, says of each.
+
+    It is "folder", a CSV file, or a pattern of names such as "{digit}_{speaker}_*", of a name
+    without suffix, or with "/" of the folders before it too. UsageError if it says nothing, and
+    SeqmodelError for a CSV file that cannot be used.
+    """
+    files = list(files)
+    if how == "folder":
+        named = {file.path: _folder_label(file.path) for file in files}
+    elif how.lower().endswith(".csv"):
+        named = _csv_labels(Path(how), [file.path for file in files])
+    else:
+        pattern, parts = _compiled(how), how.count("/") + 1
+        ends = {f.path: "/".join(f.path.absolute().with_suffix("").parts[-parts:]) for f in files}
+        found = {path: pattern.fullmatch(end) for path, end in ends.items()}
+        named = {path: match.groupdict() for path, match in found.items() if match}
+    if not any(named.values()):
+        raise UsageError(f"--labels {how} fits none of {plural(len(files), 'file')}")
+    names = dict.fromkeys(name for labels in named.values() for name in labels)
+    for name in names:
+        values = {labels[name] for labels in named.values() if name in labels}
+        if len(values) == 1:
+            raise UsageError(f"--labels {how}: the only {name} is {values.pop()}; a label has two")
+        if len(values) > MOST_VALUES:
+            raise UsageError(
+                f"--labels {how}: {name} has {len(values):,} values, above {MOST_VALUES:,}: a gru "
+                f"of 128 would have {3 * 128 * len(values):,} parameters for them; leave it out"
+            )
+    return [replace(file, labels=named.get(file.path, {})) for file in files]
+
+
+def _folder_label(path: Path) -> dict[str, str]:
+    """The nearest folder's name that names no split."""
+    names = (parent.name for parent in path.absolute().parents)
+    folder = next((name for name in names if name.lower() not in SPLIT_FOLDERS), "")
+    return {"folder": folder} if folder else {}
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """{name} stands for a label's value, * for anything, both within a name of the path."""
+    parts = re.split(r"(\*|\{.*?\})", pattern)
+    names = [part[1:-1] for part in parts if part.startswith("{")]
+    if not names:
+        raise UsageError(
+            f"--labels {pattern}: give a pattern of names such as '{{digit}}_{{speaker}}_*', "
+            "folder, or a .csv file"
+        )
+    for name in names:
+        if not name.isidentifier() or names.count(name) > 1:
+            why = "is there twice" if name.isidentifier() else "is no name: take letters"
+            raise UsageError(f"--labels {pattern}: {{{name}}} {why}")
+    of_part = {"*": "[^/]*", **{f"{{{name}}}": f"(?P<{name}>[^/]+?)" for name in names}}
+    return re.compile("".join(of_part.get(part, re.escape(part)) for part in parts))
+
+
+def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str]]:
+    """The labels of those files that rows name: from the CSV file's folder on, or from here."""
+    try:
+        text = io.StringIO(read_bytes(file).decode("utf-8-sig"), newline="")
+        header, *rows = [row for row in csv.reader(text) if any(row)] or [[]]
+    except (ValueError, csv.Error) as error:
+        raise SeqmodelError(f"{file} is not a CSV file in UTF-8: {error}") from error
+    names = [name for name in header if name != "path"]
+    if not names or len({*header}) != len(names) + 1 or not all(map(str.isidentifier, names)):
+        raise SeqmodelError(
+            f"{file}: its first line must be path and names of labels, such as path,digit,speaker, "
+            f"not {','.join(header)!r:.60}"
+        )
+    by_path = {path.resolve(): path for path in paths}
+    found, unknown = dict[Path, dict[str, str]](), list[str]()
+    for row in rows:
+        cells = dict(zip(header, row, strict=False))
+        named = cells.pop("path", "")
+        places = [(folder / named).resolve() for folder in (file.parent, Path())]
+        for place in places:
+            if place in by_path:
+                found[by_path[place]] = {name: value for name, value in cells.items() if value}
+        if not any(place.is_file() for place in places):
+            unknown.append(named)
+    if unknown:
+        raise SeqmodelError(
+            f"{file}: there is no file {unknown[0]}, nor what {len(unknown) - 1:,} other rows of "
+            f"{len(rows):,} name"
+        )
+    return found

@@ -11,11 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.evaluation.average import average
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
@@ -23,6 +24,7 @@ from seqmodel.files import called, write_file
 from seqmodel.media.picture import Picture
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, part, unseen
+from seqmodel.media.words import listed
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 
@@ -40,19 +42,25 @@ def evaluate(
     per_piece: bool = False,
     per_frame: bool = False,
     voices: bool = False,
+    classify: str | None = None,
     progress: Progress = unseen,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
-    With `others` it is that of the average of all these runs, which `check_average` allows.
+    With `others` it is that of the average of all these runs, which `check_average` allows. With
+    `classify` that label is told by likelihood, see `_classified`.
     """
     pieces, train = dataset[split], _train(run, dataset)
     sung = _voices(run, pieces, train) if voices else None
-    runs, each = (run, *others), []
+    runs, each, labels = (run, *others), [], pieces.labels(run.model.known_labels)
+    told = _told(run, pieces, classify) if classify else []
+    if labels.any() and not others:
+        told.append(0 * labels)
+    passes = len(runs) + len(told)
     for k, one in enumerate(runs):
         scores = likelihood(
             one.model, pieces, batch_size=batch_size, each_frame=per_frame or len(runs) > 1,
-            progress=part(progress, k, len(runs)),
+            progress=part(progress, k, passes),
         )  # fmt: skip
         if not math.isfinite(scores.nats_per_frame):
             raise SeqmodelError(
@@ -61,6 +69,11 @@ def evaluate(
                 "(`seqmodel inspect` checks all); use another run"
             )
         each.append(scores)
+    by_labels = [
+        likelihood(run.model, pieces, batch_size=batch_size, labels=own,
+                   progress=part(progress, k, passes))
+        for k, own in enumerate(told, len(runs))
+    ]  # fmt: skip
     of_each = [
         {"run": str(one.folder), "epoch": one.epoch, **scores.to_json()}
         for one, scores in zip(runs, each, strict=True)
@@ -81,9 +94,50 @@ def evaluate(
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
         **({} if sung is None else {"voices": _with_voices(scores, *sung)}),
+        **({"without_labels": by_labels.pop().to_json()} if labels.any() and not others else {}),
+        **({"classify": _classified(run, pieces, classify, by_labels)} if classify else {}),
         "baselines": trivial,
         **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
+    }
+
+
+def _told(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
+    """Each value of the label (pieces, L) for all pieces, the other labels left out.
+
+    UsageError if the run does not know it, SeqmodelError if no piece has it.
+    """
+    known = run.model.known_labels
+    if label not in known:
+        there = listed([*known]) if known else "none"
+        raise UsageError(f"--classify {label}: the labels that {run.folder} knows are {there}")
+    labels, place = pieces.labels(known), [*known].index(label)
+    if not labels[:, place].any():
+        raise SeqmodelError(f"no piece of {pieces.name} has a {label} that {run.folder} knows")
+    values = range(1, 1 + len(known[label]))
+    return [np.where(np.arange(len(known)) == place, value, 0 * labels) for value in values]
+
+
+def _classified(
+    run: Run, pieces: Split, label: str, by_value: Sequence[Likelihood]
+) -> dict[str, Any]:
+    """The value that makes each piece most likely, by its nats given each, all equally probable.
+
+    `confusion` has a row for each true value, of how many of its pieces were taken for which.
+    """
+    known = run.model.known_labels
+    true = pieces.labels(known)[:, [*known].index(label)]
+    found = 1 + np.argmin([scores.piece_nats for scores in by_value], axis=0)
+    confusion = np.zeros((1 + len(by_value),) * 2, np.int64)
+    np.add.at(confusion, (true, found), 1)
+    confusion = confusion[1:, 1:]  # without pieces whose value is not known
+    count = int(confusion.sum())
+    return {
+        "label": label,
+        "pieces": count,
+        "accuracy": float(confusion.trace()) / count,
+        "values": list(known[label]),
+        "confusion": confusion.tolist(),
     }
 
 

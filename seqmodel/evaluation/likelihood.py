@@ -91,16 +91,19 @@ def likelihood(
     *,
     batch_size: int = BATCH_SIZE,
     each_frame: bool = False,
+    labels: NDArray[np.int64] | None = None,
     progress: Progress = unseen,
     group: Group | None = None,
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
-    `each_frame` asks for `frame_nats` and `end_nats`, which take memory; `progress` hears the
-    frames scored so far, and of all. With a `group`, whose processes all call this, each scores
-    some of the batches, and all get the figures of one alone, to the bit.
+    `each_frame` asks for `frame_nats` and `end_nats`, which take memory; `labels` (pieces, L) take
+    the place of those that pieces have, see `Split.labels`; `progress` hears the frames scored so
+    far, and of all. With a `group`, whose processes all call this, each scores some of the batches,
+    and all get the figures of one alone, to the bit.
     """
     rank, size = (0, 1) if group is None else (group.rank, group.size)
+    labels = split.labels(model.known_labels) if labels is None else labels
     was_training = model.training
     model.eval()
     nats, first = np.zeros(len(split)), np.zeros(len(split))
@@ -123,7 +126,9 @@ def likelihood(
     with torch.inference_mode():
         for turn in range(0, len(plan), size):
             ours = plan[turn + rank : turn + rank + 1]
-            scored = _score(model, split, ours[0], frame_nats, end_nats, report) if ours else None
+            scored = None
+            if ours:
+                scored = _score(model, split, ours[0], labels, frame_nats, end_nats, report)
             of_all = [scored] if group is None else group.all(scored)
             for indices, theirs in zip(plan[turn : turn + size], of_all, strict=False):
                 nats[indices], first[indices], figures = theirs
@@ -145,6 +150,7 @@ def _score(
     model: SequenceModel,
     split: Split,
     indices: NDArray[np.int64],
+    labels: NDArray[np.int64],
     frame_nats: list[NDArray[np.float64]],
     end_nats: list[NDArray[np.float64]],
     report: Callable[[int], None],
@@ -154,6 +160,7 @@ def _score(
     Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
     length, carry = model.window(len(indices)), model.start(len(indices), split.given(indices))
+    carry = model.labelled(carry, labels[indices])
     nats, first = np.zeros(len(indices)), np.zeros(len(indices))
     sums = defaultdict[str, float](float)
     for begin in range(0, int(split.lengths[indices].max()), length):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 from seqmodel.errors import UsageError
 from seqmodel.media.distributions import shares, total_variation
+from seqmodel.media.labels import KnownLabels, labels_in
 from seqmodel.media.picture import Picture
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.plain import Fields
@@ -90,6 +91,7 @@ class Piece:
         if not SHA256.fullmatch(digest):
             raise ValueError("sha256 must be 64 hexadecimal digits")
         facts = {name: value for name, value in values.items() if name not in cls.OWN}
+        labels_in(facts)
         return cls(source, digest, frames, facts)
 
 
@@ -172,6 +174,8 @@ class FrameDefinition(Protocol):
     """Whether a frame's first half says which notes sound and its second which begin."""
     marks: Mapping[str, "Levels"] = MappingProxyType({})
     """The levels in train of the marks of notes that are kept, some of `marks.MARKS` in order."""
+    known_labels: KnownLabels = MappingProxyType({})
+    """Of pieces, those that models may be told; any kind of frame keeps them alike."""
     rate: int = 0
     """Samples per second; 0 if the values are not samples."""
     longest_chord: int | None = None

@@ -9,6 +9,7 @@ from seqmodel import units
 from seqmodel.config import MODELS, Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.labels import KnownLabels, column_count
 from seqmodel.media.registry import medium_of
 from seqmodel.model.encoder import Encoder
 from seqmodel.model.sequence import SequenceModel
@@ -86,6 +87,10 @@ def _encoder(config: Config, frame: FrameDefinition) -> Encoder:
     return kind.build(config, frame)
 
 
+def _labels(config: Config, frame: FrameDefinition) -> KnownLabels:
+    return frame.known_labels if config.labels == "all" else {}
+
+
 def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     """The model that a resolved `config` describes for these frames, freshly initialised.
 
@@ -112,10 +117,11 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         raise UsageError("--first-change is for the output note-unit")
     if config.rests and not config.ages:
         raise UsageError("--rests needs --ages")
-    encoder = _encoder(config, frame)
+    encoder, labels = _encoder(config, frame), _labels(config, frame)
+    columns = column_count(labels)
     unit = units.make(
         config.unit,
-        encoder.input_size,
+        encoder.input_size + columns,
         config.hidden,
         config.backend,
         layers=config.layers,
@@ -125,17 +131,17 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         bias=config.bias,
         zoneout=config.zoneout,
     )
-    built = output.build(config, frame, config.hidden + encoder.skip_size)
+    h_size = config.hidden + columns + encoder.skip_size
+    built = output.build(config, frame, h_size)
     if encoder.end_skip_size is not None:
-        built.limit_ends(config.hidden + encoder.end_skip_size)
+        built.limit_ends(config.hidden + columns + encoder.end_skip_size)
     marks = None
     if frame.marks:
         from seqmodel.model.marks import Marks  # loads the compiler
         from seqmodel.outputs.notes import note_count
 
-        h_size = config.hidden + encoder.skip_size
         marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows)
-    return SequenceModel(encoder, unit, built, config.dropout, marks)
+    return SequenceModel(encoder, unit, built, config.dropout, marks, labels)
 
 
 def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
@@ -145,7 +151,8 @@ def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
     """
     if (module := units.module_name(config.unit)) is not None:
         assert config.hidden is not None
-        check_module(module, _encoder(config, frame).input_size, config.hidden)
+        inputs = _encoder(config, frame).input_size + column_count(_labels(config, frame))
+        check_module(module, inputs, config.hidden)
     for unit in filter(None, (config.unit, config.note_unit)):
         if is_text(unit):
             spec, activations = units.unit_spec(unit), (config.gate_activation, config.activation)

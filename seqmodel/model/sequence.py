@@ -1,7 +1,9 @@
 """The model: an encoder reads the past, a unit remembers it, an output predicts the next frame."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.dropout import Dropout
+from seqmodel.media.labels import KnownLabels
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.outputs.protocol import Output, labelled
@@ -22,6 +25,8 @@ FRAMES_AT_ONCE = 8192
 """Read at a time over all pieces outside training: bounds the memory."""
 ROWS_AT_ONCE = 1 << 16
 """The same in unit rows, for models with many per frame."""
+LEFT_OUT = 1 / 20
+"""Share of pieces in training without any label; of each label alone as many more are left out."""
 
 
 class Carry(NamedTuple):
@@ -31,19 +36,24 @@ class Carry(NamedTuple):
     past: Past
     levels: Tensor | None = None
     """(B, M), what is remembered of the levels of marks, if the model has any: see `Marks`."""
+    labels: Tensor | None = None
+    """(B, N), for each value of each label 1 if the piece has it, if the model knows any."""
 
     def tensors(self) -> list[Tensor]:
-        """All its tensors: the states from the lowest layer up, then the past, then levels."""
-        past = [tensor for tensor in (*self.past, self.levels) if tensor is not None]
-        return [tensor for layer in self.layers() for tensor in layer] + past
+        """All its tensors: the states from the lowest layer up, the past, levels, and labels."""
+        rest = (*self.past, self.levels, self.labels)
+        states = [tensor for layer in self.layers() for tensor in layer]
+        return states + [tensor for tensor in rest if tensor is not None]
 
     def like(self, tensors: Sequence[Tensor]) -> "Carry":
         """A carry of the same structure from other tensors, in the order of `tensors()`."""
         rest = iter(tensors)
         layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self.layers()]
         state = tuple(layers) if is_stack(self.state) else layers[0]
-        past = Past(next(rest), None if self.past.memory is None else next(rest))
-        return Carry(state, past, None if self.levels is None else next(rest))
+        others = (self.past.memory, self.levels, self.labels)
+        numbers = next(rest)
+        memory, levels, labels = (None if each is None else next(rest) for each in others)
+        return Carry(state, Past(numbers, memory), levels, labels)
 
     def layers(self) -> Sequence[UnitState]:
         """The states of the unit's layers, the lowest first."""
@@ -78,17 +88,26 @@ class SequenceModel(nn.Module):
     """p(x_1, ..., x_T) = prod_t p(x_t | x_<t), with the past in a unit's state.
 
     At step t the unit reads what the encoder makes of the frames before t, and the output gives
-    the distribution of frame t.
+    the distribution of frame t. Both also read which values the piece's labels have, a column of
+    zeros and ones for each, whose weights are the value's vector: what it adds to the unit's input
+    product and to the output's.
     """
 
     def __init__(
         self, encoder: Encoder, unit: Layer | Stack, output: Output, dropout: float = 0.0,
-        marks: "Marks | None" = None,
+        marks: "Marks | None" = None, known_labels: KnownLabels = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__()
         self.encoder, self.unit, self.output = encoder, unit, output
         self.dropout = Dropout(dropout)
-        self.marks = marks
+        self.marks, self.known_labels = marks, dict(known_labels)
+        self._told = [0] * len(known_labels)
+
+    def telling(self, labels: Sequence[int]) -> Self:
+        """The same model, whose pieces have these labels (L,) unless stated, not none."""
+        told = copy.copy(self)
+        told._told = list(labels)
+        return told
 
     def start_at(self, train: Split) -> None:
         """Take from the training split what the encoder refers to and where training starts."""
@@ -136,13 +155,34 @@ class SequenceModel(nn.Module):
         """The carry before the first frame: zero state, zeros as the past.
 
         The encoder may read what is `given` of each piece, (B, G); without, what is usual in train.
+        Labels are those that the model is `telling`.
         """
         state = self.unit.zero_state(batch_size * self.encoder.rows)
         past = self.encoder.start(next(self.unit.parameters()), batch_size)
         levels = None
         if self.marks is not None:
             levels = self.marks.start(past.numbers, batch_size)
-        return Carry(state, past if given is None else self.encoder.told(past, given), levels)
+        past = past if given is None else self.encoder.told(past, given)
+        return self.labelled(Carry(state, past, levels), np.array([self._told] * batch_size))
+
+    def labelled(
+        self, carry: Carry, labels: NDArray[np.int64] | None, *, some: bool = False
+    ) -> Carry:
+        """The carry before pieces of such labels (B, L), see `Split.labels`; unchanged for None.
+
+        With `some`, a tenth of each label is left out, at random.
+        """
+        if labels is None or not self.known_labels:
+            return carry
+        chosen = torch.from_numpy(labels)
+        if some:
+            kept = torch.rand(len(labels), 1 + len(self.known_labels)) >= LEFT_OUT
+            chosen = chosen * (kept[:, :1] & kept[:, 1:])
+        columns = [
+            place.unsqueeze(1) == torch.arange(1, 1 + len(values))
+            for place, values in zip(chosen.T, self.known_labels.values(), strict=True)
+        ]
+        return carry._replace(labels=torch.cat(columns, 1).to(carry.past.numbers))
 
     def joined(self, carry: Carry) -> Carry:
         """The carry before the first frame of pieces that are joined to those read."""
@@ -156,7 +196,8 @@ class SequenceModel(nn.Module):
         """
         encoded = self.encoder.encode(frames, carry.past, lengths)
         h, state = self._run(encoded, carry, lengths)
-        return Reading(h, encoded.frames, encoded.past, Carry(state, encoded.last, carry.levels))
+        after = carry._replace(state=state, past=encoded.last)
+        return Reading(h, encoded.frames, encoded.past, after)
 
     def score_marks(
         self, reading: Reading, marks: Mapping[str, NDArray[np.uint8]]
@@ -182,14 +223,20 @@ class SequenceModel(nn.Module):
         self, encoded: Encoded, carry: Carry, lengths: Tensor | None
     ) -> tuple[Tensor, AnyState]:
         """What the output reads of all steps, and the unit's state after them."""
+        x, beside = encoded.inputs, [encoded.skip]
+        if carry.labels is not None:
+            columns = carry.labels.repeat_interleave(self.encoder.rows, 0).expand(len(x), -1, -1)
+            own = x.shape[2] - self.encoder.skip_size
+            x, beside = torch.cat([x[..., :own], columns, x[..., own:]], 2), [columns, *beside]
         if encoded.changed is not None:
-            h, state = self._run_changes(encoded.inputs, encoded.changed, carry, lengths)
+            h, state = self._run_changes(x, encoded.changed, carry, lengths)
         else:
             if lengths is not None:
                 lengths = (lengths * self.encoder.steps).repeat_interleave(self.encoder.rows)
-            h, state = self.unit(encoded.inputs, carry.state, lengths)
+            h, state = self.unit(x, carry.state, lengths)
             h = self.dropout(h)
-        return h if encoded.skip is None else torch.cat([h, encoded.skip], 2), state
+        read = [h, *(part for part in beside if part is not None)]
+        return torch.cat(read, 2) if len(read) > 1 else h, state
 
     def _run_changes(
         self, inputs: Tensor, changed: Tensor, carry: Carry, lengths: Tensor | None

@@ -5,7 +5,7 @@ README.md lists their files.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
+from seqmodel.media.labels import Labels, places
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
@@ -106,6 +107,10 @@ class Run(Content):
         seconds = seconds or medium.page_seconds
         request = SampleRequest(kind, seconds=seconds, options=options or {})
         return medium.sampling(self.frame, request)
+
+    def telling(self, labels: Labels) -> "Run":
+        """The same run, whose pieces have these labels unless stated, not none."""
+        return replace(self, model=self.model.telling(places(self.model.known_labels, labels)))
 
     def trained_on(self, dataset: Dataset) -> bool:
         """Whether it was trained on this dataset, by its fingerprint or else by its place."""

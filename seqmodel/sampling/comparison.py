@@ -42,8 +42,8 @@ def compare_samples(
     They are as long as pieces of the split, taken at even steps through it, so that both hold as
     much, or `seconds` long; a run with `end` ends its pieces itself, at the length of its longest
     training piece, or after `seconds`, at the latest. What is given of these pieces, such as their
-    metre, is given of the samples. Piece k is piece k of `seqmodel sample` with the same seed and
-    metre.
+    metre and labels, is given of the samples. Piece k is piece k of `seqmodel sample` with the same
+    seed, metre and labels.
 
     Returns plain values: see evaluation/README.md. UsageError if the run's medium has no
     comparison, or no piece is that long; SeqmodelError if the run's training split cannot be
@@ -54,6 +54,7 @@ def compare_samples(
     train = _training_split(run, dataset)
     chosen = np.arange(number) * len(pieces) // number
     lengths, given = pieces.lengths[chosen].tolist(), pieces.given(chosen)
+    labels = pieces.labels(run.model.known_labels, chosen)
     told = f"as long as pieces of {split}"
     if run.config.end:
         lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
@@ -66,18 +67,19 @@ def compare_samples(
     samplers, freeze = dict[bytes, Sampler](), Freeze.of(run)
     drawn, cut_off, frozen = list[NDArray[Any]](), 0, 0
 
-    def sampler(own: NDArray[np.int64] | None) -> Sampler:
-        key = b"" if own is None else own.tobytes()
+    def sampler(k: int) -> Sampler:
+        own = None if given is None else given[k]
+        key = labels[k].tobytes() + (b"" if own is None else own.tobytes())
         if key not in samplers:
-            samplers[key] = Sampler(run.model, temperature=temperature, given=own)
+            model = run.model.telling(labels[k].tolist())
+            samplers[key] = Sampler(model, temperature=temperature, given=own)
         return samplers[key]
 
-    own = [None] * number if given is None else given
     samples = (
-        sampler(own[k]).piece(length, seed=seed, number=k, freeze=freeze)
+        sampler(k).piece(length, seed=seed, number=k, freeze=freeze)
         for k, length in enumerate(lengths)
     )
-    for piece, chunks in side_by_side(samples, sampler(own[0]).threads(number, max(lengths))):
+    for piece, chunks in side_by_side(samples, sampler(0).threads(number, max(lengths))):
         drawn.append(np.concatenate([*chunks]))
         cut_off += not (piece.ended or piece.frozen)
         frozen += piece.frozen

@@ -26,6 +26,7 @@ from seqmodel.kernels.run.calls import (
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.labels import column_count
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw
@@ -71,12 +72,18 @@ class CompiledModel:
     """The calls that compute the inputs, the unit's new state, and h: all before a draw."""
     python: PythonStep | None
     """The step of a unit that is a module, whose errors are to be checked for."""
+    labels: Slot | None = None
+    """(1, N), as in `Carry`."""
 
     @classmethod
     def of(cls, model: SequenceModel) -> "CompiledModel":
         """Compile all but the draw, of a model on the CPU."""
         arena, layers, encoder = Arena(), model.layers(), model.encoder
-        inputs = encoder.compiled(arena)
+        inputs, labels, skip = encoder.compiled(arena), None, encoder.skip_size
+        if count := column_count(model.known_labels):
+            labels = arena.take(1, count)
+            x, joining = with_labels(inputs.x, labels, skip, arena)
+            inputs, skip = inputs._replace(x=x, calls=[*inputs.calls, joining]), skip + count
         own = [layer for layer in layers if isinstance(layer, ModuleUnit)]
         python = PythonStep(own, inputs.x, arena) if own else None
         if python is not None:
@@ -87,10 +94,10 @@ class CompiledModel:
             h = states[-len(units[-1].spec.state)]  # a layer's first state
         if inputs.changed is not None:
             calls = [where(inputs.changed, calls)]
-        if encoder.skip_size:
-            h, joining = with_skip(h, inputs.x, encoder.skip_size, arena)
+        if skip:
+            h, joining = with_skip(h, inputs.x, skip, arena)
             calls.append(joining)
-        return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls], python)
+        return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls], python, labels)
 
     def draw_setting(self, chunk: int, temperature: float, *, fills: bool = False) -> DrawSetting:
         """For a draw from h."""
@@ -98,7 +105,7 @@ class CompiledModel:
 
     def begin(self, memory: NDArray[np.uint8], carry: Carry) -> None:
         """Let the piece whose arena this is go on from a carry in double precision."""
-        slots = (*self.states, self.inputs.last, self.inputs.memory)
+        slots = (*self.states, self.inputs.last, self.inputs.memory, self.labels)
         past = carry.past._replace(numbers=self.encoder.scaled(carry.past.numbers))
         tensors = carry._replace(past=past).tensors()
         for slot, tensor in zip(filter(None, slots), tensors, strict=True):
@@ -223,7 +230,7 @@ class CompiledParticles:
         moved = np.delete(np.arange(len(firsts)), staying)
         after = before.copy()
         after[moved] = np.setdiff1d(np.arange(self._number), before)[: len(moved)]
-        for slot in filter(None, (*model.states, model.inputs.memory)):
+        for slot in filter(None, (*model.states, model.inputs.memory, model.labels)):
             state = slot.of_all(memories)
             state[after[moved]] = state[before[moved]]
         for slot in (model.inputs.last, self._copy_of_last):
@@ -298,11 +305,43 @@ def _where(calls: tuple[tuple[int, int], ...]) -> Library:
 
 
 def with_skip(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
-    """The rows of h (R, H) followed by the last `size` numbers of x (R, I): (R, H + size)."""
-    (R, H), (_, inputs) = h.shape, x.shape
-    joined = arena.take(R, H + size)
-    slots = {"h": h, "x": x, "joined": joined}
+    """The rows of h (R, H) followed by the last `size` numbers of x (R, I): (R, H + size).
+
+    A single row may be (H,).
+    """
+    (*rows, H), R = h.shape, int(np.prod(h.shape[:-1]))
+    joined, inputs = arena.take(*rows, H + size), x.shape[-1]
+    arrays = {"h": (h, H), "x": (x, inputs), "joined": (joined, H + size)}
+    slots = {name: slot.reshaped(R, width) for name, (slot, width) in arrays.items()}
     return joined, step_call(_WITH_SKIP, _write_with_skip, R=R, H=H, I=inputs, E=size, **slots)
+
+
+def with_labels(x: Slot, labels: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
+    """The rows of x (R, I) with the labels (1, N) before the last `size` numbers: (R, I + N).
+
+    A single row may be (I,).
+    """
+    (*rows, inputs), N, R = x.shape, labels.shape[1], int(np.prod(x.shape[:-1]))
+    joined = arena.take(*rows, inputs + N)
+    slots = {"x": x.reshaped(R, inputs), "labels": labels, "joined": joined.reshaped(R, inputs + N)}
+    return joined, step_call(_WITH_LABELS, _write_with_labels, R=R, I=inputs, N=N, E=size, **slots)
+
+
+_WITH_LABELS = Signature(
+    "with_labels",
+    ("R", "I", "N", "E"),
+    (Array("x", ("R", "I")), Array("labels", ("1", "N")), Array("joined", ("R", "I + N"))),
+)
+
+
+def _write_with_labels(e: Emitter, f: dict[str, Any]) -> None:
+    inputs, N, own = f["I"], f["N"], e.builder.sub(f["I"], f["E"])
+    with e.loop(0, f["R"]) as row:
+        x = e.offset(f["x"], e.mul(row, inputs))
+        to = e.offset(f["joined"], e.mul(row, e.add(inputs, N)))
+        e.copy(x, to, own)
+        e.copy(f["labels"], e.offset(to, own), N)
+        e.copy(e.offset(x, own), e.offset(to, own, N), f["E"])
 
 
 def _write_with_skip(e: Emitter, f: dict[str, Any]) -> None:

@@ -32,7 +32,8 @@ def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws
                 for uniform in torch.from_numpy(numbers):
                     h, state = model.step(carry)
                     drawn = output.draw_frame(h, carry.past.numbers, uniform, temperature)
-                    carry = Carry(state, model.encoder.append(carry.past, drawn.frame))
+                    past = model.encoder.append(carry.past, drawn.frame)
+                    carry = carry._replace(state=state, past=past)
                     frames.append(drawn.frame[0].numpy())
                     count += 1
                     ended = bool(drawn.ended) and count % steps == 0 and count >= shortest

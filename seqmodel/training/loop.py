@@ -201,7 +201,7 @@ class Trainer:
         self._scored = self.valid
         self._device = device
         self._hashes = {DATA_HASH: dataset.fingerprint()}
-        if config.bars:
+        if config.bars or dataset.frame.known_labels:
             self._hashes[GIVEN_HASH] = dataset.given_hash()
         self._began: str | None = None
         self._pace, self._is_warm, self._is_new = Pace(), False, True
@@ -359,7 +359,9 @@ class Trainer:
         gradient is dropped, and each update seeds all that is random.
         """
         carries, self.state.carries = self.state.carries, {}
-        window_gradient(self.state, batches.load(self.train, indices, None, begin=0, window=2), 0)
+        known = self.state.model.known_labels
+        some = batches.load(self.train, indices, window=2, known=known)
+        window_gradient(self.state, some, 0)
         self.state.carries, self._is_warm = carries, True
 
     def _updates(self) -> Iterator[None]:
@@ -390,6 +392,7 @@ class Trainer:
                         None if variants is None else variants[parts[part]],
                         begin=begin,
                         window=window,
+                        known=self.state.model.known_labels,
                     )
                     for part in self.state.parts
                     if lengths[parts[part]].max(initial=0) > begin

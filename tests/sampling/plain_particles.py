@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from seqmodel.model.sequence import Carry
 from seqmodel.sampling.compiled import FREE, Candidates
 
 
@@ -49,9 +48,9 @@ class PlainParticles:
 
     def keep(self, ancestors, frames):
         """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""
-        state, past, _ = _of_particles(self._carry, ancestors, self._model.encoder.rows)
-        added = torch.from_numpy(frames).to(past.numbers)
-        self._carry = Carry(state, self._model.encoder.append(past, added))
+        carry = _of_particles(self._carry, ancestors, self._model.encoder.rows)
+        added = torch.from_numpy(frames).to(carry.past.numbers)
+        self._carry = carry._replace(past=self._model.encoder.append(carry.past, added))
 
 
 def _of_particles(carry, which, rows):
@@ -59,4 +58,5 @@ def _of_particles(carry, which, rows):
     index = torch.from_numpy(which)
     of_rows = (index.unsqueeze(1) * rows + torch.arange(rows)).flatten()
     states = [state[of_rows] for layer in carry.layers() for state in layer]
-    return carry.like([*states, *(part[index] for part in carry.past if part is not None)])
+    others = (*carry.past, carry.labels)
+    return carry.like([*states, *(part[index] for part in others if part is not None)])

@@ -38,7 +38,7 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
             remembers |= {"ages": True, "rests": True}
         clock = Clock() if end else None
         encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=clock, **remembers)
-        h_size = 6 + encoder.skip_size
+        h_size = 6 + encoder.skip_size + 2 * (kind == "labelled")
         if kind == "tied-bernoulli":
             output = TiedBernoulliOutput(h_size, notes, end=end, onsets=onsets)
         else:
@@ -46,7 +46,9 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
             unit = units.make("lstm", h_size + below, 5)
             first = kind == "first-change"
             output = NoteUnitOutput(h_size, unit, notes, end=end, onsets=onsets, first_change=first)
-    model = SequenceModel(encoder, units.make("gru", encoder.input_size, 6), output)
+    known, columns = ({"who": ("a", "b")}, 2) if kind == "labelled" else ({}, 0)
+    unit = units.make("gru", encoder.input_size + columns, 6)
+    model = SequenceModel(encoder, unit, output, known_labels=known).telling([2] * len(known))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             strong = name.startswith("output") and ".first." not in name  # many add up in that
@@ -70,7 +72,7 @@ def log_p(model, piece, *, ends=True):
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("kind", "end", "onsets"),
-    [(kind, kind != "note-unit", kind != "note-unit") for kind in (*KINDS, "motifs")],
+    [(kind, kind != "note-unit", kind != "note-unit") for kind in (*KINDS, "motifs", "labelled")],
 )
 def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
     """Given numbers, candidates, resampling and sweeps: every bit and every weight."""

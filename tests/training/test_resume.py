@@ -141,15 +141,33 @@ def played_dataset(tmp_path_factory, struck_dataset, write_dataset):
     return write_dataset(folder, found, onsets=True, marks={"velocity": levels})
 
 
+def labelled(dataset, folder):
+    """The dataset in another folder, where two pieces of three have a label."""
+    shutil.copytree(dataset.folder, folder)
+    for index in folder.glob("*.jsonl"):
+        lines = [json.loads(line) for line in index.read_text().splitlines()]
+        told = [{"labels": {"who": "ab"[k % 3]}} if k % 3 < 2 else {} for k in range(len(lines))]
+        both = zip(lines, told, strict=True)
+        index.write_text("".join(f"{json.dumps(line | labels)}\n" for line, labels in both))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["frame"]["labels"] = {"who": ["a", "b"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return open_dataset(folder)
+
+
 @pytest.fixture(scope="module")
-def training(make_config, make_audio_config, train, dataset, played_dataset, audio_dataset):
+def training(
+    make_config, make_audio_config, train, dataset, played_dataset, audio_dataset, tmp_path_factory
+):
     """A function that trains a run of a kind in a folder, or resumes it, as far as `stop_at`."""
+    folder = tmp_path_factory.mktemp("labelled")
+    played, tones = (labelled(d, folder / d.folder.name) for d in (played_dataset, audio_dataset))
 
     def training(kind, folder, **how):
         if kind in MUSIC:
-            data = played_dataset if kind == "played" else dataset
+            data = played if kind == "played" else dataset
             return train(make_config(**MUSIC[kind]), folder, data=data, **how)
-        return train(make_audio_config(**SOUND[kind]), folder, data=audio_dataset, **how)
+        return train(make_audio_config(**SOUND[kind]), folder, data=tones, **how)
 
     return training
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,8 +12,10 @@ from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.medium import CLIP_SECONDS, CONTEXT, FRAME_SIZE
 from seqmodel.media.definitions import FrameDefinition, Pieces
+from seqmodel.media.labels import FACT, KnownLabels, known_in
 from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
+from seqmodel.plain import Fields
 
 MAX_RATE = 1_000_000
 MAX_FRAME_SAMPLES = 65_536
@@ -86,6 +88,7 @@ class AudioFrames(FrameDefinition):
     mean: float = 0.0
     deviation: float = 1.0
     """Of all samples of the training split, in [-1, 1); 1 if all are equal."""
+    known_labels: KnownLabels = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         limits = (MAX_RATE, MAX_FRAME_SAMPLES, MAX_FRAME_SAMPLES)
@@ -159,14 +162,18 @@ class AudioFrames(FrameDefinition):
         return {"mean": self.mean, "deviation": self.deviation}
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        labels = values.pop("known_labels")
+        return values | ({FACT: labels} if labels else {})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "AudioFrames":
-        for field in fields(cls):
-            if field.name not in values:
-                raise ValueError(f"frame.{field.name} is missing")
-        return cls(**values)
+        labels = known_in(Fields(values, "frame"))
+        values = {name: value for name, value in values.items() if name != FACT}
+        for own in fields(cls):
+            if own.name not in (*values, "known_labels"):
+                raise ValueError(f"frame.{own.name} is missing")
+        return cls(**values, known_labels=labels)
 
     def __str__(self) -> str:
         *layout, levels = self.labels

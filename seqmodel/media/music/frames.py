@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.labels import FACT, KnownLabels, known_in
 from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.grid import (
     DRUMS,
@@ -302,6 +303,7 @@ class PianoRollFrames(FrameDefinition):
     marks: Mapping[str, Levels] = field(default_factory=dict)
     programs: tuple[int, ...] = ()
     """The commonest program of each part in train, from 0 on; none without parts."""
+    known_labels: KnownLabels = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -422,6 +424,7 @@ class PianoRollFrames(FrameDefinition):
             "longest_chord": self.longest_chord,
             **{name: levels.to_json() for name, levels in self.marks.items()},
             "programs": [*self.programs],
+            FACT: self.known_labels,
         }
         return always | {name: value for name, value in added.items() if value}
 
@@ -441,6 +444,7 @@ class PianoRollFrames(FrameDefinition):
             **flags,
             **_usual(fields),
             **_marks(fields),
+            known_labels=known_in(fields),
         )
 
     def __str__(self) -> str:

@@ -1,0 +1,102 @@
+"""Labels: what a whole piece is, such as its speaker, by names; known values are those of train."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from seqmodel.errors import UsageError
+from seqmodel.media.words import plural
+from seqmodel.plain import Fields
+
+Labels = Mapping[str, str]
+"""Name -> value, of a piece; it may lack some."""
+KnownLabels = Mapping[str, tuple[str, ...]]
+"""Name -> the values that train has."""
+FACT = "labels"
+"""The key of a piece's labels among its facts, and of known ones in a frame definition."""
+SHOWN = 8
+"""Values that are listed, at most."""
+
+
+def labels_in(facts: Mapping[str, Any]) -> Labels:
+    """The labels among a piece's facts; ValueError for what `prepare` never writes."""
+    if FACT not in facts:
+        return {}
+    labels = Fields(facts).fields(FACT)
+    return {_name(name): labels.text(name) for name in labels.values}
+
+
+def known_in(fields: Fields) -> KnownLabels:
+    """Those that a frame definition states; ValueError for what `prepare` never writes."""
+    known = dict[str, tuple[str, ...]]()
+    if FACT not in fields:
+        return known
+    for name, values in fields.fields(FACT).values.items():
+        texts = isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
+        if not texts or not values or len({*values}) < len(values):
+            raise ValueError(f"{fields.name}.{FACT}.{name} must be a list of different texts")
+        known[_name(name)] = tuple(values)
+    return known
+
+
+def _name(name: str) -> str:
+    if not name.isidentifier():
+        raise ValueError(f"{FACT} has {name!r:.40}, which is no name")
+    return name
+
+
+def places(known: KnownLabels, labels: Labels) -> list[int]:
+    """The place of each label's value among the known, from 1 on; 0 for none and for others."""
+    return [
+        values.index(labels[name]) + 1 if labels.get(name) in values else 0
+        for name, values in known.items()
+    ]
+
+
+def in_order(values: Iterable[str]) -> tuple[str, ...]:
+    """Numbers by their size, then the rest by the alphabet."""
+    return tuple(sorted(values, key=lambda v: (not v.isdecimal(), len(v) * v.isdecimal(), v)))
+
+
+def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
+    """All combinations of what options --label ask for: NAME=VALUE, NAME=FIRST..LAST, NAME=A,B.
+
+    UsageError for what is not known.
+    """
+    chosen = dict[str, list[str]]()
+    for text in asked:
+        name, _, value = text.partition("=")
+        values = known.get(name)
+        if values is None:
+            there = f"one of {', '.join(known)}" if known else "none: its data have no labels"
+            raise UsageError(f"--label {text}: the run knows no label {name!r}, but {there}")
+        first, dots, last = value.partition("..")
+        if value in values:
+            found = [value]
+        elif dots and first in values and last in values:
+            found = [*values[values.index(first) : values.index(last) + 1]]
+        else:
+            found = value.split(",")
+        if not found or not {*found} <= {*values}:
+            raise UsageError(f"--label {text}: no {name} is {value!r}; there are {some(values)}")
+        chosen.setdefault(name, []).extend(found)
+    return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
+
+
+def column_count(known: KnownLabels) -> int:
+    """How many columns say which values a piece has, one for each."""
+    return sum(map(len, known.values()))
+
+
+def in_words(known: KnownLabels) -> str:
+    """As in "digit (0, 1 and 2), speaker (6 values)"."""
+    return ", ".join(
+        f"{name} ({some(values) if len(values) <= SHOWN else plural(len(values), 'value')})"
+        for name, values in known.items()
+    )
+
+
+def some(values: tuple[str, ...]) -> str:
+    """All values, or the first few and how many more there are."""
+    more = f" and {len(values) - SHOWN:,} more" if len(values) > SHOWN else ""
+    return ", ".join(values[:SHOWN]) + more

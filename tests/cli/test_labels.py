@@ -1,0 +1,179 @@
+"""Labels from file names to samples, by the commands."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import Call, call_ok
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.writing import midi_bytes
+
+SHARES = {"ann": 0.2, "bob": 0.7}
+QUICK = ("--model", "frame-wise", "--unit", "gru", "--hidden", 4, "--no-end", "-q")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """midi/, pieces of one note, which sounds as often as who plays it likes; data/, and a run."""
+    folder, random = tmp_path_factory.mktemp("told"), np.random.default_rng(0)
+    for split, count in {"train": 40, "valid": 10}.items():
+        (folder / "midi" / split).mkdir(parents=True)
+        for who, share in SHARES.items():
+            for k in range(count):
+                roll = np.zeros((32, 88), np.uint8)
+                roll[:, 50] = random.random(32) < share
+                data = midi_bytes(roll, Grid.of_beats(4), flat=True)
+                (folder / "midi" / split / f"{who}_{k}.mid").write_bytes(data)
+    options = ("--no-onsets", "--labels", "{who}_*", "-q")
+    call_ok("prepare", folder / "midi", *options, "-o", folder / "data")
+    learns = ("--epochs", 6, "--lr", 0.02, "--run", folder / "run")
+    call_ok("train", folder / "data", *QUICK, *learns)
+    return folder
+
+
+def entropy(shares: np.ndarray) -> float:
+    return float(-(shares * np.log(shares) + (1 - shares) * np.log(1 - shares)).mean())
+
+
+def test_what_is_learned_is_the_frequency_given_the_label(call: Call, told: Path):
+    """By the notes of valid, and their shares: given who plays, and not told who."""
+    result = json.loads(call("eval", told / "run", "--classify", "who", "--json").out)
+    valid = open_dataset(told / "data")["valid"]
+    share = np.array([piece[:, 50].mean() for piece in valid])
+    by_who = [share[[who in source for source in valid.sources]].mean() for who in SHARES]
+    assert result["nats_per_frame"] == pytest.approx(entropy(np.array(by_who)), abs=0.02)
+    without = result["without_labels"]["nats_per_frame"]
+    assert result["nats_per_frame"] + 0.06 < without < entropy(share.mean(keepdims=True)) + 0.01
+    assert result["classify"]["confusion"] == [[10, 0], [0, 10]]
+    shown = call("eval", told / "run", "--classify", "who").out
+    assert f"  labels not told        {without:9.4f}" in shown
+    assert "who by likelihood, of 2 equally probable ones: 100.0% of 20 pieces" in shown
+    assert "  ann   10    0" in shown
+
+
+def test_samples_are_as_asked(call: Call, told: Path):
+    """Each in turn, from a folder or its zip; the same bytes whether asked for alone or not."""
+    call_ok("export", told / "run", "run.zip")
+    drawn = ("-n", 4, "--label", "who=ann,bob", "--length", 400, "--run", "run.zip")
+    result = json.loads(call("sample", "out.npy", *drawn, "--json").out)
+    assert [piece["labels"]["who"] for piece in result["pieces"]] == ["ann", "bob"] * 2
+    for piece in result["pieces"]:
+        share = np.load(piece["path"])[:, 50].mean()
+        assert share == pytest.approx(SHARES[piece["labels"]["who"]], abs=0.1)
+    alone = ("--label", "who=ann", "--length", 400, "--run", told / "run")
+    said = call("sample", "ann.npy", *alone).err
+    assert said == f"ann.npy: 400 frames from {told / 'run'}, who ann\n"
+    assert Path("ann.npy").read_bytes() == Path("out-1.npy").read_bytes()
+
+
+def test_a_model_may_be_told_nothing(call: Call, told: Path):
+    """The same bytes in its checkpoint as where the data have no labels, but for the data's own."""
+    learns = (*QUICK, "--epochs", 1)
+    call_ok("train", told / "data", *learns, "--labels", "none", "--run", "none")
+    call_ok("prepare", told / "midi", "--no-onsets", "-o", "plain", "-q")
+    call_ok("train", "plain", *learns, "--run", "plain-run")
+    nats = [json.loads(call("eval", run, "--json").out) for run in ("none", "plain-run")]
+    assert nats[0]["nats_per_frame"] == nats[1]["nats_per_frame"]
+    assert "without_labels" not in nats[0]
+    refusal = call("sample", "out.mid", "--run", "none", "--label", "who=ann")
+    assert (refusal.status, "no labels" in refusal.err) == (2, True)
+
+
+def labels_of(data: str) -> dict[str, dict[str, str]]:
+    train = open_dataset(data)["train"]
+    return {Path(p.source).stem: dict(p.facts.get("labels", {})) for p in train.pieces}
+
+
+def test_labels_come_from_folders_and_tables(call: Call, told: Path):
+    """Other ways to name them; what a file lacks it lacks, and all of it is listed."""
+    for k, folder in enumerate(("jigs", "waltzes")):
+        Path(folder, "train").mkdir(parents=True)
+        for n in range(2):
+            shutil.copy(told / f"midi/train/ann_{2 * k + n}.mid", f"{folder}/train/{k}{n}.mid")
+    sources = ("jigs", "waltzes", "--no-onsets")
+    said = call("prepare", *sources, "--labels", "folder", "-o", "a").out
+    assert "  labels: folder (jigs, waltzes)\n" in said
+    expected = {f"{k}{n}": name for k, name in enumerate(("jigs", "waltzes")) for n in range(2)}
+    assert labels_of("a") == {stem: {"folder": name} for stem, name in expected.items()}
+    call_ok("prepare", *sources, "--labels", "{kind}/*/{n}", "-o", "b")
+    assert labels_of("b")["01"] == {"kind": "jigs", "n": "01"}
+    Path("t.csv").write_text(
+        'path,odd,key\njigs/train/00.mid,"a=b,🎹",C\njigs/train/01.mid,,D\nwaltzes/train/10.mid,c\n'
+    )
+    call_ok("prepare", *sources, "--labels", "t.csv", "-o", "c")
+    odd = {"00": {"odd": "a=b,🎹", "key": "C"}, "01": {"key": "D"}, "10": {"odd": "c"}, "11": {}}
+    assert labels_of("c") == odd
+    assert "odd (a=b,🎹, c), key (C, D)" in call("inspect", "c").out
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("{who}-*", "--labels {who}-* fits none of 100 files"),
+        ("ann", "give a pattern of names such as '{digit}_{speaker}_*', folder, or a .csv file"),
+        ("{a b}_*", "{a b} is no name"),
+        ("{a}_{a}", "{a} is there twice"),
+        ("*/{split}/*", "the only split is"),
+        ("gone.csv", "gone.csv"),
+        ("empty.csv", "first line must be path and names of labels"),
+        ("unknown.csv", "there is no file x.mid, nor what 1 other rows of 2 name"),
+        ("binary.csv", "is not a CSV file in UTF-8"),
+    ],
+)
+def test_labels_that_cannot_be_had_are_refused_in_a_line(call: Call, told: Path, how, words):
+    Path("empty.csv").touch()
+    Path("unknown.csv").write_text("path,who\nx.mid,a\ny.mid,b\n")
+    Path("binary.csv").write_bytes(b"path,who\n\xff\xfe,a\n")
+    source = told / "midi" / ("train" if how.startswith("*") else "")
+    result = call("prepare", source, "--labels", how, "-o", "d")
+    assert (result.status in (1, 2), result.out, Path("d").exists()) == (True, "", False)
+    assert words in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_label_of_too_many_values_is_refused(call: Call, monkeypatch):
+    """With what it would cost: an index of files makes a label of each."""
+    monkeypatch.setattr("seqmodel.data.sources.MOST_VALUES", 3)
+    for k in range(4):
+        Path(f"{k}.mid").touch()
+    said = call("prepare", ".", "--labels", "{index}", "-o", "d").err
+    assert "index has 4 values, above 3: a gru of 128 would have 1,536 parameters" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("sample x.mid --label who=eve", "no who is 'eve'; there are ann, bob"),
+        ("sample x.mid --label who", "no who is ''"),
+        ("sample x.mid --label age=7", "the run knows no label 'age', but one of who"),
+        ("sample x.mid --label who=ann,bob", "-n 2 draws all"),
+        ("eval --classify age", "are who"),
+        ("export x.html --label who=ann,bob", "a page draws one"),
+        ("export x.zip --label who=ann", "--label is for pages"),
+    ],
+)
+def test_labels_that_are_not_known_are_refused_in_a_line(call: Call, told: Path, command, words):
+    name, *rest = command.split()
+    run = ["--run", told / "run"] if name == "sample" else [told / "run"]
+    result = call(name, *run, *rest)
+    assert (result.status, result.out) == (2, "")
+    assert words in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_damaged_labels_are_found(call: Call, told: Path):
+    """Guards against a traceback, and against a run that goes on with other labels."""
+    shutil.copytree(told / "data", "d")
+    index = Path("d/train.jsonl")
+    first, rest = index.read_text().split("\n", 1)
+    index.write_text(first.replace('{"who": "ann"}', '{"who": 7}') + "\n" + rest)
+    said = call("train", "d", *QUICK).err
+    assert said.startswith("seqmodel: d is damaged: train.jsonl, line 1: labels.who must be text")
+    call_ok("train", told / "data", *QUICK, "--epochs", 1, "--run", "r")
+    index.write_text(first.replace('"ann"', '"bob"') + "\n" + rest)
+    said = call("train", "d", "--resume", "--run", "r", "--epochs", 2).err
+    assert "is not the dataset that r was trained on" in said

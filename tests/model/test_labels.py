@@ -1,0 +1,98 @@
+"""Labels: what the unit and the output are told of a whole piece."""
+
+from dataclasses import replace
+
+import models
+import numpy as np
+import pytest
+import torch
+from models import compiled_and_plain, random_model
+from refusals import refused
+
+from seqmodel.data.bundled import FRAMES, FRAMES_WITH_ONSETS
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.labels import combinations, in_order
+from seqmodel.model.sequence import LEFT_OUT
+
+KNOWN = {"who": ("ann", "bob"), "digit": ("1", "2", "10")}
+LABELLED = replace(FRAMES, known_labels=KNOWN)
+
+
+def test_a_label_is_a_bias_of_the_unit_and_of_the_output():
+    """By a model without labels, to whose biases the weights of two values are added.
+
+    Of two pieces side by side, the other has no labels; then the model tells the first's to all.
+    """
+    both = [random_model({"model": "frame-wise"}, frame).double() for frame in (LABELLED, FRAMES)]
+    told, plain = both
+    with torch.no_grad():
+        for name, bias in (("unit.W", "unit.b"), ("output.linear.weight", "output.linear.bias")):
+            weight, own = told.get_parameter(name), plain.get_parameter(name)
+            own.copy_(weight[:, : own.shape[1]])
+            columns = weight[:, own.shape[1] :][:, [1, 4]]  # bob, who says 10
+            plain.get_parameter(bias).copy_(told.get_parameter(bias) + columns.sum(1))
+        plain.unit.U.copy_(told.unit.U)
+
+    def nats(model, carry, frames):
+        reading = model.read(frames, carry)
+        return model.output.score(reading.h, reading.frames, reading.past)
+
+    frames = torch.rand(30, 2, 88, dtype=torch.float64).round()
+    with torch.no_grad():
+        expected = nats(plain, plain.start(2), frames)
+        found = nats(told, told.labelled(told.start(2), np.array([[2, 3], [0, 0]])), frames)
+        of_all = nats(told, told.telling([2, 3]).start(2), frames)
+        untold = nats(told, told.start(2), frames)
+    assert torch.allclose(found[:, 0], expected[:, 0], rtol=1e-12)
+    assert torch.equal(found[:, 1], untold[:, 1])
+    assert not torch.allclose(found[:, 0], untold[:, 0], rtol=1e-3)
+    assert torch.allclose(of_all, expected, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize(
+    ("frame", "options"),
+    [
+        (FRAMES, {"model": "frame-wise", "unit": "own_modules:LayerNormLSTM"}),
+        (FRAMES_WITH_ONSETS, {"model": "tied", "rests": True, "end": False}),
+        (AudioFrames(8000), {"model": "sample-wise"}),
+    ],
+)
+def test_compiled_sampling_is_told_too(frame, options, monkeypatch):
+    """Guards the place of the columns in x, and beside h, where both begin or end with others."""
+    monkeypatch.setattr(models, "DRAWN", 40 * frame.frame_size if frame.rate else 40)
+    model = random_model({"end": False, **options}, replace(frame, known_labels=KNOWN), std=0.2)
+    prime, drawn = np.zeros((3, frame.frame_size), np.float32), []
+    for labels in ([0, 0], [1, 3]):
+        compiled, plain, _ = compiled_and_plain(model.telling(labels), prime)
+        np.testing.assert_array_equal(compiled, plain)
+        drawn.append(compiled)
+    assert (drawn[0] != drawn[1]).any()
+
+
+def test_in_training_a_tenth_of_each_label_is_left_out():
+    """Half of them with all others: else a model of several would know no piece without any."""
+    model = random_model({"model": "frame-wise"}, LABELLED)
+    labels = np.tile([2, 3], (20_000, 1))
+    torch.manual_seed(3)
+    columns = model.labelled(model.start(20_000), labels, some=True).labels
+    shares = [float((columns[:, place] == 0).float().mean()) for place in (1, 4)]
+    assert shares == pytest.approx([1 - (1 - LEFT_OUT) ** 2] * 2, abs=0.006)
+    assert float((columns.sum(1) == 0).float().mean()) == pytest.approx(LEFT_OUT, abs=0.006)
+    assert model.labelled(model.start(2), labels[:2]).labels.sum() == 4
+
+
+def test_what_is_asked_for():
+    """Guards ranges by the alphabet, where 10 comes before 2, and values with signs of ours."""
+    known = {"n": in_order(["10", "2", "1", "x"]), "odd": ("a..b", "a=b", "a,b", "🎹")}
+    assert known["n"] == ("1", "2", "10", "x")
+    asked = combinations(["n=1..10"], known)
+    assert asked == [{"n": "1"}, {"n": "2"}, {"n": "10"}]
+    for value in known["odd"]:
+        assert combinations([f"odd={value}"], known) == [{"odd": value}]
+    both = combinations(["odd=🎹", "n=x,1"], known)
+    assert both == [{"odd": "🎹", "n": "x"}, {"odd": "🎹", "n": "1"}]
+    assert combinations([], known) == [{}]
+    refused(lambda: combinations(["n=3"], known), "--label n=3", "no n is '3'", "1, 2, 10, x")
+    refused(lambda: combinations(["m=3"], known), "no label 'm'", "one of n, odd")
+    refused(lambda: combinations(["m=3"], {}), "no labels")
