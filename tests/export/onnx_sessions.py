@@ -75,7 +75,7 @@ class Session:
             for name in states
         }
 
-    def __call__(self, frames, *, given=None, uniforms=None, temperature=1.0) -> dict:
+    def __call__(self, frames, *, given=None, uniforms=None, temperature=1.0, labels=None) -> dict:
         rows, U = len(frames), self._inputs["uniforms"].shape[1]
         feeds = {
             "frames": frames,
@@ -83,6 +83,8 @@ class Session:
             "uniforms": np.full((rows, U), 0.5) if uniforms is None else uniforms,
             "temperature": np.array(temperature),
         }
+        if labels is not None:
+            feeds["labels"] = np.tile(labels, (rows, 1))
         feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
         told = dict(zip(self._outputs, self._session.run(None, feeds | self.state), strict=True))
         self.state = {name: told.pop(name.replace("state", "new", 1)) for name in self.state}

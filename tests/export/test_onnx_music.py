@@ -1,5 +1,8 @@
 """Runs on music in onnxruntime: likelihoods, draws and ends are seqmodel's own."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -126,6 +129,21 @@ def test_a_part_may_be_given(name):
     session.restart()
     again = session(heard(frames), given=told["drawn"])
     np.testing.assert_allclose(again["logits"], told["logits"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "tied"])
+def test_labels_are_an_input(name):
+    """Guards the place of their columns, which are those of the metadata in order."""
+    known = {"who": ("a", "b"), "n": ("1", "2", "3")}
+    frame, frames = replace(music_frames(), known_labels=known), song(30)
+    run = run_of(frame, **MODELS[name])
+    session = Session(run)
+    assert json.loads(session.facts["labels"]) == {n: list(v) for n, v in known.items()}
+    for labels, columns in (({}, [0] * 5), ({"who": "b", "n": "3"}, [0, 1, 0, 0, 1])):
+        session.restart()
+        told = session(heard(frames), given=frames, labels=columns)
+        wanted = run.telling(labels).nll(frames)
+        np.testing.assert_allclose(nats(told["logits"], frames), wanted, rtol=0, atol=1e-4)
 
 
 def test_the_echo_forgets_what_ours_forgets():

@@ -14,6 +14,7 @@ from seqmodel.export.onnx.encoders import ENCODERS
 from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph
 from seqmodel.export.onnx.outputs import COLDEST, OUTPUTS, Reading
 from seqmodel.export.onnx.units import over_time, resting
+from seqmodel.media.labels import column_count
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
@@ -58,7 +59,13 @@ def _graph(model: SequenceModel) -> Graph:
     temperature = g("Max", g.input("temperature", []), COLDEST)
     with g.within("encoder"):
         encoded = ENCODERS[type(encoder)](g, encoder, frames, F)
-    h = encoded.x
+    h, beside = encoded.x, [encoded.skip]
+    if count := column_count(model.known_labels):
+        of_row = g.unsqueeze(g.input("labels", [ROWS, count]), 1)
+        labels, own = g.repeated(of_row, frames, encoder.rows, count), encoder.input_size
+        own -= encoder.skip_size
+        parts = [h[:, :, :own], labels, h[:, :, own:]]
+        h, beside = g.concat(parts, 2), [labels, *beside]
     for k, layer in enumerate(units_of(model.unit)):
         names = [f"unit.{k}.{name}" for name in layer.spec.state]
         shape = [encoder.rows, layer.hidden_size]
@@ -70,8 +77,8 @@ def _graph(model: SequenceModel) -> Graph:
                 h, after = resting(g, layer, h, encoded.changed, states)
         for name, value in zip(names, after, strict=True):
             g.keep(name, value, shape)
-    if encoded.skip is not None:
-        h = g.concat([h, encoded.skip], 2)
+    if read := [part for part in beside if part is not None]:
+        h = g.concat([h, *read], 2)
     with g.within("output"):
         reading = Reading(h, encoded.past, given, uniforms, temperature, encoded.last)
         results = OUTPUTS[type(output)](g, output, reading)
@@ -96,5 +103,6 @@ def _facts(run: Run) -> dict[str, str]:
         "output": output_name(run.config, run.frame),
         **equations,
         "epoch": str(run.epoch),
+        **({"labels": json.dumps(run.model.known_labels)} if run.model.known_labels else {}),
         "settings": json.dumps(settings),
     }
