@@ -101,13 +101,13 @@ class SequenceModel(nn.Module):
         self.encoder, self.unit, self.output = encoder, unit, output
         self.dropout = Dropout(dropout)
         self.marks, self.known_labels = marks, dict(known_labels)
-        self._told = [0] * len(known_labels)
+        self.told = [0] * len(known_labels)
 
     def telling(self, labels: Sequence[int]) -> Self:
         """The same model, whose pieces have these labels (L,) unless stated, not none."""
-        told = copy.copy(self)
-        told._told = list(labels)
-        return told
+        other = copy.copy(self)
+        other.told = list(labels)
+        return other
 
     def start_at(self, train: Split) -> None:
         """Take from the training split what the encoder refers to and where training starts."""
@@ -163,7 +163,7 @@ class SequenceModel(nn.Module):
         if self.marks is not None:
             levels = self.marks.start(past.numbers, batch_size)
         past = past if given is None else self.encoder.told(past, given)
-        return self.labelled(Carry(state, past, levels), np.array([self._told] * batch_size))
+        return self.labelled(Carry(state, past, levels), np.array([self.told] * batch_size))
 
     def labelled(
         self, carry: Carry, labels: NDArray[np.int64] | None, *, some: bool = False

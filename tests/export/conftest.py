@@ -1,7 +1,8 @@
 """Runs with random weights, and a browser to open their pages in."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -30,9 +31,11 @@ def make_run() -> MakeRun:
         onsets: bool = False,
         kit: bool = False,
         grid: Grid | None = None,
+        known_labels: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         **options,
     ) -> Run:
-        frame = PianoRollFrames(grid or Grid.of_beats(4), drums=kit, onsets=onsets, kit=kit)
+        of_frame = {"drums": kit, "onsets": onsets, "kit": kit, "known_labels": known_labels}
+        frame = PianoRollFrames(grid or Grid.of_beats(4), **of_frame)
         settings = {"data": str(folder / "data"), "hidden": 9, "nade_hidden": 7, **options}
         config = with_sizes(resolve(settings), frame)
         model, draw = build_model(config, frame), torch.Generator().manual_seed(1)

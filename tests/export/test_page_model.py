@@ -93,6 +93,26 @@ def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome: Chrome, tm
     assert any(one == other for one, other in pairwise(ours[2:]))
 
 
+def test_menus_tell_the_labels(chrome: Chrome, tmp_path: Path, make_run, write_page):
+    """From the exported ones on, by hand and by a link; what a link cannot say is as exported."""
+    known = {"who": ("a", 'b"<&'), "n": ("1", "2", "3")}
+    run = make_run(tmp_path, model="tied", unit="gru", known_labels=known)
+    exported = run.telling({"n": "2"})
+    chrome.open(write_page(exported))
+    menu = "document.querySelector('[name=\"is.who\"]')"
+    told = [exported, run.telling({"who": 'b"<&', "n": "2"}), run.telling({"who": "a"}), exported]
+    for k, wanted in enumerate(told):
+        if k == 1:
+            chrome.run(f"({menu}.value = 'b\"<&', {menu}.dispatchEvent(new Event('change')), 0)")
+            assert chrome.run("page.described()").endswith("&is.who=b%22%3C%26&is.n=2")
+        elif k > 1:
+            link = "#seed=7&is.who=a&is.n=" if k == 2 else "#seed=8&is.who="
+            chrome.run(f"(location.hash = '{link}', 0)")
+            chrome.wait(f"page.player.seed === {link[6]}n")
+        assert drawn(chrome, 1, 0, 1) == sampled(wanted, 1, 0, 1), k
+    assert len({str(sampled(each, 1, 0, 1)) for each in told}) == 3
+
+
 def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, make_run,
                                                write_page):  # fmt: skip
     run = make_run(tmp_path, model="tied", unit="gru", onsets=True, end=True)

@@ -34,6 +34,11 @@ class Model {
     this.frame = null;
   }
 
+  /* What pieces are from the next on: 1 for each value that a label has, 0 for the others. */
+  tell(columns) {
+    if (this.labels) new Float64Array(this.start.buffer, ...this.labels).set(columns);
+  }
+
   /* How far the piece has come, for `resume` to go on from there. */
   kept() {
     const { drawn, held, frame } = this;

@@ -1,6 +1,6 @@
 /* The controls that every page has, and what ties the parts together. */
 
-const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
+const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], select, summary";
 
 class Page {
   /* `player` plays, `view` draws what it has played. */
@@ -11,6 +11,7 @@ class Page {
     this.parts = Object.fromEntries(
       [...document.querySelectorAll("main [id]")].map((element) => [element.id, element]));
     this.settings = [...document.querySelectorAll("main input[name]")];
+    this.labels = [...document.querySelectorAll("main select")];
     this.listen();
     this.open();
     this.paint();
@@ -31,7 +32,8 @@ class Page {
       if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* by a pointer: Space plays again */
     });
     over.addEventListener("click", () => this.restart());
-    seed.addEventListener("change", () => this.restart());
+    for (const input of [seed, ...this.labels])
+      input.addEventListener("change", () => this.restart());
     another.addEventListener("click", () => {
       seed.value = String(crypto.getRandomValues(new Uint16Array(1))[0]);
       this.restart();
@@ -82,6 +84,8 @@ class Page {
     const { seed } = this.parts;
     const { playing } = this.player;
     if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
+    const values = ({ options }) => [...options].slice(1).map(({ selected }) => Number(selected));
+    this.model.tell(this.labels.flatMap(values));
     this.player.restart(BigInt(seed.value), opening);
     this.say("Ready.");
     if (playing) this.play();
@@ -101,6 +105,10 @@ class Page {
       if (Number(input.value) !== Number(value)) input.value = input.defaultValue;
       input.dispatchEvent(new Event("input"));
     }
+    for (const menu of this.labels)
+      for (const option of menu.options)
+        option.selected = said.has(menu.name) ? option.value === said.get(menu.name)
+                                              : option.defaultSelected;
     this.restart(this.openingOf(said));
     this.link = this.described();
   }
@@ -109,7 +117,8 @@ class Page {
 
   described() {
     const value = (input) => (input.name === "seed" ? this.player.seed : input.value);
-    return this.settings.map((input) => `${input.name}=${value(input)}`).join("&");
+    const said = [...this.settings, ...this.labels].map((input) => [input.name, value(input)]);
+    return new URLSearchParams(said).toString();
   }
 
   address() {

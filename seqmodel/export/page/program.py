@@ -58,7 +58,7 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
         sequences = [compiled.calls, *draws]
         variants = {tuple(call.function for call in calls): calls for calls in draws}
         code = _code(compiled.calls, [*variants.values()])
-    start, last = own.arena.memory(), compiled.inputs.last
+    start, last, told = own.arena.memory(), compiled.inputs.last, compiled.labels
     start[:] = 0
     compiled.begin(start, sampler.start)
     memory = _Memory()
@@ -100,6 +100,7 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
         "stream": arena + stream.start,
         "last": [arena + last.start, *last.shape],
         "frameSize": model.output.frame_size,
+        "labels": told and [told.start, *told.shape[1:]],
     }
 
 

@@ -135,7 +135,7 @@ def export_page(
     begins = {"seed": str(seed), "temperature": f"{temperature:g}"}
     words = {"title": title, "lead": said.lead, "invitation": said.invitation, "kind": kind}
     optional = dict.fromkeys(("settings", "midi", "back", "hints"), "")
-    page = {"suffix": suffix, **words, **begins, **optional, **parts}
+    page = {"suffix": suffix, **words, **begins, **optional, **parts, "labels": _menus(run)}
     about = _about(run, suffix, begins)
     body = filled(resource(__package__, "page.html"), **page, about=about)
     model = tag("script", _data(content), type="application/json", id="model")
@@ -228,6 +228,19 @@ def _music(frame: PianoRollFrames, tempo: int | None) -> dict[str, str]:
         "back": Markup(BACK),
         "hints": filled(HINTS, in_c=in_c),
     }
+
+
+def _menus(run: Run) -> Markup:
+    """A menu for each label, in front of whose values is none of them."""
+    menus = []
+    for k, (name, values) in enumerate(run.model.known_labels.items()):
+        options = [
+            tag("option", value or "any", value=value, selected=place == run.model.told[k])
+            for place, value in enumerate(("", *values))
+        ]
+        menu = tag("select", *options, id=f"label-{k}", name=f"is.{name}")
+        menus.append(tag("div", tag("label", name, for_=f"label-{k}"), menu))
+    return joined(*menus)
 
 
 def _about(run: Run, suffix: str, begins: dict[str, str]) -> Markup:
