@@ -1,6 +1,7 @@
 """Labels: what the unit and the output are told of a whole piece."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import models
 import numpy as np
@@ -9,10 +10,14 @@ import torch
 from models import compiled_and_plain, random_model
 from refusals import refused
 
+from seqmodel.config import Config
+from seqmodel.data.batches import Batch
 from seqmodel.data.bundled import FRAMES, FRAMES_WITH_ONSETS
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.labels import combinations, in_order
+from seqmodel.model import sequence
 from seqmodel.model.sequence import LEFT_OUT
+from seqmodel.training.update import window_gradient
 
 KNOWN = {"who": ("ann", "bob"), "digit": ("1", "2", "10")}
 LABELLED = replace(FRAMES, known_labels=KNOWN)
@@ -80,6 +85,20 @@ def test_in_training_a_tenth_of_each_label_is_left_out():
     assert shares == pytest.approx([1 - (1 - LEFT_OUT) ** 2] * 2, abs=0.006)
     assert float((columns.sum(1) == 0).float().mean()) == pytest.approx(LEFT_OUT, abs=0.006)
     assert model.labelled(model.start(2), labels[:2]).labels.sum() == 4
+
+
+def test_a_window_goes_on_with_the_labels_of_its_pieces(monkeypatch):
+    """Where a batch is joined to the one before, whose pieces were others; later windows keep."""
+    monkeypatch.setattr(sequence, "LEFT_OUT", 0.0)
+    model = random_model({"model": "frame-wise"}, LABELLED).train()
+    carries = {0: model.labelled(model.start(2), np.array([[1, 0], [2, 2]]))}
+    config = Config(weight_noise=0.0)
+    state = SimpleNamespace(model=model, config=config, device="cpu", carries=carries)
+    frames, lengths = np.zeros((5, 2, 88), np.uint8), np.array([9, 4])
+    own = np.array([[2, 3], [0, 1]])
+    for labels, expected in ((own, [[0, 1, 0, 0, 1], [0, 0, 1, 0, 0]]), (None, carries[0].labels)):
+        _, after = window_gradient(state, Batch(frames, lengths, labels=labels), 0)
+        assert after.labels.tolist() == torch.as_tensor(expected).tolist()
 
 
 def test_what_is_asked_for():
