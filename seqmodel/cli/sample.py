@@ -303,8 +303,9 @@ def _drawing(
 ) -> Write:
     """The function that draws piece k of a `number`, to be called with 0, 1, ... in turn.
 
-    It is of the runs `told` at k, of which those with other labels follow in turn. Of `best_of` drafts the piece is the one whose nats per frame come nearest to training's.
-    `stated` and `shortest` are as in `Sampler`.
+    It is of the runs `told` at k; there are as many as combinations of labels, which take turns. Of
+    `best_of` drafts it is the one whose nats per frame come nearest to training's. `stated` and
+    `shortest` are as in `Sampler`.
     """
     import numpy as np
     from numpy.typing import NDArray
@@ -387,10 +388,10 @@ def _filling(
     seed: int,
     stated: Mapping[str, Any],
 ) -> Write:
-    """The function that draws piece k around what is given, with the next of the runs in turn.
+    """The function that draws piece k around what is given, by the runs in turn.
 
-    `stated` is as in `Sampler`. UsageError where the particles do not fit in memory; SeqmodelError if what is given is
-    impossible.
+    `stated` is as in `Sampler`. UsageError where the particles do not fit in memory; SeqmodelError
+    if what is given is impossible.
     """
     import numpy as np
 
