@@ -1,5 +1,6 @@
 """Fixtures for all tests: the real music; datasets and runs small enough for every test."""
 
+import gc
 import json
 import os
 import sys
@@ -24,6 +25,11 @@ SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "sha
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest test first: started last, it would keep one worker busy and the other waiting."""
     items.sort(key=lambda item: not item.name.startswith("test_commands_of_a_guide"))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: to look for garbage among it would take a twentieth of the time."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

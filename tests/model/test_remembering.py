@@ -18,6 +18,7 @@ from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first_change", [False, True])
 def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
     """Whole pieces, drawn by compiled code, appear as often as their nats and those of ends say.
@@ -40,7 +41,7 @@ def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.6)
     torch.nn.init.constant_(output.ending.bias, -1.0)
-    sampler, draws, found = Sampler(model), 3000, Counter()
+    sampler, draws, found = Sampler(model), 1500, Counter()
     assert sampler.is_compiled
     for number in range(draws):
         piece = sampler.piece(5, seed=1, number=number)
@@ -57,8 +58,8 @@ def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
         expected.append(draws * float(torch.exp(-nats.sum())))
         seen.append(count)
     expected, seen = np.array(expected), np.array(seen)
-    likely = expected > 10
-    assert likely.sum() > 30
+    likely = expected > 6
+    assert likely.sum() > 20
     assert expected.sum() < draws
     expected, seen = (np.append(n[likely], draws - n[likely].sum()) for n in (expected, seen))
     assert stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), len(seen) - 1) > 1e-3

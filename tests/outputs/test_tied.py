@@ -114,13 +114,13 @@ def test_gradients_are_those_of_the_likelihood():
     weights = torch.tensor([[0.5, 0.0], [0.25, 0.0]], dtype=torch.float64)
     lengths = np.array([2, 0])
     h = torch.randn(2, 6, H, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda h: output.score(h, frames, frames), h)
+    assert torch.autograd.gradcheck(lambda h: output.score(h, frames, frames), h, fast_mode=True)
     parameters = list(output.parameters())
 
     def loss(h, *_):
         return output.loss(h, frames, frames, weights, lengths).total
 
-    assert torch.autograd.gradcheck(loss, (h, *parameters))
+    assert torch.autograd.gradcheck(loss, (h, *parameters), fast_mode=True)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeyp
     first = output == "note-unit" and unit in ("tanh", "gru", "lstm")
     model = tied_model(unit, output, layers, frame=frame, first=first)
     prime = random_frames(2, note_count(frame), onsets).numpy()
-    for temperature in (0.8, 0.0):
+    for temperature in (0.8, 0.0) if layers == 2 else (0.8,):
         same_draws(model, temperature=temperature, prime=prime)
 
 

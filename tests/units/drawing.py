@@ -13,17 +13,10 @@ from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 # last bit: a matrix product's blocking, and so its order of summation, depends on its row count.
 SAME = {torch.float64: 1e-13, torch.float32: 3e-6}
 
-# (gate activation, activation, bias, type): each is compiled separately, so only every second one
-# is tried. Any three of the four still occur in all their combinations.
+# (gate activation, activation, bias, type): any two of them occur in all their combinations.
 CHOICES = [
-    choices
-    for places, choices in (
-        zip(*numbered, strict=True)
-        for numbered in product(
-            *map(enumerate, (GATE_ACTIVATIONS, ACTIVATIONS, (True, False), SAME))
-        )
-    )
-    if sum(places) % 2 == 0
+    (s, phi, (g + a) % 2 == 0, [*SAME][(g + (a > 0)) % 2])
+    for (g, s), (a, phi) in product(enumerate(GATE_ACTIVATIONS), enumerate(ACTIVATIONS))
 ]
 
 

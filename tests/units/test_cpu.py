@@ -43,13 +43,13 @@ TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f
 @pytest.mark.parametrize(
     ("known", "size", "wide"),
     [
-        *((known, (63, 7, 33, 88), WIDE[k % 2]) for k, known in enumerate(UNITS)),
-        *(("lstm", size, wide) for size in SIZES for wide in WIDE),
-        *(("lstm-layer-norm", size, WIDE[k % 2]) for k, size in enumerate(SIZES)),
+        *((known, (20, 7, 33, 88), WIDE[k % 2]) for k, known in enumerate(UNITS)),
+        *(("lstm", size, WIDE[k % 2]) for k, size in enumerate(SIZES)),
+        *(("lstm-layer-norm", size, WIDE[k % 2]) for k, size in enumerate(SIZES[1:7:2])),
     ],
 )
 def test_values_and_gradients(known, size, wide, monkeypatch):
-    """Each size in one type with one way of summing, and in the other with the other."""
+    """Units at one size, sizes with one unit; both types with either way of summing."""
     monkeypatch.setattr(recurrence, "WIDE", wide)
     T, B, H, inputs = size
     dtype = torch.float32 if (wide > 1) == (T % 2 > 0) else torch.float64
@@ -58,16 +58,19 @@ def test_values_and_gradients(known, size, wide, monkeypatch):
 
 
 @pytest.mark.usefixtures("two_threads")
-@TYPES
-@pytest.mark.parametrize("known", ["lstm", "gru"])
-@pytest.mark.parametrize("size", [(63, 7, 33, 88), (200, 1, 256, 41)], ids=str)
+@pytest.mark.parametrize(
+    ("known", "size", "dtype"),
+    [
+        *(("lstm", (40, 7, 33, 88), torch.float32), ("gru", (70, 1, 256, 41), torch.float32)),
+        *(("gru", (40, 7, 33, 88), torch.float64), ("lstm", (70, 1, 256, 41), torch.float64)),
+    ],
+)
 def test_piano_rolls(known, size, dtype):
     """Sums of columns for sparse frames, with a silent frame and a full one among them."""
     T, B, H, inputs = size
     x = piano_roll(T, B, inputs, dtype)
     assert listed(x) is not None
-    bound = BOUND[dtype] * (5 if T > 100 else 1)
-    assert_backends_agree(random_unit(known, inputs, H, dtype=dtype), x, bound, of_x=False)
+    assert_backends_agree(random_unit(known, inputs, H, dtype=dtype), x, BOUND[dtype], of_x=False)
 
 
 def piano_roll(T, B, inputs, dtype):

@@ -37,8 +37,9 @@ def stepwise(unit, x, state, share):
     return torch.stack(outputs), state
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("known", ["lstm", "gru", MEMORY], ids=["lstm", "gru", "memory"])
+@pytest.mark.parametrize("known", ["lstm", MEMORY], ids=["lstm", "memory"])
 def test_states_keep_their_values_as_krueger_et_al_have_it(known, training, monkeypatch):
     """States swapped, a mask of another step, equations that read the mixed value of this step."""
     drawn, draw = [], module.dropout_factors
@@ -60,6 +61,7 @@ def test_states_keep_their_values_as_krueger_et_al_have_it(known, training, monk
         assert (drawn[0] == 0).double().mean() == pytest.approx(0.3, abs=0.07)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("known", ["lstm-layer-norm", MEMORY], ids=["normalised", "memory"])
 def test_compiled_is_the_specification(known):
     """Ragged rows, several layers, float32, and second derivatives."""
