@@ -123,10 +123,10 @@ def outcomes(model, piece, free):
 @pytest.mark.parametrize(
     ("kind", "particles", "candidates", "sweeps", "draws", "survivors"),
     [
-        ("nade", 24, 4, 0, 240, 8),
-        ("nade", 12, 1, 1, 160, 12),
-        ("nade", 2, 3, 4, 160, 2),
-        ("first-change", 24, 4, 0, 240, 24),
+        ("nade", 24, 4, 0, 160, 8),
+        ("nade", 12, 1, 1, 120, 12),
+        ("nade", 2, 3, 4, 120, 2),
+        ("first-change", 24, 4, 0, 160, 24),
     ],
 )
 def test_the_drawn_follow_the_exact_conditional(

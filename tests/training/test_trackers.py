@@ -145,11 +145,11 @@ def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp
 @pytest.mark.usefixtures("one_sample")
 def test_each_run_of_a_search_has_a_curve_of_its_own(dataset, make_config, tmp_path):
     """Also where it is resumed."""
-    config = make_config(bracket_trials=4, epochs=2, unit="gru")
+    config = make_config(bracket_trials=2, epochs=1, unit="gru")
     for _ in range(2):  # as if it were resumed
         search(config, dataset, tmp_path, trackers=TRACKERS, resume=(tmp_path / "draws").is_dir())
     draws = sorted((tmp_path / "draws").iterdir())
-    assert len(draws) == 4
+    assert len(draws) == 2
     for draw in draws:
         check_curves(read(draw), draw)
         assert len(written(draw)) == 1
