@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
+settings.register_profile("quick", max_examples=40)
+settings.load_profile("quick")
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Tests run in parallel; torch's threads, waiting for each other, would take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -24,12 +24,6 @@ def test_a_page_is_written(call: Call, run: Path):
     assert Path("PAGE.HTML").read_bytes() == page.read_bytes()
 
 
-def test_a_page_of_the_default_model_is_below_a_megabyte(call: Call, data: Path):
-    call_ok("train", data, "--epochs", 1, "--run", "r", "-q")
-    call_ok("export", "r", "page.html", "-q")
-    assert 200_000 < Path("page.html").stat().st_size < 1_000_000
-
-
 def test_what_was_there_is_replaced_only_when_all_is_written(
     call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ):

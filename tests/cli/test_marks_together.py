@@ -17,7 +17,7 @@ from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.training.stopping import InterruptError
 
 OPTIONS = {"part": ("--parts", "high,low"), "velocity": ("--velocity",), "timing": ("--timing",)}
-ALONE_AND_TOGETHER = [(), ("velocity",), ("part", "timing"), tuple(OPTIONS)]
+ALONE_AND_TOGETHER = [(), ("part", "timing"), tuple(OPTIONS)]
 
 
 def options(kept: tuple[str, ...]) -> list[str]:

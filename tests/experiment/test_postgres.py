@@ -105,9 +105,10 @@ def test_kills_change_nothing_and_no_password_is_told(
 
     def join(place: Path) -> "subprocess.Popen[str]":
         if place == two:
-            return begin(dataset.folder, place, sharing, found)
+            return begin(dataset.folder, place, [*sharing, "--jobs", "1"], found)
         word = server.address(f":{PASSWORD}")
-        return begin(dataset.folder, place, [*sharing, "--storage", word])
+        jobs = [] if place == one else ["--jobs", "1"]  # a process of its own takes seconds to load
+        return begin(dataset.folder, place, [*sharing, "--storage", word, *jobs])
 
     first = join(two)
     while first.poll() is None and not list(two.glob("runs/*/*/*/last.safetensors")):

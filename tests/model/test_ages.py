@@ -18,6 +18,8 @@ from seqmodel.model.ages import (
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.outputs.notes import as_drawn
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 
 def piece(T, notes, *, onsets, seed=0):
     """Frames (T, F) with long notes, long rests, and spells in which nothing changes."""

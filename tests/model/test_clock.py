@@ -16,6 +16,8 @@ from seqmodel.model.clock import DIGITS, HORIZONS, MOST_HELD, MOST_LENGTHS, ODDS
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.sampling.sampler import Sampler
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 LENGTHS = [12, 30, 30, 33, 40]
 
 

@@ -10,6 +10,8 @@ from seqmodel.config import MODELS
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS, memory_size, remember, words_of
 from seqmodel.model.notes import NoteEncoder
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 SIZES = pytest.mark.parametrize("size", [1, 63, 88, 129, 176])
 
 

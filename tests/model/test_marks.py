@@ -29,6 +29,8 @@ from seqmodel.sampling.average import AverageSampler
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 LEVELS = Levels((30, 60, 90), (20.0, 50.5, 70.0, 100.0))
 NAMED = Levels.of_names(["melody", "chords", "bass", "other"])
 L = len(LEVELS)

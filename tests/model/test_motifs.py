@@ -19,6 +19,8 @@ from seqmodel.model.motifs import (
 )
 from seqmodel.model.notes import NoteEncoder
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 D = 30
 
 

@@ -26,6 +26,8 @@ from seqmodel.model.notes import NoteEncoder
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import window_gradient
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 METRES = [(4, 4), (3, 4), (6, 8), (9, 8), (12, 8), (5, 4), (7, 8), (3, 8), (2, 2), (3, 16), (11, 4)]
 EXAMPLE = {"to": np.zeros(BARS), "given": np.zeros(1, np.int64), "frames": 0}
 COMPILED = compiled(write_place, EXAMPLE, signatures=MOST_SIGNATURES)

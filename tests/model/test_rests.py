@@ -11,6 +11,8 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes_tied import below_size
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 KINDS = pytest.mark.parametrize(
     ("onsets", "hits"), [(False, False), (True, False), (False, True)], ids=["", "onsets", "hits"]
 )

@@ -17,6 +17,8 @@ from seqmodel.model.encoder import Past
 from seqmodel.model.notes import OF_FRAME, PITCH, NoteEncoder
 from seqmodel.units.module import Unit
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 OUTPUTS = pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
 
 

@@ -246,6 +246,7 @@ def test_the_temperature_divides_each_conditional_logit(temperature):
         assert bool(drawn.ended[row]) == bool(uniforms[row, 9] < torch.sigmoid(logit))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("unit", "width", "end", "onsets"),
     [("lstm", 1, False, True), ("lstm", 64, True, False), ("gru", 13, True, True)],
@@ -273,6 +274,7 @@ def test_compiled_and_plain_sampling_draw_the_same(
             assert temperature == 0 or 0.05 < again.mean() < 0.95
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_a_uniform_of_zero_sounds_every_possible_note(make_config, monkeypatch):
     """One in 2^53 uniforms is 0, which has no logarithm; sigmoid(-700) is above it."""
     model = build_model(make_config(output="nade"), FRAMES)

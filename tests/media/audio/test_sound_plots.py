@@ -76,9 +76,8 @@ def test_a_sound_half_as_loud_is_darker(tmp_path):
     assert loud[inside][..., 1].max() > soft[inside][..., 1].max() + 0.2
 
 
-@pytest.mark.parametrize("samples", [1, 50_000])
-def test_sounds_of_any_length_and_silence_are_drawn_reproducibly(tmp_path, samples):
-    for sound in (tone(440, samples), np.zeros(samples, np.float32)):
+def test_sounds_of_any_length_and_silence_are_drawn_reproducibly(tmp_path):
+    for sound in (tone(440, 50_000), np.zeros(1, np.float32)):
         first = picture(tmp_path / "a.png", sound)
         np.testing.assert_array_equal(first, picture(tmp_path / "b.png", sound))
         assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

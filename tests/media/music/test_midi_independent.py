@@ -68,7 +68,7 @@ def test_every_note_matches_symusic(shared_data, awkward):
     assert (files, notes) == (306, 289_661)
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=300)
+@settings(deadline=None, database=None, derandomize=True, max_examples=100)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from([0, 1, 16, 17]), st.booleans(), st.sampled_from([60, 61])),
@@ -141,7 +141,7 @@ def file_of(tracks, division):
     return stream.getvalue()
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=250)
+@settings(deadline=None, database=None, derandomize=True, max_examples=100)
 @given(
     tracks=tracks,
     division=st.integers(1, 32767),

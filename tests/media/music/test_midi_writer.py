@@ -56,7 +56,7 @@ frames = st.builds(
 )
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=300)
+@settings(deadline=None, database=None, derandomize=True, max_examples=100)
 @given(
     frames=frames,
     onsets=st.booleans(),
