@@ -58,9 +58,9 @@ class Chrome:
         self._driver.terminate()
         self._driver.wait(10)
 
-    def open(self, page: Path, *, width: int = 1200, dark: bool = False) -> None:
+    def open(self, page: Path, *, width: int = 1200, height: int = 800, dark: bool = False):
         """Show a page from the top."""
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._command("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._command("Emulation.setEmulatedMedia", features=[scheme])

@@ -41,12 +41,16 @@ class Player(Chrome):
         self.click("#play")
         return self.run("(delete page.sound.now, page.player.next)")
 
-    def saved(self, folder: Path) -> io.BytesIO:
-        """Click the button, and read the file that the browser downloads to a new folder."""
+    def saved(self, folder: Path, kind: str = "", part: str = "all") -> io.BytesIO:
+        """Click a button, and read the file that the browser downloads to a new folder.
+
+        By default the first: MIDI of music, WAV of sound.
+        """
+        self.run(f"(document.querySelector('#part').value = '{part}')")
         folder.mkdir()
         self.download_to(folder)
-        self.click("#save")
-        for _ in range(100):
+        self.click(f"[data-suffix{kind and f'={kind}'}]")
+        for _ in range(600):
             if files := [*folder.glob("*.mid"), *folder.glob("*.wav")]:
                 return io.BytesIO(files[0].read_bytes())
             time.sleep(0.05)

@@ -1,20 +1,64 @@
 /* A small hall, in which an instrument plays; nothing clips. */
 
+const RECORDED_RATE = 44100;
+const AT_ONCE_SECONDS = 5;
+const DYING_SECONDS = 1.5; /* from the end of the last note on */
+
 class Hall extends Sound {
   build(context) {
-    this.input = new GainNode(context, { gain: 0.8 });
+    this.input = new GainNode(context);
+    const direct = new GainNode(context, { gain: 0.8 });
     this.output = new WaveShaperNode(context, { curve: bend() }); /* so that nothing clips */
     const mixed = new DynamicsCompressorNode(context, { threshold: -15, ratio: 6, attack: 0.002 });
     const hall = new ConvolverNode(context, { buffer: echoes(context) });
-    this.input.connect(mixed);
-    this.input.connect(hall).connect(new GainNode(context, { gain: 0.35 })).connect(mixed);
+    this.input.connect(direct).connect(mixed);
+    direct.connect(hall).connect(new GainNode(context, { gain: 0.35 })).connect(mixed);
     mixed.connect(this.output).connect(this.master);
+  }
+
+  /* The samples of two channels, where [pitch, velocity, begin, end] are struck and released at these
+     seconds. Some notes at a time are played without the hall, as a context takes longer with each that
+     it knows of; all together then sound in it. */
+  async record(notes) {
+    const over = (some) => some.reduce((most, [, , , end]) => Math.max(most, end), 0) + DYING_SECONDS;
+    const within = (seconds) => {
+      const own = Object.assign(new this.constructor(), { kind: this.kind });
+      own.open(new OfflineAudioContext(2, Math.ceil(seconds * RECORDED_RATE), RECORDED_RATE));
+      return own;
+    };
+    const { context, input } = within(over(notes));
+    const buffer = context.createBuffer(2, context.length, RECORDED_RATE);
+    for (let from = 0; from < over(notes); from += AT_ONCE_SECONDS) {
+      const some = notes.filter(([, , begin]) => begin >= from && begin < from + AT_ONCE_SECONDS);
+      if (!some.length) continue;
+      const dry = within(over(some) - from);
+      dry.input.disconnect();
+      dry.input.connect(dry.context.destination);
+      for (const [pitch, velocity, begin, end] of some)
+        dry.strike(pitch, velocity, begin - from).release(end - from);
+      const played = await dry.context.startRendering();
+      const first = Math.round(from * RECORDED_RATE);
+      for (const channel of [0, 1]) {
+        const sum = buffer.getChannelData(channel).subarray(first);
+        played.getChannelData(channel).subarray(0, sum.length).forEach((x, n) => (sum[n] += x));
+      }
+    }
+    const source = new AudioBufferSourceNode(context, { buffer });
+    source.connect(input);
+    source.start();
+    return context.startRendering();
   }
 }
 
 /* A curve that leaves quiet samples as they are and keeps loud ones below full scale. */
 function bend() {
   return Float32Array.from({ length: 1025 }, (_, k) => Math.tanh((k - 512) / 512));
+}
+
+/* Noise from -1 to 1, always the same. */
+function hashed(n) {
+  const number = 43758.5453 * Math.sin(12.9898 * n);
+  return 2 * (number - Math.floor(number)) - 1;
 }
 
 /* The answer of a hall to a clap: noise in two channels that dies away and grows duller. */
@@ -26,7 +70,7 @@ function echoes(context) {
     let smooth = 0;
     for (let n = 0; n < count; n += 1) {
       const share = n / count;
-      smooth += (0.6 - 0.5 * share) * (2 * Math.random() - 1 - smooth);
+      smooth += (0.6 - 0.5 * share) * (hashed(channel * count + n) - smooth);
       samples[n] = smooth * Math.exp(-6 * share);
     }
   }

@@ -18,7 +18,7 @@ class Instrument extends Hall {
     super.build(context);
     this.noise = context.createBuffer(1, context.sampleRate, context.sampleRate);
     const samples = this.noise.getChannelData(0);
-    samples.forEach((_, n) => (samples[n] = 2 * Math.random() - 1));
+    samples.forEach((_, n) => (samples[n] = hashed(n)));
   }
 
   /* Strike a sound by its MIDI key, at a time of `now`; a hit that has begun rings on when it is

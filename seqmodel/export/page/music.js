@@ -5,12 +5,16 @@ const LONGEST_LINK = 20000; /* characters of an opening, in any address */
 class MusicPage extends Page {
   listen() {
     super.listen();
-    const { tempo, midi, typing, back } = this.parts;
+    const { tempo, midi, typing, back, instrument } = this.parts;
     this.keyboard = new Keyboard(this.parts, {
       press: (key, loudness) => this.press(key, loudness),
       release: (key) => this.player.release(key),
     });
     this.range(tempo, (value) => this.player.setPace(value / Number(tempo.dataset.plain)));
+    if (instrument) {
+      instrument.append(...Object.keys(INSTRUMENTS).map((kind) => new Option(kind)));
+      instrument.addEventListener("change", () => (this.sound.kind = instrument.value));
+    }
     typing.addEventListener("change", () => this.keyboard.print(typing.checked));
     back.addEventListener("click", () => this.back());
     midi.hidden = !navigator.requestMIDIAccess;

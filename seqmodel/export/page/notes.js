@@ -128,14 +128,38 @@ class NotePlayer extends Player {
     note.voice = null;
   }
 
-  /* The file of what was heard so far. */
-  file() {
-    const now = Math.ceil(this.position);
-    const notes = this.notes
-      .filter((note) => note.first < now)
-      .map((note) => ({ ...note, last: Math.min(note.last ?? now, now) }));
-    const bytes = midiFile(notes, this.paces, this.pieces, this.model.grid);
-    return new Blob([bytes], { type: "audio/midi" });
+  /* What was heard so far, of all or of this piece, whose first frame is then 0. */
+  heard(all) {
+    const { opening, position, pieces, paces } = this;
+    const now = Math.ceil(position);
+    const piece = opening ?? pieces.findLast(({ first }) => first <= position)?.first;
+    const from = all ? 0 : piece ?? 0;
+    const since = (list) =>
+      list.map((one) => ({ ...one, first: one.first - from })).filter(({ first }) => first >= 0);
+    const notes = since(this.notes.filter(({ first }) => first < now));
+    for (const note of notes) note.last = Math.min(note.last ?? now, now) - from;
+    const later = paces.filter((_, k) => !(paces[k + 1]?.first <= from));
+    const own = later.map(({ first, seconds }) => ({ first: Math.max(0, first - from), seconds }));
+    return { notes, paces: own, pieces: since(pieces) };
+  }
+
+  /* The file of that, "mid" or "wav". */
+  async file(suffix, all) {
+    const { notes, paces, pieces } = this.heard(all);
+    if (suffix === "mid")
+      return new Blob([midiFile(notes, paces, pieces, this.model.grid)], { type: "audio/midi" });
+    const time = (frame) =>
+      paces.reduce((sum, { first, seconds }, k) => {
+        const frames = Math.min(frame, paces[k + 1]?.first ?? Infinity) - first;
+        return sum + seconds * Math.max(0, frames);
+      }, 0);
+    const struck = notes.map(({ key, velocity, first, last }) =>
+      [key + LOWEST_PITCH, velocity, time(first), time(last)]);
+    const from = Math.max(0, ...struck.slice(-1000).map(([, , , end]) => end - KEPT_SECONDS));
+    const kept = struck.filter(([, , begin]) => begin >= from);
+    const sound = await this.sound.record(
+      kept.map(([pitch, velocity, begin, end]) => [pitch, velocity, begin - from, end - from]));
+    return wavFile([0, 1].map((channel) => sound.getChannelData(channel)), sound.sampleRate);
   }
 
   /* ---- what is played by hand: with the music, or an opening where there is none ---- */

@@ -1,6 +1,8 @@
 /* The controls that every page has, and what ties the parts together. */
 
-const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], select, summary";
+const SLOW = "Playing slowly: this browser draws no faster.";
+const NO_SOUND = "No sound comes from this browser. Is there a speaker? It goes on as soon as it can.";
+const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
 
 class Page {
   /* `player` plays, `view` draws what it has played. */
@@ -11,16 +13,18 @@ class Page {
     this.parts = Object.fromEntries(
       [...document.querySelectorAll("main [id]")].map((element) => [element.id, element]));
     this.settings = [...document.querySelectorAll("main input[name]")];
-    this.labels = [...document.querySelectorAll("main select")];
+    this.labels = [...document.querySelectorAll("main select[name]")];
+    this.saving = [...document.querySelectorAll("[data-suffix]")];
     this.listen();
     this.open();
     this.paint();
     setInterval(() => player.fill(), 40);
     setInterval(() => this.address(), 500); /* browsers refuse to be told more often */
+    setInterval(() => this.heed(), 300);
   }
 
   listen() {
-    const { play, over, seed, another, temperature, volume, copy, save } = this.parts;
+    const { play, over, seed, another, temperature, volume, copy } = this.parts;
     const toggle = () => (this.player.playing ? this.stop() : this.play());
     play.addEventListener("click", toggle);
     document.addEventListener("keydown", (event) => {
@@ -42,7 +46,13 @@ class Page {
     this.range(volume, (value) => (this.sound.volume = value / 100));
     copy.addEventListener("click", () => this.copy());
     window.addEventListener("hashchange", () => this.open());
-    save.addEventListener("click", () => this.save());
+    for (const button of this.saving)
+      button.addEventListener("click", () => this.save(button.dataset.suffix).catch((error) => {
+        this.parts.status.value = `Not saved: ${error.message}`;
+      }));
+    const { show } = this.parts;
+    const place = () => show.style.setProperty("--top", `${show.offsetTop}px`);
+    new ResizeObserver(place).observe(show.parentElement);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", () => this.paint());
   }
@@ -68,6 +78,7 @@ class Page {
   }
 
   async play() {
+    if (this.sound.waking) return;
     await this.sound.wake();
     this.player.start();
     this.player.fill();
@@ -139,13 +150,16 @@ class Page {
     }
   }
 
-  /* Download what was heard so far. */
-  save() {
+  /* Download what was heard so far, of this piece or of all. */
+  async save(suffix) {
+    const { status, part } = this.parts;
+    status.value = "Saving…";
     const link = document.createElement("a");
-    link.download = `${this.name}-${this.player.seed}.${this.parts.save.dataset.suffix}`;
-    link.href = URL.createObjectURL(this.player.file());
+    link.download = `${this.name}-${this.player.seed}.${suffix}`;
+    link.href = URL.createObjectURL(await this.player.file(suffix, part.value === "all"));
     link.click();
     URL.revokeObjectURL(link.href);
+    status.value = `Saved ${link.download}.`;
   }
 
   /* ---- what is shown ---- */
@@ -169,15 +183,23 @@ class Page {
     this.show();
     if (!this.player.running) return;
     if (this.player.playing)
-      this.say(this.player.slow ? "Playing slowly: this browser draws no faster." : "Playing.");
+      this.say(this.stuck ? NO_SOUND : this.player.slow ? SLOW : "Playing.");
     this.following = requestAnimationFrame(() => this.follow());
   }
 
+  /* Notice where the clock of the sound stands still: there is no device, or it was suspended. */
+  heed() {
+    const time = this.sound.context?.currentTime;
+    this.stuck = time === this.time && (this.sound.waking || this.player.running);
+    this.time = time;
+    if (this.stuck && this.sound.waking) this.say(NO_SOUND);
+  }
+
   show() {
-    const { save, invitation } = this.parts;
+    const { invitation } = this.parts;
     const begun = this.player.position > 0;
     this.view.draw();
-    save.disabled = !begun;
+    for (const button of this.saving) button.disabled = !begun;
     invitation.hidden = begun || this.player.running;
   }
 }

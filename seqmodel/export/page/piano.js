@@ -1,4 +1,4 @@
-/* The piano: its keys, and a soft tone of eight partials, of which the high ones fade sooner. */
+/* The piano: its keys, and how its notes sound. */
 
 const LOWEST_PITCH = 21;
 const CHANNELS = [0, 1]; /* in a file, of what is given and of what is drawn */
@@ -21,42 +21,80 @@ const KEYS = (() => {
   });
 })();
 
-const PARTIALS = 8;
-const RELEASE_SECONDS = 0.08;
+const SUSTAINED = 1e4;
+
+/* Instruments by rule. A tone is some strings (or pipes, or tines), each [ratio to the pitch, cents
+   out of tune, level, decay], which all have these `partials`. Decays are times of what middle C
+   `lasts`, in seconds; higher tones fade sooner. A filter goes from `bright` partials to `mellow` ones.
+   Of strings, the first lasts longest. A piano's are struck an eighth from their end; the second fades
+   soon, the first sings on. */
+const INSTRUMENTS = {
+  Piano: {
+    partials: Array.from({ length: 20 }, (_, k) => Math.sin((Math.PI * (k + 1)) / 8) / (k + 1) ** 1.2),
+    strings: [[1, 0.8, 0.4, 2], [1, -0.8, 0.6, 0.5]],
+    ...{ attack: 0.004, release: 0.12, lasts: 1.6, bright: 7, mellow: 2, level: 0.42 },
+  },
+  Organ: {
+    partials: [1, 0.75, 0.35, 0.4, 0.08, 0.12, 0, 0.15],
+    strings: [[1, 0, 0.6, SUSTAINED], [1, 2.5, 0.4, SUSTAINED]],
+    ...{ attack: 0.03, release: 0.18, lasts: 1, bright: 9, mellow: 9, level: 0.2 },
+  },
+  "Music box": {
+    partials: [1],
+    strings: [[1, 0, 0.7, 1], [4, 3, 0.2, 0.25], [6.27, 0, 0.1, 0.08]],
+    ...{ attack: 0.001, release: 0.6, lasts: 1.1, bright: 20, mellow: 20, level: 0.3 },
+  },
+};
+const HIGHEST = 12000; /* of filters and strings, in Hz */
 
 class Instrument extends Hall {
+  kind = "Piano"; /* of INSTRUMENTS */
+
   build(context) {
     super.build(context);
-    const loudness = Float32Array.from({ length: PARTIALS + 1 }, (_, k) => k && k ** -1.5);
-    this.wave = context.createPeriodicWave(new Float32Array(PARTIALS + 1), loudness);
+    const wave = ({ partials }) => {
+      const levels = Float32Array.of(0, ...partials);
+      return context.createPeriodicWave(new Float32Array(levels.length), levels);
+    };
+    const waves = Object.entries(INSTRUMENTS).map(([kind, rule]) => [kind, wave(rule)]);
+    this.waves = Object.fromEntries(waves);
   }
 
   /* Strike a pitch, 69 is A4, at a time of `now`; returns the voice, to be released. */
   strike(pitch, velocity, time) {
-    const { context, wave } = this;
+    const { context, waves, kind } = this;
+    const { strings, attack, release, lasts, bright, mellow, level } = INSTRUMENTS[kind];
     const frequency = 440 * 2 ** ((pitch - 69) / 12);
-    const fading = 1.5 * 2 ** ((60 - pitch) / 18);
+    const fading = lasts * 2 ** ((60 - pitch) / 18);
     const begin = Math.max(time, this.now());
-    const tone = new OscillatorNode(context, { periodicWave: wave, frequency });
-    const bright = Math.min(9 * frequency, 12000);
-    const filter = new BiquadFilterNode(context, { Q: 0.3, frequency: bright });
-    filter.frequency.setTargetAtTime(Math.min(2 * frequency, 12000), begin, fading / 2);
-    const level = new GainNode(context, { gain: 0 });
-    level.gain.setValueAtTime(0, begin);
-    level.gain.linearRampToValueAtTime(0.35 * (velocity / 98) ** 1.5, begin + 0.008);
-    level.gain.setTargetAtTime(0, begin + 0.008, fading);
+    const loud = velocity / 98;
+    const filter = new BiquadFilterNode(context, { Q: 0.3 });
+    filter.frequency.value = Math.min((mellow + (bright - mellow) * loud) * frequency, HIGHEST);
+    filter.frequency.setTargetAtTime(Math.min(mellow * frequency, HIGHEST), begin, fading / 2);
+    const whole = new GainNode(context, { gain: level * loud ** 1.5 });
     const place = new StereoPannerNode(context, { pan: (pitch - 64) / 88 });
-    tone.connect(filter).connect(level).connect(place).connect(this.input);
-    tone.start(begin);
-    tone.stop(begin + 8 * fading);
+    filter.connect(whole).connect(place).connect(this.input);
+    const audible = strings.filter(([ratio]) => ratio * frequency < HIGHEST);
+    const tones = audible.map(([ratio, detune, share, decay]) => {
+      const options = { periodicWave: waves[kind], frequency: ratio * frequency, detune };
+      const tone = new OscillatorNode(context, options);
+      const own = new GainNode(context, { gain: 0 });
+      own.gain.setValueAtTime(0, begin);
+      own.gain.linearRampToValueAtTime(share, begin + attack);
+      own.gain.setTargetAtTime(0, begin + attack, decay * fading);
+      tone.connect(own).connect(filter);
+      tone.start(begin);
+      tone.stop(begin + 8 * decay * fading);
+      return tone;
+    });
     const voice = {
       release: (at) => {
         const end = Math.max(at, this.now());
-        level.gain.setTargetAtTime(0, end, RELEASE_SECONDS / 3);
-        tone.stop(end < begin ? end : end + 4 * RELEASE_SECONDS);
+        whole.gain.setTargetAtTime(0, end, release / 3);
+        for (const tone of tones) tone.stop(end < begin ? end : end + 4 * release);
       },
     };
-    tone.onended = () => this.voices.delete(voice);
+    tones[0].onended = () => this.voices.delete(voice);
     this.voices.add(voice);
     return voice;
   }

@@ -11,13 +11,17 @@ class Sound {
 
   /* Browsers allow sound only after a click or a key. */
   async wake() {
-    if (!this.context) {
-      this.context = new AudioContext({ latencyHint: "interactive" });
-      this.master = new GainNode(this.context, { gain: this.level });
-      this.master.connect(this.context.destination);
-      this.build(this.context);
-    }
+    if (!this.context) this.open(new AudioContext({ latencyHint: "interactive" }));
+    this.waking = true; /* for ever where there is no device */
     await this.context.resume();
+    this.waking = false;
+  }
+
+  open(context) {
+    this.context = context;
+    this.master = new GainNode(context, { gain: this.level });
+    this.master.connect(context.destination);
+    this.build(context);
   }
 
   set volume(level) {

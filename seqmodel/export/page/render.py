@@ -46,6 +46,9 @@ TEMPO = """<div>
 <label for="tempo">$name <span class="value" aria-hidden="true"></span></label>
 <input type="range" id="tempo" name="$key" min="$least" max="$most" step="$step" value="$value"
  data-plain="$plain" data-unit=" $unit"></div>"""
+INSTRUMENT = """<div><label for="instrument">Instrument</label>
+<select id="instrument" autocomplete="off"></select></div>"""
+SAVE = """<button type="button" data-suffix="$suffix" disabled>Save as $kind</button>"""
 MIDI = """<button type="button" id="midi">Connect a MIDI keyboard</button>"""
 BACK = """<button type="button" id="back" hidden>Back to the music</button>"""
 HINTS = """<p class="hint">The keys sound with the music. While it pauses they begin a duet: two
@@ -110,16 +113,16 @@ def export_page(
         raise UsageError(f"--temperature goes from 0 to 2 in steps of 0.05, not {temperature:g}")
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
-        said, kind, suffix = DRUMS if frame.kit else MUSIC, "MIDI", "mid"
+        said, saved = DRUMS if frame.kit else MUSIC, ["mid", "wav"]
         parts = _music(frame, tempo)
         instrument = "kit" if frame.kit else "piano"
-        scripts = ["hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
+        scripts = ["wav", "hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
         grid = {"grid": _grid(frame), "kit": frame.kit}
     else:
         if tempo is not None:
             raise UsageError(f"--tempo is for music, and {run.folder} was trained on sound")
-        said, kind, suffix, parts = SOUND, "WAV", "wav", {"stage": Markup(WAVE)}
-        scripts, grid = ["samples"], {}
+        said, saved, parts = SOUND, ["wav"], {"stage": Markup(WAVE)}
+        scripts, grid = ["wav", "samples"], {}
     drawing = program(run.model)
     if drawing is None:
         raise UsageError(
@@ -133,10 +136,12 @@ def export_page(
         seed = _sounding_seed(run, temperature)
     title = title or f"{said.drawn.capitalize()} by {name}"
     begins = {"seed": str(seed), "temperature": f"{temperature:g}"}
-    words = {"title": title, "lead": said.lead, "invitation": said.invitation, "kind": kind}
+    kinds = {"mid": "MIDI", "wav": "WAV"}
+    save = joined(*(filled(SAVE, suffix=suffix, kind=kinds[suffix]) for suffix in saved))
+    words = {"title": title, "lead": said.lead, "invitation": said.invitation, "save": save}
     optional = dict.fromkeys(("settings", "midi", "back", "hints"), "")
-    page = {"suffix": suffix, **words, **begins, **optional, **parts, "labels": _menus(run)}
-    about = _about(run, suffix, begins)
+    page = {**words, **begins, **optional, **parts, "labels": _menus(run)}
+    about = _about(run, saved[0], begins)
     body = filled(resource(__package__, "page.html"), **page, about=about)
     model = tag("script", _data(content), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
@@ -223,7 +228,7 @@ def _music(frame: PianoRollFrames, tempo: int | None) -> dict[str, str]:
     roll, keys = ("Drum hits", "Drum kit") if frame.kit else ("Piano-roll", "Piano keyboard")
     return {
         "stage": filled(ROLL, roll=roll, keys=keys),
-        "settings": filled(TEMPO, **tempos),
+        "settings": joined(filled(TEMPO, **tempos), "" if frame.kit else Markup(INSTRUMENT)),
         "midi": Markup(MIDI),
         "back": Markup(BACK),
         "hints": filled(HINTS, in_c=in_c),

@@ -3,7 +3,6 @@
 
 const BLOCK_SECONDS = 0.05;
 const MOST_LEAD = 3;
-const KEPT_SECONDS = 600; /* for the file that is saved */
 const SHOWN_SECONDS = 3;
 
 class Speaker extends Sound {
@@ -38,13 +37,15 @@ class SamplePlayer extends Player {
   restart(seed) {
     super.restart(seed);
     this.blocks = []; /* all that was given to the sound; null where it is kept no longer */
+    this.pieces = []; /* the first sample of each */
   }
 
   /* Pieces without end, block by block; null while there is still none. */
   *draws() {
-    let block = [];
+    let [block, begins] = [[], []];
     for (let number = 0; ; number += 1) {
       this.model.begin(this.seed, BigInt(number));
+      begins.push(block.length);
       for (let ended = false; !ended; ) {
         const drawn = this.model.draw(this.temperature);
         ended = drawn.ended;
@@ -52,8 +53,8 @@ class SamplePlayer extends Player {
           block.push(sample);
           if (block.length % 40 === 0) yield null;
           if (block.length < this.block) continue;
-          yield Float32Array.from(block);
-          block = [];
+          yield Object.assign(Float32Array.from(block), { begins });
+          [block, begins] = [[], []];
         }
       }
     }
@@ -76,6 +77,7 @@ class SamplePlayer extends Player {
   play(samples) {
     this.sound.play(samples, this.rate, this.timeOf(this.next));
     this.blocks.push(samples);
+    this.pieces.push(...samples.begins.map((place) => this.next * this.block + place));
     const old = this.blocks.length - (KEPT_SECONDS + 2 * MOST_LEAD) / BLOCK_SECONDS;
     if (old > 0) this.blocks[old - 1] = null;
   }
@@ -83,23 +85,19 @@ class SamplePlayer extends Player {
   cut(frame) {
     super.cut(frame);
     this.blocks.length = frame;
+    this.pieces = this.pieces.filter((first) => first < frame * this.block);
   }
 
-  /* The file of what was heard, its last ten minutes. */
-  file() {
-    const heard = this.blocks.slice(0, Math.ceil(this.position));
-    const blocks = heard.slice(-KEPT_SECONDS / BLOCK_SECONDS);
-    const levels = blocks.map((block) => Int16Array.from(block, (x) => Math.round(x * 32768)));
-    return new Blob([wavHead(2 * blocks.length * this.block, this.rate), ...levels]);
+  /* The file of what was heard of all or of this piece, its last ten minutes. */
+  file(suffix, all) {
+    const { block, blocks, position, pieces } = this;
+    const heard = Math.ceil(position);
+    const first = Math.max(0, heard - KEPT_SECONDS / BLOCK_SECONDS);
+    const samples = new Float32Array((heard - first) * block);
+    blocks.slice(first, heard).forEach((one, k) => samples.set(one, k * block));
+    const piece = all ? 0 : pieces.findLast((begins) => begins <= position * block) ?? 0;
+    return wavFile([samples.subarray(Math.max(0, piece - first * block))], this.rate);
   }
-}
-
-/* The head of a WAV file of so many bytes: 16-bit samples in one channel. */
-function wavHead(size, rate) {
-  const [riff, wave, fmt, data] = [0x46464952, 0x45564157, 0x20746d66, 0x61746164];
-  const [pcm, channels, frameBytes, bits] = [1, 1, 2, 16];
-  const format = [16, pcm | (channels << 16), rate, frameBytes * rate, frameBytes | (bits << 16)];
-  return Uint32Array.of(riff, 36 + size, wave, fmt, ...format, data, size);
 }
 
 /* The waveform: the last seconds heard, up to the right edge. */

@@ -1,0 +1,109 @@
+"""What a page of music saves, and what it says where there is no sound."""
+
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+import soundfile
+from playing import Player
+
+pytestmark = pytest.mark.usefixtures("silent_console")
+
+STATUS = "document.querySelector('#status').value"
+SET = """((id, value) => { const input = document.getElementById(id); input.value = value;
+  input.dispatchEvent(new Event('change')); })"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, make_run, write_page) -> Path:
+    """Of a run whose pieces end."""
+    options = {"model": "tied", "unit": "gru", "onsets": True, "end": True}
+    return write_page(make_run(tmp_path_factory.mktemp("run") / "run", **options))
+
+
+def level(sound: np.ndarray, rate: int, begin: float, end: float, frequency: float) -> float:
+    """How strong a frequency is in these seconds."""
+    part = sound[round(begin * rate) : round(end * rate)]
+    turns = np.exp(-2j * np.pi * frequency / rate * np.arange(len(part)))
+    return abs(np.mean(part * np.hanning(len(part)) * turns))
+
+
+def test_music_is_saved_as_the_sound_of_each_instrument(chrome: Player, page: Path, tmp_path: Path):
+    """Guards against notes at a wrong time or pitch, also where it is rendered part by part: A4 at
+    0 s, C5 over the edge of a part, E5 behind it; and an instrument that is chosen and not played.
+    """
+    chrome.open(page)
+    chrome.run("(location.href = '#seed=1&t=1&bpm=120&opening=69.0.4_72.36.8_76.48.4', 0)")
+    chrome.wait("page.player.given.length === 3")
+    chrome.run("(page.sound.volume = 0.1, 0)")  # which is of the room
+    heard = chrome.play_until(70)
+    over = {}
+    for kind in chrome.run("Object.keys(INSTRUMENTS)"):
+        chrome.run(f"{SET}('instrument', '{kind}')")
+        sound, rate = soundfile.read(chrome.saved(tmp_path / kind, "wav"))
+        assert (rate, sound.shape[1]) == (44_100, 2)
+        assert len(sound) / rate == pytest.approx(heard / 8 + 1.5, abs=0.3)
+        assert 0.1 < abs(sound).max() < 1
+        mixed = sound.mean(axis=1)
+        pitches = 440.0, 523.25, 659.26
+        for begin, end, pitch in ((0.1, 0.5, 0), (4.6, 5.0, 1), (5.0, 5.4, 1), (6.1, 6.5, 2)):
+            levels = [level(mixed, rate, begin, end, each) for each in pitches]
+            assert int(np.argmax(levels)) == pitch, (kind, begin)
+            assert levels[pitch] > 0.002
+        assert level(mixed, rate, 3.0, 4.4, 440) < 1e-4
+        over[kind] = level(mixed, rate, 0.1, 0.5, 880) / level(mixed, rate, 0.1, 0.5, 440)
+    assert min(over["Piano"], over["Organ"]) > 0.1
+    assert over["Music box"] < 0.05
+    assert len({round(ratio, 2) for ratio in over.values()}) == 3
+
+
+def test_this_piece_or_all_since_the_start_is_saved(chrome: Player, page: Path, tmp_path: Path):
+    chrome.open(page)
+    while chrome.run("page.player.pieces.length") < 3:
+        chrome.play_until(chrome.run("page.player.next") + 10)
+    begins = chrome.run("page.player.pieces.at(-1).first")
+    chrome.run("page.player.setPace(2)")
+    chrome.play_until(begins + 12)
+    told = chrome.run("page.player.notes.map((n) => [n.first, n.key + 21])")
+    whole, last = ([], [])
+    for part, notes in (("all", whole), ("piece", last)):
+        file = mido.MidiFile(file=chrome.saved(tmp_path / part, "mid", part))
+        for track in file.tracks:
+            now = 0
+            for message in track:
+                now += message.time
+                if message.type == "note_on":
+                    notes.append([now // 120, message.note])
+        signatures = [m for m in file.tracks[0] if m.type == "time_signature"]
+        assert len(signatures) == (chrome.run("page.player.pieces.length") if whole is notes else 1)
+        tempos = [m.tempo for m in file.tracks[0] if m.type == "set_tempo"]
+        assert tempos[-1] == 250_000
+    assert whole == sorted(told)
+    assert last == sorted([first - begins, key] for first, key in told if first >= begins)
+    assert 0 < len(last) < len(whole)
+
+
+def test_a_browser_without_sound_says_so_within_a_second(chrome: Player, page: Path):
+    """Where none begins, and where it is suspended while it plays; and all goes on when it does."""
+    chrome.open(page)
+    begins = """(() => { const begun = performance.now(); window.took = null;
+      const status = document.querySelector('#status');
+      const timer = setInterval(() => { if (!status.value.startsWith('No sound')) return;
+        window.took = performance.now() - begun; clearInterval(timer); }, 10); })()"""
+    chrome.run("(window.real = AudioContext.prototype.resume, 0)")
+    chrome.run("(AudioContext.prototype.resume = () => new Promise((on) => (window.on = on)), 0)")
+    chrome.click("#play")
+    chrome.run("page.sound.context.suspend().then(() => 0)")
+    chrome.run(begins)
+    chrome.wait("window.took !== null")
+    assert chrome.run("window.took") < 1000
+    chrome.run("real.call(page.sound.context).then(on)")
+    chrome.wait(f"{STATUS} === 'Playing.'")
+    chrome.run(begins)
+    chrome.run("page.sound.context.suspend()")
+    chrome.wait("window.took !== null")
+    assert chrome.run("window.took") < 1000
+    chrome.run("real.call(page.sound.context)")
+    chrome.wait(f"{STATUS} === 'Playing.'")
+    chrome.run("(AudioContext.prototype.resume = real, 0)")
