@@ -64,7 +64,11 @@ class Chrome:
         self._command("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._command("Emulation.setEmulatedMedia", features=[scheme])
-        self._call("POST", "/url", {"url": page.as_uri()})
+        self.visit(page.as_uri())
+
+    def visit(self, address: str) -> None:
+        """Show what is at an address."""
+        self._call("POST", "/url", {"url": address})
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""

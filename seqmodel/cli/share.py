@@ -36,6 +36,9 @@ def report(
         1, min=0, metavar="N", help="Samples of each run, to see and to hear."
     ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
+    watch: bool = typer.Option(
+        False, "--watch", help="Write nothing; serve a page that follows training, until Ctrl-C."
+    ),
     *,
     force: Force = False,
     quiet: Quiet = False,
@@ -46,6 +49,9 @@ def report(
     It is one file that needs no network: figures on every split beside trivial baselines, curves
     over updates or time, samples drawn with --seed, and what all of it comes from. With --fill each
     run draws a part of a file anew instead, as `sample` does.
+
+    With --watch it is a page of this machine, at an address that is told: what training has
+    recorded so far, without samples, brought up to date as long as it is open.
     """
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
@@ -54,6 +60,16 @@ def report(
     from seqmodel.report.run_page import draw, run_page
     from seqmodel.report.subjects import load_subjects, score
 
+    command = shlex.join(["seqmodel", *sys.argv[1:]])
+    if watch:
+        from seqmodel.report.watching import server_of
+
+        chosen = runs or [chosen_run(quiet=quiet)]
+        with server_of(chosen, command) as server:
+            address, names = f"http://127.0.0.1:{server.server_port}/", [*map(str, chosen)]
+            typer.echo(f"{address} follows {listed(names)}; Ctrl-C ends it")
+            server.serve_forever()
+        return
     check_target(out, force=force)
     subjects = load_subjects(runs or [chosen_run(quiet=quiet)])
     for subject in subjects:
@@ -65,7 +81,6 @@ def report(
         scored = score(subjects, progress)
     with counter("sampling", quiet=quiet) as progress:
         drawn = draw(subjects, number=samples, seed=seed, progress=progress, options=media_options)
-    command = shlex.join(["seqmodel", *sys.argv[1:]])
     made = run_page(scored, drawn, seed=seed, command=command, options=media_options)
     page = render(made).encode()
     write_file(out, page)

@@ -2,15 +2,18 @@
 
 import json
 import shutil
+import signal
+import subprocess
 import sys
 from io import BytesIO
 from pathlib import Path
+from urllib.request import urlopen
 
 import mido
 import numpy as np
 import pytest
 import soundfile
-from calling import Call, call_ok, write_piece
+from calling import Call, call_ok, start, write_piece
 from reading import Element, boxes, embedded, read, rows, sounds
 
 from seqmodel.data.dataset import open_dataset
@@ -68,6 +71,9 @@ def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
     for row, split in zip(more[1:], SPLITS, strict=True):
         counts = [f"{scores[split][name]:,}" for name in ("pieces", "frames")]
         assert row == ["run", split, *counts, *(f"{scores[split][name]:.4f}" for name in names)]
+    others = ("valid_accuracy", "valid_precision", "valid_recall", "learning_rate")
+    others = (*others, "frames_per_second")
+    assert points[0][6:] == [name.replace("_", " ") for name in others]
     assert points[1:] == [
         [
             "run",
@@ -76,6 +82,7 @@ def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
             f"{since:,.1f}",
             f"{line['train_nats_per_frame']:.4f}",
             f"{line['valid_nats_per_frame']:.4f}",
+            *(f"{line[name]:,.4g}" for name in others),
         ]
         for line, since in zip(metrics, seconds, strict=True)
     ]
@@ -242,3 +249,18 @@ def test_the_page_shows_the_command_and_settings(call: Call, run: Path):
     assert "seqmodel report --out 'a file.html' --samples 0 -q" in text
     assert f"Python{sys.version.split()[0]}torch" in text
     assert "model: frame-wise\nunit: lstm\nhidden: 4\n" in text
+
+
+def test_watching_says_its_address_and_ends_by_a_signal(run: Path, here: Path):
+    """Of figures that training recorded; nothing is written."""
+    watching = start("report", run, "--watch", stdout=subprocess.PIPE)
+    line = watching.stdout.readline()
+    address, rest = line.split(" ", 1)
+    assert rest == f"follows {run}; Ctrl-C ends it\n"
+    page = read(urlopen(address).read().decode())
+    watching.send_signal(signal.SIGINT)
+    assert watching.communicate(timeout=60) == ("", "")
+    assert watching.returncode == 128 + signal.SIGINT
+    figures, points = map(rows, page.all("table"))
+    assert figures[1][1] == min(row[5] for row in points[1:])
+    assert [*here.iterdir()] == []

@@ -1,9 +1,14 @@
 """A page in a real browser: drawing, sound, phone screens."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from threading import Thread
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -33,6 +38,8 @@ from seqmodel.report.page.parts import (
     Table,
 )
 from seqmodel.report.page.render import render
+from seqmodel.report.run_page import UNKNOWN
+from seqmodel.report.watching import server_of
 
 SECONDS, RATE = 3.0, 44_100
 
@@ -113,7 +120,7 @@ def test_a_page_is_drawn_and_loads_nothing_else(chrome: Chrome, page: Path):
     assert chrome.run("document.querySelector('main').getBoundingClientRect().width") <= 1200
     sizes = "[...document.images].map((e) => [e.complete, e.naturalWidth > 100, e.clientHeight])"
     assert all(done and drawn and high > 100 for done, drawn, high in chrome.run(sizes))
-    assert chrome.run("document.images.length") == 4
+    assert chrome.run("document.images.length") == 2
     assert chrome.run("document.querySelector('.key text').getBoundingClientRect().width") > 5
     loaded = "performance.getEntriesByType('resource').map((e) => e.name)"
     assert [name for name in chrome.run(loaded) if not name.startswith("data:")] == []
@@ -180,7 +187,7 @@ def test_a_click_beyond_the_end_of_a_short_sample_plays_nothing(chrome: Chrome, 
 def test_drawings_are_inverted_on_a_dark_page(chrome: Chrome, page: Path, dark: bool):
     """Guards against black on black."""
     chrome.open(page, dark=dark)
-    for part in (".key", ".chart img", ".picture img"):
+    for part in (".key", ".plot > svg", ".picture img"):
         shown = chrome.run(f"getComputedStyle(document.querySelector('{part}')).filter")
         assert shown.startswith("invert(1)" if dark else "none"), part
 
@@ -194,6 +201,163 @@ def test_a_page_is_dark_if_the_system_asks_for_dark(chrome: Chrome, page: Path):
     (light_ground, light_text), (dark_ground, dark_text) = seen
     assert min(light_ground, dark_text) > 200
     assert max(dark_ground, light_text) < 50
+
+
+# ---- charts and tables -------------------------------------------------------------------------
+
+POINTS = """[...document.querySelectorAll('.plot polyline')].map((line) => [
+  line.getAttribute('stroke'), line.getAttribute('stroke-dasharray') !== null,
+  [...line.points].map((point) => [point.x, point.y])])"""
+CHOOSE = """((part, value) => { const input = document.querySelector(part);
+  input.checked = value; if (value !== true) input.value = value;
+  input.dispatchEvent(new Event('input', { bubbles: true })); })"""
+
+
+def on_one_scale(drawn: list, told: list) -> None:
+    """Checks that all the points of lines are where their figures are, but for a scale."""
+    assert [len(points) for *_, points in drawn] == [len(line) for line in told]
+    places = np.concatenate([points for *_, points in drawn])
+    for at, figures in zip(places.T, np.concatenate(told).T, strict=True):
+        scale = np.polyfit(at, figures, 1)
+        np.testing.assert_allclose(np.polyval(scale, at), figures, atol=1e-3 * np.ptp(figures))
+
+
+def test_lines_are_where_their_figures_are(chrome: Chrome, tmp_path: Path):
+    """Over updates and time, smooth, in logarithms, of other figures, of a table that is sorted."""
+    curves = tuple(
+        replace(one, metrics=[{**line, "rate": k / line["epoch"]} for line in one.metrics])
+        for k, one in enumerate((curve("gru", 2), curve("lstm", 5)), 1)
+    )
+    path = tmp_path / "page.html"
+    path.write_text(render(Page("t", sections=(Section("s", (Curves(curves),)),))), "utf-8")
+    chrome.open(path)
+    chrome.wait("document.querySelector('.plot svg')")
+    updates = [[line["updates"] for line in one.metrics] for one in curves for _ in "vt"]
+    seconds = [one.seconds() for one in curves for _ in "vt"]
+    nats = [one.figures(kind) for one in curves for kind in ("valid", "train")]
+    drawn = chrome.run(POINTS)
+    assert [dashed for _, dashed, _ in drawn] == [False, True] * 2
+    assert len({colour for colour, *_ in drawn}) == 2
+    on_one_scale(drawn, [[*zip(*line, strict=True)] for line in zip(updates, nats, strict=True)])
+    assert chrome.run("document.querySelectorAll('.plot svg svg text').length") == 2  # the best
+    chrome.run(f"{CHOOSE}('.over', '3')")
+    chrome.run("document.querySelector('details').open = true")
+    chrome.click("th:nth-child(6) button")
+    on_one_scale(
+        chrome.run(POINTS), [[*zip(*line, strict=True)] for line in zip(seconds, nats, strict=True)]
+    )
+    chrome.run(f"{CHOOSE}('.log', true)")
+    chrome.run(f"{CHOOSE}('.smooth', 0.5)")
+    smooth = []
+    for line in nats:
+        halves = [[0.5 ** (k - j) for j in range(k + 1)] for k in range(len(line))]
+        smooth.append([np.average(line[: len(h)], weights=h) for h in halves])
+    logs = [np.log([at, heights]).T for at, heights in zip(seconds, smooth, strict=True)]
+    on_one_scale(chrome.run(POINTS), logs)
+    chrome.run(f"{CHOOSE}('.of', '6')")
+    chrome.run(f"{CHOOSE}('.smooth', 0)")
+    rates = [[line["rate"] for line in one.metrics] for one in curves]
+    on_one_scale(
+        chrome.run(POINTS),
+        [np.log([*zip(*line, strict=True)]) for line in zip(seconds[::2], rates, strict=True)],
+    )
+
+
+def test_any_figures_have_a_chart(chrome: Chrome, tmp_path: Path):
+    """Guards against an axis without height or ticks, and logarithms of what has none."""
+    parts = []
+    for values in ([-3.0, -3.0], [-1e-9, 1e9], [0.0, 1e-7]):
+        lines = [
+            {
+                "epoch": k,
+                "updates": k,
+                "seconds": 0,
+                "valid_nats_per_frame": v,
+                "train_nats_per_frame": v,
+            }
+            for k, v in enumerate(values)
+        ]
+        parts += [Curves((Curve("a", lines, 1),)), Scatter((Cloud("a", (Dot(0.1, values[0]),)),))]
+    path = tmp_path / "page.html"
+    path.write_text(render(Page("t", sections=(Section("s", tuple(parts)),))), "utf-8")
+    chrome.open(path)
+    for _ in range(2):
+        chrome.wait("document.querySelectorAll('.plot > svg').length === 6")
+        assert "NaN" not in chrome.run("document.querySelector('main').innerHTML")
+        ticks = "[...document.querySelectorAll('.plot .grid')].map((grid) => grid.children.length)"
+        assert min(chrome.run(ticks)) > 4
+        chrome.run("document.querySelectorAll('.log').forEach((log) => log.click())")
+
+
+def test_runs_are_sorted_found_and_hidden(chrome: Chrome, tmp_path: Path):
+    """By numbers, times and names, unknown ones last; a search is in all tables and charts."""
+    columns = (Column("run"), Column("valid"), Column("time"))
+    cells = (
+        ("gru 2", "9.5", "1 min 05 s"),
+        ("gru 10", "1,000.25", "1 h 02 min"),
+        ("tanh", UNKNOWN, "9.1 s"),
+    )
+    rows = (*(Row(c, detail=f"of {k}", series=c[0]) for k, c in enumerate(cells)),
+            Row(("repeat", "7.5", ""), muted=True))  # fmt: skip
+    shown = (Table(columns, rows, "t"), Curves(tuple(curve(c[0], 2) for c in cells)))
+    path = tmp_path / "page.html"
+    path.write_text(render(Page("t", sections=(Section("s", shown),))), "utf-8")
+    chrome.open(path)
+    names = """[...document.querySelector('tbody').rows].filter((row) => !row.hidden)
+      .map((row) => row.cells[0].firstChild.nextSibling?.data ?? row.textContent)"""
+    chrome.wait("document.querySelector('.plot svg')")
+    for column, ascending, descending in (
+        (2, [0, 1, 2], [1, 0, 2]), (3, [2, 0, 1], [1, 0, 2]), (1, [0, 1, 2], [2, 1, 0])
+    ):  # fmt: skip
+        for order in (ascending, descending):
+            chrome.click(f"th:nth-child({column}) button")
+            told = [cells[k][0] for k in order]
+            assert chrome.run(names)[:3] == told, (column, order)
+            assert "repeat" in chrome.run(names)[3]
+    colours = """new Set([...document.querySelectorAll('polyline')]
+      .map((line) => line.attributes.stroke.value)).size"""
+    assert chrome.run(colours) == 3
+    chrome.click(".entry:nth-child(1)")
+    assert chrome.run(colours) == 2
+    assert chrome.run("document.querySelector('.entry').ariaPressed") == "false"
+    assert len(chrome.run(names)) == 4
+    for sought, left in (("gru", 1), ("of 2", 1), ("GRU 10", 1), ("", 2)):
+        chrome.run(f"{CHOOSE}('[type=search]', '{sought}')")
+        assert chrome.run(colours) == left
+    chrome.click(".entry:nth-child(1)")
+    assert chrome.run(colours) == 3
+
+
+def test_a_page_follows_training(chrome: Chrome, run_folder: Path, tmp_path: Path):
+    """Guards against figures that stand still, choices that are lost, and other sites that read."""
+    folder = tmp_path / "run"
+    server = server_of([folder], "seqmodel report run --watch")
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/"
+        chrome.visit(address)
+        assert "there is no run" in chrome.run("document.querySelector('.lead').textContent")
+        shutil.copytree(run_folder, folder)
+        metrics = folder / "metrics.jsonl"
+        lines = metrics.read_text().splitlines()
+        points = "document.querySelectorAll('.chart tbody tr').length"
+        chrome.wait(f"{points} === {len(lines)}")
+        chrome.run("(window.same = true, document.querySelector('.entry').click(), 0)")
+        last = json.loads(lines[-1])
+        more = json.dumps({**last, "epoch": last["epoch"] + 1, "updates": 2 * last["updates"]})
+        metrics.write_text("\n".join([*lines, more, ""]))
+        chrome.wait(f"{points} === {len(lines) + 1}")
+        assert chrome.run("window.same")
+        assert chrome.run("document.querySelectorAll('.plot polyline').length") == 0
+        assert urlopen(address).status == 200
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(Request(address, headers={"Host": "elsewhere.example"}))
+    finally:
+        chrome.visit("about:blank")  # or it asks on
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 # ---- the page of a comparison -------------------------------------------------------------------

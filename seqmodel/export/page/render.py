@@ -149,9 +149,9 @@ def export_page(
     sounds = Markup(f"const SOUNDS = {json.dumps(SOUNDS)};")
     script = "\n".join(['"use strict";', *[sounds][: "kit" in scripts], *files, BEGIN])
     script = Markup(re.sub(r"(?s)\s*/\*.*?\*/|(?<=\n) +", "", script))  # not for its readers
-    of_head = {"description": said.lead, "icon": f"data:image/svg+xml,{quote(ICON)}"}
-    body = joined(body, model)
-    html = document(title, body, style=style, script=script, wasm=True, **of_head)
+    icon, body = f"data:image/svg+xml,{quote(ICON)}", joined(body, model)
+    of_head = {"description": said.lead, "icon": icon}
+    html = document(title, body, style=style, script=script, wasm=True, live=False, **of_head)
     return html.encode()
 
 

@@ -1,19 +1,21 @@
-"""Charts and pictures of samples, drawn by matplotlib; the colours and shapes of series.
+"""Pictures of samples, drawn by matplotlib, and sparklines; the colours and shapes of series.
 
-They are images, dark on a transparent ground, which page.css inverts on dark pages.
+`charts.js` draws charts with these, of as much as is told here.
+
+All is drawn dark on a transparent ground, which page.css inverts on dark pages.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
 
 from seqmodel.evaluation.evaluate import draw_picture
 from seqmodel.media.picture import Picture
-from seqmodel.plots import svg_text, wide_figure
+from seqmodel.plots import svg_text
 from seqmodel.report.page.markup import Markup, tag
-from seqmodel.report.page.parts import Curves, Scatter, Trace
+from seqmodel.report.page.parts import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +24,8 @@ COLOURS = "#17478f", "#a93a0b", "#21a07c", "#c565d6", "#a08318", "#12809d", "#4a
 """They differ under every kind of colour blindness (CIE76 of at least 10 per Machado et al. 2009,
 at least 17 among the first four), and each has a contrast of at least 3 with the ground, also where
 both are inverted."""
-SHAPES = tuple(zip("os^DvPp", "●■▲◆▼✚⬟", strict=True))
-"""As markers of matplotlib and as characters; they tell series apart without colours."""
+SHAPES = "●■▲◆▼✚⬟"
+"""They tell series apart without colours."""
 GREY = "#5a636e"
 
 AXES = 0.05, 0.22, 0.94, 0.74
@@ -52,7 +54,7 @@ class Marks:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def _look(self, name: str) -> tuple[str, tuple[str, str]]:
+    def _look(self, name: str) -> tuple[str, str]:
         number = self._numbers.setdefault(name, len(self._numbers))
         # Each time the colours repeat, the shapes shift by one against them.
         shape = SHAPES[(number + number // len(COLOURS)) % len(SHAPES)]
@@ -61,44 +63,21 @@ class Marks:
     def colour(self, name: str) -> str:
         return self._look(name)[0] if name else GREY
 
-    def style(self, name: str) -> dict[str, Any]:
-        colour, (marker, _) = self._look(name)
-        return {"color": colour, "marker": marker, "markeredgecolor": "white", "markersize": 8}
-
     def key(self, name: str) -> Markup:
         """The series' shape, for use within text; nothing for no series."""
         if not name:
             return Markup()
-        colour, (_, character) = self._look(name)
+        colour, character = self._look(name)
         shape = tag("text", character, x="7", y="12", fill=colour)
         return tag("svg", shape, class_="key", viewBox="0 0 14 14", aria_hidden="true")
 
 
-def curves_image(part: Curves, marks: Marks) -> tuple[Markup, list[str]]:
-    """Curves over updates and over time, and a remark if their first epochs lie above the chart."""
-    kinds = ("valid", "train") if part.train else ("valid",)
-    shown = [curve.figures(kind) for curve in part.curves for kind in kinds]
-    (low, high), top = _settled(shown), max(map(max, shown))
-    longest = max(curve.seconds()[-1] for curve in part.curves)
-    unit, time = next((s, name) for most, s, name in TIME_UNITS if longest < most)
-    figure, charts = wide_figure(4, 1, 2, sharey=True)
-    for axes, name in zip(charts, ("updates", f"{time} of training"), strict=True):
-        axes.set_xlabel(name)
-        axes.set_ylim(_padded(low, high))
-        axes.grid(linewidth=0.5, color="0.85")
-    for curve in part.curves:
-        style = marks.style(curve.family or curve.name)
-        best = [] if curve.best_line is None else [curve.best_line]
-        updates = [line["updates"] for line in curve.metrics]
-        times = [seconds / unit for seconds in curve.seconds()]
-        for axes, x in zip(charts, (updates, times), strict=True):
-            if part.train:
-                axes.plot(x, curve.figures("train"), "--", color=style["color"], linewidth=1)
-            axes.plot(x, curve.figures("valid"), **style, markevery=best)
-    what = ": valid, and train dashed" if part.train else " on valid"
-    charts[0].set_title(f"nats per frame{what}", loc="left", fontsize="medium")
-    off = [f"The first epochs are off the chart, up to {top:.4f}."] if top > high else []
-    return _image(figure, "Nats per frame over updates and over time, as in the table below"), off
+def cut_off(curves: Sequence[Sequence[float]]) -> tuple[float | None, list[str]]:
+    """Up to where to draw curves whose first epochs would need most of a chart, and a remark."""
+    (_, high), top = _settled(curves), max(map(max, curves))
+    if top <= high:
+        return None, []
+    return high, [f"The first epochs are off the chart, up to {top:.4f}."]
 
 
 def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -115,22 +94,10 @@ def _padded(low: float, high: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def scatter_image(part: Scatter, marks: Marks) -> Markup:
-    """A line through each series' points, over a log scale; the worst tenth may lie above it."""
-    figure, axes = wide_figure(4)
-    for cloud in part.clouds:
-        points = sorted(cloud.points)
-        rates, nats = [dot.rate for dot in points], [dot.nats for dot in points]
-        axes.plot(rates, nats, **marks.style(cloud.name), linewidth=1)
-    every = [dot.nats for cloud in part.clouds for dot in cloud.points]
-    low, most, high = np.quantile(every, (0, 0.9, 1))
-    steep = most > low and high - low > STEEP * (most - low)
-    axes.set_ylim(_padded(low, most if steep else high))
-    axes.set_xscale("log")
-    axes.set_xlabel("learning rate")
-    axes.set_title("best valid, nats per frame", loc="left", fontsize="medium")
-    axes.grid(linewidth=0.5, color="0.85")
-    return _image(figure, "Best figures on valid over learning rates, as in the table below")
+def worst_cut_off(values: Sequence[float]) -> float | None:
+    """Up to where to draw values whose worst tenth would need most of a chart."""
+    low, most, high = np.quantile(values, (0, 0.9, 1))
+    return float(most) if most > low and high - low > STEEP * (most - low) else None
 
 
 def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:

@@ -68,7 +68,7 @@ def collapsed(heading: str, content: Markup) -> Markup:
 
 def scrolled(content: Markup, label: str) -> Markup:
     """Content that scrolls on its own if it is wider than the page."""
-    return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
+    return tag("div", content, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 
 def embedded(kind: str, content: bytes) -> str:
@@ -83,6 +83,7 @@ def document(
     style: Markup,
     script: Markup,
     wasm: bool = False,
+    live: bool = False,
     description: str | None = None,
     icon: str = "data:,",  # otherwise browsers request /favicon.ico
 ) -> str:
@@ -91,11 +92,13 @@ def document(
     Where a link to it is shown, a description stands under its title.
 
     Browsers are told to load nothing and to run no script but this one, identified by its hash, and
-    what it compiles of WebAssembly if it has some (Content Security Policy, level 2).
+    what it compiles of WebAssembly if it has some (Content Security Policy, level 2). The script of
+    a live page may ask the server that it came from.
     """
     allowed = f"style-src {_hash(style)}; script-src {_hash(script)}"
     allowed += " 'wasm-unsafe-eval'" if wasm else ""
     policy = f"default-src 'none'; {allowed}; media-src data:; img-src data:"
+    policy += "; connect-src 'self'" if live else ""
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),

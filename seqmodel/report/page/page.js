@@ -1,5 +1,3 @@
-"use strict";
-
 /* While a sample plays, a cursor runs through its picture; a click there plays from that moment. */
 for (const figure of document.querySelectorAll(".sample")) {
   const [time, cursor, audio] = [".time", ".cursor", "audio"].map((part) =>

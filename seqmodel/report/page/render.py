@@ -1,15 +1,17 @@
 """Rendering a page to HTML: one file with no external references."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from seqmodel.media.picture import Picture
+from seqmodel.media.words import spaced
 from seqmodel.report.page.charts import (
+    TIME_UNITS,
     Marks,
-    curves_image,
+    cut_off,
     picture_image,
-    scatter_image,
     trace_drawer,
+    worst_cut_off,
 )
 from seqmodel.report.page.markup import (
     Markup,
@@ -40,17 +42,26 @@ from seqmodel.report.page.parts import (
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "wav": "audio/wav"}
 
+SCRIPTS, LIVE = ("tables.js", "charts.js", "page.js"), ("live.js",)
+TRAIN, VALID = 4, 5
+"""The columns of nats per frame in a table of curves."""
+SHOWN = "epoch", "updates", "seconds", "train_nats_per_frame", "valid_nats_per_frame"
+"""What stands in the columns before any others."""
 
-def render(page: Page) -> str:
-    """The page as HTML, to be written as UTF-8; the same page gives the same text."""
+
+def render(page: Page, *, live: bool = False) -> str:
+    """The page as HTML, to be written as UTF-8; the same page gives the same text.
+
+    If it is live, it asks where it came from for what has changed.
+    """
     marks = Marks()
     lead = (tag("p", text, class_="lead") for text in page.lead)
     body = [tag("header", tag("h1", page.title), *lead)]
     for section in page.sections:
         parts = (_part(part, marks) for part in section.parts)
         body.append(tag("section", tag("h2", section.heading), notes(section.notes), *parts))
-    script = resource(__package__, "page.js")
-    return document(page.title, tag("main", *body), style=common_style(), script=script)
+    script = Markup("".join(resource(__package__, name) for name in [*SCRIPTS, *LIVE[:live]]))
+    return document(page.title, tag("main", *body), style=common_style(), script=script, live=live)
 
 
 def _part(part: Part, marks: Marks) -> Markup:
@@ -89,7 +100,8 @@ def _table(part: Table, marks: Marks) -> Markup:
             cells.append(tag("td", text, class_=kind) if k else text)
         detail = tag("small", row.detail) if row.detail else ""
         first = tag("th", marks.key(row.series), cells[0], detail, scope="row")
-        rows.append(tag("tr", first, *cells[1:], class_="muted" if row.muted else None))
+        muted = "muted" if row.muted else None
+        rows.append(tag("tr", first, *cells[1:], class_=muted, data_series=row.series or None))
     heads = (
         tag("th", column.name, scope="col", class_=kind)
         for column, kind in zip(part.columns, kinds, strict=True)
@@ -114,56 +126,119 @@ def _with_deviation(text: str) -> Markup:
 
 def _curves(part: Curves, marks: Marks) -> Markup:
     curves = tuple(curve for curve in part.curves if curve.metrics)
-    title, names = "Learning curves", ("run", "epoch", "updates", "seconds", "train", "valid")
+    title = "Learning curves"
     if all(len(curve.metrics) == 1 for curve in curves):
         only = "One epoch makes no curve." if curves else "No complete epoch yet."
         return joined(tag("h3", title), notes([only]))
+    longest = max(curve.seconds()[-1] for curve in curves)
+    unit, time = next((s, name) for most, s, name in TIME_UNITS if longest < most)
+    more = dict.fromkeys(
+        name for curve in curves for line in curve.metrics for name in line if name not in SHOWN
+    )
+    names = ("run", "epoch", "updates", time, "train", "valid", *map(spaced, more))
     rows = [
         Row(
             (
                 curve.name,
                 f"{line['epoch']}" + " (best)" * (line["epoch"] == curve.best),
                 f"{line['updates']:,}",
-                f"{seconds:,.1f}",
+                f"{seconds / unit:,.{1 if unit == 1 else 3}f}",
                 f"{line['train_nats_per_frame']:.4f}",
                 f"{line['valid_nats_per_frame']:.4f}",
+                *(f"{line[name]:,.4g}" if name in line else "" for name in more),
             ),
+            frozenset({VALID} if line["epoch"] == curve.best else ()),
             series=curve.family or curve.name,
         )
         for curve in curves
         for line, seconds in zip(curve.metrics, curve.seconds(), strict=True)
     ]
-    image, remarks = curves_image(replace(part, curves=curves), marks)
-    return joined(_chart(title, image, names, rows, marks), notes(remarks))
+    kinds = {"valid": VALID, "train": TRAIN}
+    both = "nats per frame: valid, and train dashed"
+    nats = (
+        {both: f"{VALID} {TRAIN}"}
+        if part.train
+        else {f"nats per frame on {kind}": str(column) for kind, column in kinds.items()}
+    )
+    shown = [
+        curve.figures(kind) for curve in curves for kind in kinds if part.train or kind == "valid"
+    ]
+    most, remarks = cut_off(shown)
+    figures = [_option(name, columns, most=most) for name, columns in nats.items()]
+    figures += [_option(name, column) for column, name in enumerate(names[VALID + 1 :], VALID + 1)]
+    over = [_option(name, column) for column, name in ((2, "updates"), (3, f"{time} of training"))]
+    chart = _chart(title, names, rows, marks, over=over, figures=figures)
+    return joined(chart, notes(remarks))
 
 
 def _scatter(part: Scatter, marks: Marks) -> Markup:
-    title, names = "Learning rates", ("run", "learning rate", "best valid, nats per frame")
+    title, names = "Learning rates", ("run", "trial", "learning rate", "best valid, nats per frame")
     rows = [
-        Row((f"{cloud.name}, {dot.label}", f"{dot.rate:.4g}", f"{dot.nats:.4f}"), series=cloud.name)
+        Row((cloud.name, dot.label, f"{dot.rate:.4g}", f"{dot.nats:.4f}"), series=cloud.name)
         for cloud in part.clouds
         for dot in cloud.points
     ]
     if not rows:
         return joined(tag("h3", title), notes(["No points to show."]))
-    return _chart(title, scatter_image(part, marks), names, rows, marks)
+    most = worst_cut_off([dot.nats for cloud in part.clouds for dot in cloud.points])
+    figures, over = [_option(names[3], 3, most=most, dots=True)], [_option(names[2], 2, log=True)]
+    return _chart(title, names, rows, marks, over=over, figures=figures)
+
+
+def _option(text: str, column: int | str, **data: float | bool | None) -> Markup:
+    """A choice of what to draw: its columns, and what charts.js should know of them."""
+    known = {f"data_{name}": value for name, value in data.items()}
+    return tag("option", text, value=column, **known)
 
 
 def _chart(
-    title: str, image: Markup, names: Iterable[str], rows: Sequence[Row], marks: Marks
+    title: str,
+    names: Sequence[str],
+    rows: Sequence[Row],
+    marks: Marks,
+    *,
+    over: Sequence[Markup],
+    figures: Sequence[Markup],
 ) -> Markup:
-    """A chart with its legend, and a table of its points, whose columns have these names."""
+    """A chart with its legend, and the table that it is drawn from, whose columns have these names.
+
+    It shows one of the `figures` over one of `over`, which are options.
+    """
     series = dict.fromkeys(row.series for row in rows)
-    legend = (tag("span", marks.key(name), name, class_="entry") for name in series)
+    legend = (
+        tag(
+            "button",
+            marks.key(name),
+            name,
+            class_="entry",
+            type="button",
+            value=name,
+            aria_pressed="true",
+        )
+        for name in series
+    )
+    smooth = {"min": 0, "max": 0.95, "step": 0.05, "value": 0}
+    options = (
+        tag("label", "Figure ", tag("select", *figures, class_="of", autocomplete="off")),
+        tag("label", "over ", tag("select", *over, class_="over", autocomplete="off")),
+        tag("label", tag("input", type="checkbox", class_="log", autocomplete="off"), " log axes"),
+        tag(
+            "label",
+            "smooth ",
+            tag("input", type="range", class_="smooth", autocomplete="off", **smooth),
+        ),
+    )
+    columns = tuple(Column(name, is_text=name == "trial") for name in names)
+    table = Table(columns, tuple(rows), "The chart as a table", collapsed=True)
     figure = tag(
         "figure",
         tag("div", *legend, class_="legend"),
-        scrolled(image, title),
+        tag("div", *options, class_="options"),
+        tag("div", class_="plot"),
+        _table(table, marks),
         class_="chart",
     )
-    columns = tuple(map(Column, names))
-    table = Table(columns, tuple(rows), "The chart as a table", collapsed=True)
-    return joined(tag("h3", title), figure, _table(table, marks))
+    return joined(tag("h3", title), figure)
 
 
 # ---- samples -------------------------------------------------------------------------------------
@@ -200,4 +275,5 @@ def _sample(sample: Sample, axes: Picture, marks: Marks) -> Markup:
         scrolled(tag("div", image, time, class_="picture"), f"Picture of {name}"),
         tag("audio", controls=True, preload="metadata", src=source, aria_label=name),
         class_="sample",
+        data_series=sample.series or None,
     )
