@@ -516,6 +516,11 @@ def test_space_plays_and_pauses_where_no_control_has_the_focus_of_keys(chrome: P
     chrome.press(" ")
     chrome.wait(f"{STATUS} === 'Paused.'")
     assert chrome.run("window.scrollY") == 0
+    in_menu = """['Space', 'KeyA'].map((code) => document.querySelector('#part').dispatchEvent(
+      new KeyboardEvent('keydown', { code, key: code === 'KeyA' ? 'a' : ' ', bubbles: true,
+                                     cancelable: true })))"""
+    assert chrome.run(in_menu) == [True, True]
+    assert chrome.run("page.player.notes.filter((note) => note.byHand).length") == 0
     chrome.run("document.querySelector('#another').focus({ focusVisible: true })")
     chrome.press(" ")
     assert chrome.run("[page.player.playing, page.described() === 'seed=1&t=1&bpm=120']") == [

@@ -136,7 +136,7 @@ class Keyboard {
   type(event) {
     const { ctrlKey, metaKey, altKey, repeat, code, key, target } = event;
     if (!this.byKeys || ctrlKey || metaKey || altKey || repeat) return;
-    if (target.matches("input[type=text]")) return;
+    if (target.matches("input[type=text], select")) return;
     this.learn(code, key);
     const lowest = this.lowest + 12 * ((code === UPPER) - (code === LOWER));
     if (lowest !== this.lowest && lowest in KEYS) {

@@ -28,12 +28,15 @@ class Page {
     const toggle = () => (this.player.playing ? this.stop() : this.play());
     play.addEventListener("click", toggle);
     document.addEventListener("keydown", (event) => {
-      if (event.key !== " " || event.target.matches(PRESSED_BY_SPACE)) return;
+      if (event.key !== " " || event.target.matches(`${PRESSED_BY_SPACE}, select`)) return;
       event.preventDefault();
       if (!event.repeat) toggle();
     });
     document.addEventListener("click", ({ detail, target }) => {
       if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* by a pointer: Space plays again */
+    });
+    document.addEventListener("change", ({ target }) => {
+      if (target.matches("select:not(:focus-visible)")) target.blur(); /* letters are keys again */
     });
     over.addEventListener("click", () => this.restart());
     for (const input of [seed, ...this.labels])

@@ -53,7 +53,7 @@ class SamplePlayer extends Player {
           block.push(sample);
           if (block.length % 40 === 0) yield null;
           if (block.length < this.block) continue;
-          yield Object.assign(Float32Array.from(block), { begins });
+          yield { samples: Float32Array.from(block), begins };
           [block, begins] = [[], []];
         }
       }
@@ -74,10 +74,10 @@ class SamplePlayer extends Player {
     this.lead = Math.min(2 * this.lead, MOST_LEAD);
   }
 
-  play(samples) {
+  play({ samples, begins }) {
     this.sound.play(samples, this.rate, this.timeOf(this.next));
     this.blocks.push(samples);
-    this.pieces.push(...samples.begins.map((place) => this.next * this.block + place));
+    this.pieces.push(...begins.map((place) => this.next * this.block + place));
     const old = this.blocks.length - (KEPT_SECONDS + 2 * MOST_LEAD) / BLOCK_SECONDS;
     if (old > 0) this.blocks[old - 1] = null;
   }
