@@ -12,6 +12,19 @@ from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
+ADVANCE = """window.advance = async (reached) => {
+  page.clock ??= page.sound.now();
+  page.sound.now = () => page.clock;
+  while (!reached()) {
+    const { player } = page;
+    while (player.playing && !player.source.waiting.length) await new Promise((r) => setTimeout(r));
+    page.clock += 0.01;
+    player.fill();
+  }
+}"""
+"""Moves a clock that need not be waited for, as fast as is drawn."""
+OWN = "(window.own ??= new Model(page.model))"
+"""A model beside those that the page draws by in Workers."""
 
 
 class Player(Chrome):
@@ -19,7 +32,8 @@ class Player(Chrome):
 
     def open(self, page: Path, **options: Any) -> None:
         super().open(page, **options)
-        self.wait("typeof page === 'object' || document.querySelector('#status').value")
+        self.wait("typeof page === 'object' || document.querySelector('#play').disabled")
+        self.run(f"({ADVANCE}, 0)")
 
     def play_until(self, frame: int) -> int:
         """Let it play past a frame, by a clock that need not be waited for, and stop.
@@ -28,18 +42,9 @@ class Player(Chrome):
         """
         self.click("#play")
         self.wait("page.player.playing")
-        self.run(
-            f"""(() => {{
-              let now = page.sound.now();
-              page.sound.now = () => now;
-              while (page.player.position <= {frame}) {{
-                now += 0.01;
-                page.player.fill();
-              }}
-            }})()"""
-        )
+        self.run(f"advance(() => page.player.position > {frame})")
         self.click("#play")
-        return self.run("(delete page.sound.now, page.player.next)")
+        return self.run("(delete page.sound.now, delete page.clock, page.player.next)")
 
     def saved(self, folder: Path, kind: str = "", part: str = "all") -> io.BytesIO:
         """Click a button, and read the file that the browser downloads to a new folder.
@@ -56,6 +61,20 @@ class Player(Chrome):
             time.sleep(0.05)
         raise AssertionError("nothing was downloaded")
 
+    def slow_down(self, milliseconds: int) -> None:
+        """Let each frame, or block of samples, take so long to draw."""
+        self.run(
+            f"""(() => {{
+              const {{ worker }} = page.player.source;
+              const send = worker.postMessage.bind(worker);
+              let free = 0;
+              worker.postMessage = (message) => {{
+                free = Math.max(free, performance.now()) + {milliseconds};
+                setTimeout(() => send(message), free - performance.now());
+              }};
+            }})()"""
+        )
+
     def measure_loudness(self) -> None:
         """Keep the loudest sample in `loudest`, by an analyser behind everything."""
         self.run(
@@ -70,11 +89,11 @@ def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str
     """The frames of a piece in the browser, each the places of its ones, and whether it ended."""
     return chrome.run(
         f"""(() => {{
-          const frames = [];
-          page.model.begin({seed}n, {number}n);
-          for (const frame of {prime}) page.model.read(Float64Array.from(frame));
+          const [model, frames] = [{OWN}, []];
+          model.begin({seed}n, {number}n);
+          for (const frame of {prime}) model.read(Float64Array.from(frame));
           for (let ended = false; !ended && frames.length < {FRAMES};) {{
-            const next = page.model.draw({temperature});
+            const next = model.draw({temperature});
             ended = next.ended;
             if (!next.frame) break;
             frames.push([...next.frame.keys()].filter((k) => next.frame[k] === 1));

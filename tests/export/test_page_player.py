@@ -353,13 +353,7 @@ def test_a_page_loads_nothing_else_and_is_small(chrome: Player, page: Path, run:
 
 def test_a_model_that_cannot_keep_up_says_so(chrome: Player, page: Path):
     chrome.open(page)
-    chrome.run(
-        """(page.model.real = page.model.draw, page.model.draw = (temperature) => {
-          const until = performance.now() + 300;
-          while (performance.now() < until);
-          return page.model.real(temperature);
-        })"""
-    )
+    chrome.slow_down(300)
     chrome.click("#play")
     chrome.wait(f"{STATUS}.startsWith('Playing slowly')")
     chrome.click("#play")
@@ -387,6 +381,24 @@ def test_after_a_stall_the_music_goes_on_in_time(chrome: Player, page: Path):
     chrome.wait("page.leads.length > 6")
     assert chrome.run("Math.min(...page.leads)") > 0
     chrome.click("#play")
+
+
+def test_a_stalled_page_draws_on(chrome: Player, page: Path):
+    """Guards against drawing on the page's own thread, which a layout or a long task holds up."""
+    chrome.open(page)
+    chrome.run("(Model.prototype.draw = () => { throw new Error('drawn by the page'); }, 0)")
+    chrome.run("page.player.source.ask(1, 1)")
+    chrome.wait("page.player.source.waiting.length === 1")
+    drawn = chrome.run(
+        """(async () => {
+          page.player.source.ask(80, 1);
+          const until = performance.now() + 300;
+          while (performance.now() < until);
+          await new Promise((done) => setTimeout(done, 5));
+          return page.player.source.waiting.length;
+        })()"""
+    )
+    assert drawn == 80
 
 
 def test_music_in_c_asks_for_an_opening_in_c(make_run, tmp_path: Path):
@@ -461,8 +473,8 @@ def test_an_opening_is_answered_and_its_link_plays_the_same(chrome: Player, page
     chrome.run("(page.clock += 0.2 * page.player.secondsPerFrame, page.player.fill())")
     assert chrome.run("page.player.playing")
     chrome.run(
-        """(() => { while (page.player.position < page.player.pieces.at(-1).first + 30) {
-          page.clock += 0.01; page.player.fill(); } page.stop(); delete page.sound.now; })()"""
+        """advance(() => page.player.position >= page.player.pieces.at(-1)?.first + 30)
+        .then(() => { page.stop(); delete page.sound.now; })"""
     )
     link, notes = address(chrome, 10**6)
     answer = [[first - before, *rest] for first, *rest in notes if first >= before]
@@ -494,10 +506,9 @@ def test_keys_sound_with_the_music(chrome: Player, run: Run, page: Path):
     chrome.click("#play")
     chrome.wait("page.player.playing")
     chrome.run(
-        """(() => { let now = page.sound.now(); page.sound.now = () => now;
-        page.player.press(39, 80); page.player.press(40, 80);
-        while (page.player.position < 40) { now += 0.01; page.player.fill(); }
-        page.player.release(39); page.stop(); })()"""
+        """(page.player.press(39, 80), page.player.press(40, 80),
+        advance(() => page.player.position >= 40).then(() => {
+          page.player.release(39); page.stop(); }))"""
     )
     notes = chrome.run(NOTES)
     assert [[pitch, given] for *_, pitch, _, given in notes if given] == [[60, True], [61, True]]

@@ -7,6 +7,7 @@ import pytest
 import soundfile
 import torch
 from chrome import Chrome
+from playing import OWN
 
 from seqmodel.config import resolve
 from seqmodel.errors import UsageError
@@ -81,10 +82,10 @@ def test_the_same_seed_gives_the_same_samples(chrome: Chrome, tmp_path: Path, wr
     for seed, number, temperature in ((1, 0, 1.0), (2**64, 2, 1.0), (3, 1, 0.8), (4, 0, 0)):
         ours = chrome.run(
             f"""(() => {{
-              const samples = [];
-              page.model.begin({seed}n, {number}n);
+              const [model, samples] = [{OWN}, []];
+              model.begin({seed}n, {number}n);
               for (let ended = false; !ended && samples.length < {10 * FRAMES};) {{
-                const next = page.model.draw({temperature});
+                const next = model.draw({temperature});
                 ended = next.ended;
                 samples.push(...next.frame.map((sample) => sample * 32768));
               }}
@@ -153,13 +154,7 @@ def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, wri
 def test_where_it_is_drawn_too_slowly_more_is_drawn_ahead(chrome: Chrome, tmp_path: Path,
                                                           write_page):  # fmt: skip
     chrome.open(write_page(make_run(tmp_path / "run", unit="gru")))
-    chrome.run(
-        """(page.model.real = page.model.draw, page.model.draw = (temperature) => {
-          const until = performance.now() + 1;
-          while (performance.now() < until);
-          return page.model.real(temperature);
-        })"""
-    )
+    chrome.slow_down(80)  # a block of 50 ms
     chrome.click("#play")
     chrome.wait(f"{STATUS}.startsWith('Playing slowly') && page.player.lead >= 0.4")
     chrome.click("#play")

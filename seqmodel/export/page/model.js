@@ -2,28 +2,28 @@
    that the same seed gives the same notes or samples. */
 
 class Model {
-  /* From what seqmodel/export/page/program.py wrote. */
-  static async load(content) {
-    const packed = new Blob([Uint8Array.from(atob(content.program), (c) => c.charCodeAt(0))]);
+  /* What seqmodel/export/page/program.py wrote, ready for the constructor, here or in a Worker. */
+  static async unpack({ program, ...content }) {
+    const packed = new Blob([Uint8Array.from(atob(program), (c) => c.charCodeAt(0))]);
     const unpacked = packed.stream().pipeThrough(new DecompressionStream("deflate"));
     const data = await new Response(unpacked).arrayBuffer();
-    const memory = new WebAssembly.Memory({ initial: content.pages });
-    const stack = new WebAssembly.Global({ value: "i32", mutable: true }, content.base);
-    const env = { __linear_memory: memory, __stack_pointer: stack };
-    const { instance } = await WebAssembly.instantiate(data.slice(content.code), { env });
-    const { base, widened, code } = content;
-    new Float64Array(memory.buffer, base, widened).set(new Float32Array(data, 0, widened));
-    const rest = new Uint8Array(data, 4 * widened, code - 4 * widened);
-    new Uint8Array(memory.buffer, base + 8 * widened).set(rest);
-    return new Model(content, memory.buffer, instance.exports.step);
+    const module = await WebAssembly.compile(data.slice(content.code));
+    return { ...content, data: data.slice(0, content.code), module };
   }
 
-  constructor(content, memory, step) {
+  constructor(content) {
+    const { base, widened, data, module, pages } = content;
+    const memory = new WebAssembly.Memory({ initial: pages });
+    const stack = new WebAssembly.Global({ value: "i32", mutable: true }, base);
+    const env = { __linear_memory: memory, __stack_pointer: stack };
+    const { step } = new WebAssembly.Instance(module, { env }).exports;
+    new Float64Array(memory.buffer, base, widened).set(new Float32Array(data, 0, widened));
+    new Uint8Array(memory.buffer, base + 8 * widened).set(new Uint8Array(data, 4 * widened));
     Object.assign(this, content, { step });
-    this.arena = new Uint8Array(memory, ...content.arena);
+    this.arena = new Uint8Array(memory.buffer, ...content.arena);
     this.start = this.arena.slice();
-    this.stream = new BigUint64Array(memory, content.stream, 1);
-    this.last = new Float64Array(memory, ...content.last);
+    this.stream = new BigUint64Array(memory.buffer, content.stream, 1);
+    this.last = new Float64Array(memory.buffer, ...content.last);
   }
 
   /* Begin piece `number` of a seed. */
@@ -37,17 +37,6 @@ class Model {
   /* What pieces are from the next on: 1 for each value that a label has, 0 for the others. */
   tell(columns) {
     if (this.labels) new Float64Array(this.start.buffer, ...this.labels).set(columns);
-  }
-
-  /* How far the piece has come, for `resume` to go on from there. */
-  kept() {
-    const { drawn, held, frame } = this;
-    return { memory: this.arena.slice(), counts: { drawn, held, frame } };
-  }
-
-  resume({ memory, counts }) {
-    this.arena.set(memory);
-    Object.assign(this, counts);
   }
 
   /* Read a frame of an opening, that is given and not drawn. */

@@ -10,53 +10,20 @@ class NotePlayer extends Player {
 
   constructor(model, sound) {
     super(model, sound);
-    const { framesPerBeat, secondsPerFrame } = model.grid;
-    this.beat = framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame)); /* in frames */
+    this.beat = beatOf(model);
   }
 
   /* From the beginning of a seed's first piece, which an opening may be given of: [key, first,
      length] of each note, in frames. */
   restart(seed, given = []) {
-    super.restart(seed);
+    this.interrupted?.music.source.end();
+    super.restart(seed, { given });
     this.given = given;
     this.notes = []; /* {key, first, last, velocity, given, byHand, voice}: last null as it sounds */
     this.pieces = []; /* {first, number} */
     this.paces = []; /* {first, seconds}: from frame `first` on, a frame lasts so long */
     this.opening = null; /* where one begins that is played by hand */
     this.interrupted = null; /* the music before it */
-  }
-
-  /* Pieces without end, frame by frame; null while there is still none. The opening is among them
-     unless it was heard as it was played. */
-  *draws(heard = false) {
-    const { model, beat } = this;
-    const opening = this.openingFrames();
-    for (let number = 0; ; number += 1) {
-      model.begin(this.seed, BigInt(number));
-      const given = number ? [] : opening;
-      for (const [place, frame] of given.entries()) {
-        model.read(frame);
-        yield heard ? null : { frame, number, place, given: true };
-      }
-      for (let place = given.length, ended = false; !ended; place += 1) {
-        const drawn = model.draw(this.temperature);
-        ended = drawn.ended;
-        if (drawn.frame) yield { frame: drawn.frame, number, place, given: false };
-      }
-      const silent = new Float64Array(model.frameSize);
-      for (let k = 0; k < 2 * beat; k += 1) yield { frame: silent, number };
-    }
-  }
-
-  openingFrames() {
-    const { model, given } = this;
-    const count = Math.max(0, ...given.map(([, first, length]) => first + length));
-    const frames = Array.from({ length: count }, () => new Float64Array(model.frameSize));
-    for (const [key, first, length] of given) {
-      for (let k = first; k < first + length; k += 1) frames[k][key] = 1;
-      if (model.onsets) frames[first][model.notes + key] = 1;
-    }
-    return frames;
   }
 
   get secondsPerFrame() {
@@ -181,24 +148,24 @@ class NotePlayer extends Player {
   }
 
   listen() {
-    const { next, waiting, frames, given, model } = this;
+    const { next, source, given } = this;
     const held = this.sounding();
     for (const note of held) note.last = next;
     const [notes, pieces, paces] = [[...this.notes], [...this.pieces], [...this.paces]];
-    const music = { next, waiting, frames, given, notes, pieces, paces };
-    this.interrupted ??= { music, held, place: model.kept() };
+    const music = { next, source, given, notes, pieces, paces };
+    this.interrupted ??= { music, held };
     this.opening = next;
     this.run(next, 0);
   }
 
   /* Forget the opening, and go on with the music where it began. */
   back() {
-    const { interrupted, seed, model } = this;
+    const { interrupted, seed } = this;
     this.stop();
     if (!interrupted) return this.restart(seed);
-    const { music, held, place } = interrupted;
+    const { music, held } = interrupted;
     for (const note of held) note.last = null; /* they sound on */
-    model.resume(place);
+    if (this.source !== music.source) this.source.end();
     Object.assign(this, music, { base: music.next, opening: null, interrupted: null });
   }
 
@@ -214,7 +181,7 @@ class NotePlayer extends Player {
 
   /* Move the opening to the grid, and make music that continues it. */
   take() {
-    const { model, opening } = this;
+    const { model, opening, seed, source, interrupted } = this;
     this.sounding().forEach((note) => this.end(note, this.position));
     const notes = this.notes.filter((note) => note.first >= opening);
     const before = new Map();
@@ -230,10 +197,44 @@ class NotePlayer extends Player {
       .filter((note) => note.last > note.first)
       .map(({ key, first, last }) => [key, first - opening, last - first]);
     this.opening = null;
-    this.waiting = [];
-    this.frames = this.draws(true);
+    const old = source === interrupted.music.source ? null : source;
+    this.drawFrom(old, { seed, given: this.given, heard: true });
     this.next = Math.max(...notes.map((note) => note.last));
   }
+}
+
+function beatOf({ grid: { framesPerBeat, secondsPerFrame } }) {
+  return framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame)); /* in frames */
+}
+
+/* Pieces without end, frame by frame. The opening is among them unless it was heard. */
+function* draws(model, piece) {
+  const opening = openingFrames(model, piece.given);
+  const silent = new Float64Array(model.frameSize);
+  for (let number = 0; ; number += 1) {
+    model.begin(piece.seed, BigInt(number));
+    const given = number ? [] : opening;
+    for (const [place, frame] of given.entries()) {
+      model.read(frame);
+      if (!piece.heard) yield { frame, number, place, given: true };
+    }
+    for (let place = given.length, ended = false; !ended; place += 1) {
+      const drawn = model.draw(piece.temperature);
+      ended = drawn.ended;
+      if (drawn.frame) yield { frame: drawn.frame, number, place, given: false };
+    }
+    for (let k = 0; k < 2 * beatOf(model); k += 1) yield { frame: silent, number };
+  }
+}
+
+function openingFrames(model, given) {
+  const count = Math.max(0, ...given.map(([, first, length]) => first + length));
+  const frames = Array.from({ length: count }, () => new Float64Array(model.frameSize));
+  for (const [key, first, length] of given) {
+    for (let k = first; k < first + length; k += 1) frames[k][key] = 1;
+    if (model.onsets) frames[first][model.notes + key] = 1;
+  }
+  return frames;
 }
 
 /* How loud a note is: the rules of seqmodel/media/music/writing.py. */

@@ -99,7 +99,7 @@ class Page {
     const { playing } = this.player;
     if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
     const values = ({ options }) => [...options].slice(1).map(({ selected }) => Number(selected));
-    this.model.tell(this.labels.flatMap(values));
+    this.player.told = this.labels.flatMap(values);
     this.player.restart(BigInt(seed.value), opening);
     this.say("Ready.");
     if (playing) this.play();

@@ -2,7 +2,6 @@
    of frame 12. */
 
 const AHEAD_HIDDEN_SECONDS = 2.5; /* browsers slow down the timers of pages that are not seen */
-const AT_ONCE_MS = 32; /* of every 40 */
 
 /* What is heard, through an AudioContext that `build` makes ready. */
 class Sound {
@@ -38,7 +37,7 @@ class Sound {
   }
 }
 
-/* Plays what `draws` gives, frame by frame: `play` gives one to the sound at `timeOf(next)`. */
+/* Plays what `draws` gives in a Worker, frame by frame: `play` gives one to the sound at `timeOf(next)`. */
 class Player {
   lead = 0.08; /* seconds from the start, or from a gap, until something is heard */
   tolerance = 8; /* of frames not drawn in time, lately */
@@ -47,13 +46,18 @@ class Player {
     Object.assign(this, { model, sound, temperature: 1 });
   }
 
-  /* Forget what was played, and begin with the first piece of a seed. */
-  restart(seed) {
+  /* Forget what was played, and begin with the first piece of a seed, of which `more` is known. */
+  restart(seed, more) {
     this.stop();
     this.seed = seed;
     this.base = this.next = 0;
-    this.waiting = []; /* frames drawn and not heard yet */
-    this.frames = this.draws();
+    this.drawFrom(this.source, { seed, ...more });
+  }
+
+  /* From now on what is drawn is of this piece and those that follow it. */
+  drawFrom(old, piece) {
+    old?.end();
+    this.source = new Source(this.model, { ...piece, told: this.told }, () => this.fill());
   }
 
   get playing() {
@@ -100,27 +104,28 @@ class Player {
   /* What was drawn and is not heard is heard when it goes on. */
   cut(frame) {
     const unheard = this.coming.filter(({ at }) => at >= frame).map(({ drawn }) => drawn);
-    this.waiting.unshift(...unheard);
+    this.source.waiting.unshift(...unheard);
     this.next = frame;
   }
 
-  /* Draw and give to the sound what is heard within the next moments; called by a timer. */
+  /* Give to the sound what is heard within the next moments; called by a timer, and whenever
+     something was drawn. */
   fill() {
     if (!this.playing) return;
     const ahead = document.hidden ? Math.max(this.ahead, AHEAD_HIDDEN_SECONDS) : this.ahead;
-    const until = performance.now() + AT_ONCE_MS;
     /* First: what is drawn after a stall would sound all at once. */
     if (this.timeOf(this.next) < this.sound.now()) {
       if (this.next > this.base) this.stumble();
       this.run(this.next, this.lead);
     }
-    while (this.timeOf(this.next) < this.sound.now() + ahead && performance.now() < until) {
-      const drawn = this.waiting.shift() ?? this.frames.next().value;
-      if (!drawn) continue;
+    const { source } = this;
+    while (source.waiting.length && this.timeOf(this.next) < this.sound.now() + ahead) {
+      const drawn = source.waiting.shift();
       this.play(drawn);
       this.coming.push({ at: this.next, drawn });
       this.next += 1;
     }
+    source.ask(Math.ceil(AT_HAND_SECONDS / this.secondsPerFrame), this.temperature);
     this.late *= 0.99;
     this.coming = this.coming.filter(({ at }) => at >= Math.floor(this.position));
   }

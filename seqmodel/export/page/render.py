@@ -33,9 +33,17 @@ from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.units import unit_spec
 
 BEGIN = """let page;
-Model.load(JSON.parse(document.getElementById("model").textContent)).then(
-  (model) => (page = begin(model)),
-  (error) => (document.getElementById("status").value = `The model does not run here: ${error}`));
+const SCRIPT = globalThis.document && URL.createObjectURL(new Blob([document.currentScript.text]));
+function failed(error) {
+  document.getElementById("play").disabled = true;
+  document.getElementById("status").value =
+    `The model does not run here: ${error.message ?? error}`;
+}
+if (SCRIPT)
+  Model.unpack(JSON.parse(document.getElementById("model").textContent))
+    .then((model) => (page = begin(model)))
+    .catch(failed);
+else onmessage = work;
 """
 ROLL = """<div class="stage" id="stage"><div class="wide">
 <canvas class="view" id="roll" role="img"
@@ -145,7 +153,8 @@ def export_page(
     body = filled(resource(__package__, "page.html"), **page, about=about)
     model = tag("script", _data(content), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
-    files = (resource(__package__, f"{file}.js") for file in ("model", "player", "page", *scripts))
+    scripts = ["model", "worker", "player", "page", *scripts]
+    files = (resource(__package__, f"{file}.js") for file in scripts)
     sounds = Markup(f"const SOUNDS = {json.dumps(SOUNDS)};")
     script = "\n".join(['"use strict";', *[sounds][: "kit" in scripts], *files, BEGIN])
     script = Markup(re.sub(r"(?s)\s*/\*.*?\*/|(?<=\n) +", "", script))  # not for its readers

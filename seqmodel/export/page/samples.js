@@ -35,29 +35,9 @@ class SamplePlayer extends Player {
   }
 
   restart(seed) {
-    super.restart(seed);
+    super.restart(seed, { block: this.block });
     this.blocks = []; /* all that was given to the sound; null where it is kept no longer */
     this.pieces = []; /* the first sample of each */
-  }
-
-  /* Pieces without end, block by block; null while there is still none. */
-  *draws() {
-    let [block, begins] = [[], []];
-    for (let number = 0; ; number += 1) {
-      this.model.begin(this.seed, BigInt(number));
-      begins.push(block.length);
-      for (let ended = false; !ended; ) {
-        const drawn = this.model.draw(this.temperature);
-        ended = drawn.ended;
-        for (const sample of drawn.frame) {
-          block.push(sample);
-          if (block.length % 40 === 0) yield null;
-          if (block.length < this.block) continue;
-          yield { samples: Float32Array.from(block), begins };
-          [block, begins] = [[], []];
-        }
-      }
-    }
   }
 
   start() {
@@ -97,6 +77,25 @@ class SamplePlayer extends Player {
     blocks.slice(first, heard).forEach((one, k) => samples.set(one, k * block));
     const piece = all ? 0 : pieces.findLast((begins) => begins <= position * block) ?? 0;
     return wavFile([samples.subarray(Math.max(0, piece - first * block))], this.rate);
+  }
+}
+
+/* Pieces without end, block by block, with where in it pieces begin. */
+function* draws(model, piece) {
+  let [block, begins] = [[], []];
+  for (let number = 0; ; number += 1) {
+    model.begin(piece.seed, BigInt(number));
+    begins.push(block.length);
+    for (let ended = false; !ended; ) {
+      const drawn = model.draw(piece.temperature);
+      ended = drawn.ended;
+      for (const sample of drawn.frame) {
+        block.push(sample);
+        if (block.length < piece.block) continue;
+        yield { samples: Float32Array.from(block), begins };
+        [block, begins] = [[], []];
+      }
+    }
   }
 }
 

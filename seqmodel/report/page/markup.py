@@ -92,11 +92,11 @@ def document(
     Where a link to it is shown, a description stands under its title.
 
     Browsers are told to load nothing and to run no script but this one, identified by its hash, and
-    what it compiles of WebAssembly if it has some (Content Security Policy, level 2). The script of
-    a live page may ask the server that it came from.
+    what it compiles of WebAssembly, in Workers too, if it has some (Content Security Policy). The
+    script of a live page may ask the server that it came from.
     """
     allowed = f"style-src {_hash(style)}; script-src {_hash(script)}"
-    allowed += " 'wasm-unsafe-eval'" if wasm else ""
+    allowed += " 'wasm-unsafe-eval'; worker-src blob:" if wasm else ""
     policy = f"default-src 'none'; {allowed}; media-src data:; img-src data:"
     policy += "; connect-src 'self'" if live else ""
     head = [
