@@ -30,6 +30,16 @@ _BYTE = ir.IntType(8)
 DrawField = int | Tensor | Slot | None
 
 
+def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
+    """A vector of the uniforms from number `n` on of a stream that is in a `state`."""
+    b = e.builder
+    lanes = ir.Constant(e.integers, [(lane + 1) * GAMMA % 2**64 for lane in range(e.lanes)])
+    bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
+    for shift, factor in MIXING:
+        bits = b.mul(b.xor(bits, b.lshr(bits, e.whole(shift))), e.whole(factor))
+    return Vector(e, b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)) * 2.0**-BITS
+
+
 class DrawWriter:
     """What the code that draws step `n` of a chunk works with; `field` are the fields by name."""
 
@@ -58,13 +68,8 @@ class DrawWriter:
 
     def uniforms(self, j: Any) -> Vector:
         """A vector of the step's uniforms, from `j` on."""
-        e, b = self.e, self.e.builder
-        state, n = b.load(self.field["uniforms"], typ=INT), e.add(self._first, j)
-        lanes = ir.Constant(e.integers, [(lane + 1) * GAMMA % 2**64 for lane in range(e.lanes)])
-        bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
-        for shift, factor in MIXING:
-            bits = b.mul(b.xor(bits, b.lshr(bits, e.whole(shift))), e.whole(factor))
-        return Vector(e, b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)) * 2.0**-BITS
+        state = self.e.builder.load(self.field["uniforms"], typ=INT)
+        return uniforms(self.e, state, self.e.add(self._first, j))
 
     def multiply(self, a: Any, k: Any, weight: Any, c: Any, columns: Any, *, add: bool) -> None:
         """C (columns,) = a B, added to C if `add`; a (k,), B packed."""

@@ -49,9 +49,8 @@ class Candidates(NamedTuple):
     frames: NDArray[np.uint8]
     """(N, M, F)"""
     logits: NDArray[np.float64]
-    """(N, M, F), by which the numbers were drawn, see `NotesOutput.tempered`."""
-    end: NDArray[np.float64]
-    """(N,), the logits of the piece ending here; -inf if the model does not predict ends."""
+    """(N, M, F + 1), by which the numbers were drawn, see `NotesOutput.tempered`, and of the piece
+    ending here, if the model predicts ends."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +148,14 @@ class CompiledParticles:
     def __init__(self, model: SequenceModel, number: int, temperature: float) -> None:
         output = model.output
         assert isinstance(output, NotesOutput)
-        self._end, self._number = output.end, number
+        self._number = number
         with torch.no_grad():
             self._model = CompiledModel.of(model)
             draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
         assert isinstance(draw, NotesDraw)
         self._draw, last = draw, self._model.inputs.last
         self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces them
-        copied = {"before": self._copy_of_last, "last": last}
-        restore = step_call(_RESTORE, _write_restore, F=last.shape[0], **copied)
-        calls = [*self._model.calls, restore, draw.call]
+        calls = [*self._model.calls, restoring(self._copy_of_last, last), draw.call]
         self._fields = CallFields(calls)
         outside = filter(None, (draw.forced, draw.logits, draw.frames))
         self._columns = [self._fields.columns(slot) for slot in outside]
@@ -212,8 +209,7 @@ class CompiledParticles:
             self._model.python.check()
         back = np.argsort(order)
         logits = logits[: numbers.size].reshape(N, M, F + 1)[back]
-        end = logits[:, 0, F] if self._end else np.full(N, -np.inf)
-        return Candidates(frames[: forced.size].reshape(N, M, F)[back], logits[..., :F], end)
+        return Candidates(frames[: forced.size].reshape(N, M, F)[back], logits)
 
     def _advance(self, fields: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Advance the arenas whose fields (N, ...) these are, and draw so many candidates (N,)."""
@@ -280,8 +276,12 @@ _WITH_SKIP = Signature(
 )
 
 
+def restoring(copy: Slot, last: Slot) -> Call:
+    """The call after which the last numbers are as they were before a draw."""
+    return step_call(_RESTORE, _write_restore, F=last.shape[0], before=copy, last=last)
+
+
 def _write_restore(e: Emitter, f: dict[str, Any]) -> None:
-    """The last numbers as they were before a draw."""
     e.copy(f["before"], f["last"], f["F"])
 
 

@@ -14,16 +14,23 @@ each sweep leaves the model's conditional distribution unchanged.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import exp, log
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.run.calls import ITEMSIZE
+from seqmodel.kernels.run.signature import NEW, Array, Field, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes import NotesOutput
-from seqmodel.sampling.compiled import FREE, OFF, ON, Candidates, CompiledParticles
+from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledParticles
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.system.machine import available_memory
 
@@ -194,13 +201,12 @@ class _Pass:
         effective, log_given, fitting = list[float](), 0.0, 1.0
         kept = retain  # whether the first is the retained one still
         for t in range(self._begin, len(self._piece)):
-            frames, gained = self._advance(t, retain=retain)
-            weights = weights + gained
-            shares, evidence = self._shares(weights, t)
+            frames, weights = self._advance(t, weights, retain=retain)
+            shares, number, evidence = self._shares(weights, t)
             ancestors = np.arange(len(weights))
             if t < self._end:
-                effective.append(_effective(shares))
-                if effective[-1] < self._number / 2:
+                effective.append(number)
+                if number < self._number / 2:
                     ancestors = self._resampled(shares, self._number, retain=retain)
                     log_given += evidence
                     weights = np.zeros(self._number)
@@ -216,31 +222,29 @@ class _Pass:
                 kept &= bool(ancestors[0] == 0)
                 weights = weights[ancestors]
                 if t == self._end + AHEAD and len(weights) > SURVIVORS:
-                    shares, evidence = self._shares(weights, t)
+                    shares, number, evidence = self._shares(weights, t)
                     survivors = self._resampled(shares, SURVIVORS, retain=kept)
                     survivors, copies = np.unique(survivors, return_counts=True)
                     ancestors, weights = ancestors[survivors], np.log(copies)
                     log_given += evidence
-                    fitting = _effective(shares) / _effective(copies / SURVIVORS)
+                    fitting = number / self._shares(weights, t)[1]
                     self._number = SURVIVORS
                 self._history.append((ancestors, np.empty((0, 0), np.uint8)))
             self._last = frames[ancestors]
             self._particles.keep(ancestors, self._last)
-        shares, evidence = self._shares(weights, len(self._piece) - 1)
-        piece, fitting = self._traced(self._one_of(shares)), fitting * _effective(shares)
-        return Filled(piece, np.array(effective), fitting, log_given + evidence)
+        shares, number, evidence = self._shares(weights, len(self._piece) - 1)
+        piece = self._traced(self._one_of(shares))
+        return Filled(piece, np.array(effective), fitting * number, log_given + evidence)
 
-    def _shares(self, weights: NDArray[np.float64], t: int) -> tuple[NDArray[np.float64], float]:
-        """The logarithmic weights as shares, and the log of their mean.
-
-        The mean is over all particles, those that were merged or given up included.
-        """
-        best = float(weights.max())
-        if best == -np.inf:
+    def _shares(
+        self, weights: NDArray[np.float64], t: int
+    ) -> tuple[NDArray[np.float64], float, float]:
+        """See `share`; the mean is over all particles, those merged or given up included."""
+        made = run(sharing(), N=len(weights), number=self._number, weights=weights)
+        number, evidence = made["facts"].tolist()
+        if evidence == NEVER:
             raise SeqmodelError(f"what is given is impossible from frame {t} on")
-        shares = np.exp(weights - best)
-        total = float(shares.sum())
-        return shares / total, best + math.log(total / self._number)
+        return made["shares"], number, evidence
 
     def _merged(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """The weights, those of equal paths summed in one of them, the others -inf."""
@@ -255,57 +259,37 @@ class _Pass:
         np.logaddexp.at(merged, firsts[which.ravel()], weights)
         return merged
 
-    def _advance(self, t: int, *, retain: bool) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-        """The particles' frames at t (N, F), and what their weights gain, in logarithms (N,)."""
-        free, x, N = self._free[t], self._piece[t], len(self._last)
+    def _advance(
+        self, t: int, weights: NDArray[np.float64], *, retain: bool
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        """The particles' frames at t (N, F), and their logarithmic weights (N,) with these."""
+        free, x, (N, F) = self._free[t], self._piece[t], self._last.shape
         forced = np.where(free, FREE, np.where(x > 0, ON, OFF))
         # Where nothing is given, or nothing drawn, all candidates would have the same weight.
         candidates = self._filler.candidates if free.any() and not free.all() else 1
-        forced = np.broadcast_to(forced, (N, candidates, len(x))).copy()
+        forced = np.broadcast_to(forced, (N, candidates, F)).copy()
         if retain:
             forced[0, 0] = np.where(x > 0, ON, OFF)
         drawn = self._particles.draw(forced, self._uniforms)
-        gains = self._log_given(drawn, t)
-        best = gains.max(1, keepdims=True)
-        shares = np.exp(gains - np.where(best > -np.inf, best, 0))
-        gained = best[:, 0] + np.log(np.maximum(shares.mean(1), 1e-300))
-        if candidates == 1:
-            return drawn.frames[:, 0], gained + self._log_end(drawn.end, t)
-        reached = np.cumsum(shares, 1)
-        at = self._uniforms.take(N, 1) * reached[:, -1:]
-        chosen = (reached <= at).sum(1).clip(max=candidates - 1)
+        at = self._uniforms.take(N) if candidates > 1 else np.zeros(N)
+        weights = weights.copy()
+        chosen = run(
+            weighing(), N=N, M=candidates, F=F, D=self._output.notes, frames=drawn.frames,
+            logits=drawn.logits, x=x, free=free.view(np.uint8), before=self._last, at=at,
+            weights=weights, ends=int(self._output.end), over=int(t == len(self._piece) - 1),
+        )["chosen"]  # fmt: skip
         if retain:
             chosen[0] = 0
-        return drawn.frames[np.arange(N), chosen], gained + self._log_end(drawn.end, t)
-
-    def _log_given(self, drawn: Candidates, t: int) -> NDArray[np.float64]:
-        """log p of the numbers given at t (N, M), by which candidates are weighed."""
-        x, D = self._piece[t].astype(np.float64), self._output.notes
-        given = np.broadcast_to(~self._free[t], drawn.frames.shape).copy()
-        wrong = (given & (drawn.frames != self._piece[t])).any(2)
-        if self._output.onsets:  # other strikes are determined
-            given[..., D:] &= (drawn.frames[..., :D] > 0) & (self._last[:, None, :D] > 0)
-        nats = np.where(given, np.logaddexp(0, (1 - 2 * x) * drawn.logits), 0).sum(2)
-        return np.where(wrong, -np.inf, -nats)
-
-    def _log_end(self, logits: NDArray[np.float64], t: int) -> NDArray[np.float64]:
-        """log p of the piece ending at t, or going on."""
-        if not self._output.end:
-            return np.zeros(len(logits))
-        ends = t == len(self._piece) - 1
-        return -np.logaddexp(0, -logits if ends else logits)
+        return drawn.frames[np.arange(N), chosen], weights
 
     def _resampled(self, shares: NDArray[np.float64], N: int, *, retain: bool) -> NDArray[np.int64]:
         """Ancestors (N,) by systematic resampling; with `retain` multinomial, the first stays."""
-        reached, last = np.cumsum(shares), len(shares) - 1
         if not retain:
-            at = (self._uniforms.take(1) + np.arange(N)) / N
-            return np.searchsorted(reached, at).clip(max=last)
-        return np.append(0, np.searchsorted(reached, self._uniforms.take(N - 1)).clip(max=last))
+            return resampled(shares, self._uniforms.take(1), N)
+        return np.append(0, resampled(shares, self._uniforms.take(N - 1), N - 1))
 
     def _one_of(self, shares: NDArray[np.float64]) -> int:
-        reached = np.cumsum(shares)
-        return int(np.searchsorted(reached, self._uniforms.take(1)[0] * reached[-1]))
+        return int(resampled(shares, self._uniforms.take(1), 1)[0])
 
     def _traced(self, k: int) -> NDArray[np.uint8]:
         """The piece of particle k."""
@@ -318,6 +302,153 @@ class _Pass:
         return frames
 
 
-def _effective(shares: NDArray[np.float64]) -> float:
-    """The effective number of particles that have such shares (N,) of the weight."""
-    return 1 / float((shares**2).sum())
+# ---- what `seqmodel sample` and pages compute of particles
+
+
+NEVER = -math.inf
+SMALL = -700.0
+"""What exp makes nothing of."""
+WEIGH = Signature(
+    "weigh",
+    ("N", "M", "F", "D", "ends", "over"),  # whether pieces end, and whether this one does here
+    (
+        Array("frames", ("N", "M", "F"), torch.uint8),  # of M candidates
+        Array("logits", ("N", "M", "F + 1")),
+        Array("x", ("F",), torch.uint8),  # what is given where nothing is
+        Array("free", ("F",), torch.uint8),
+        Array("before", ("N", "F"), torch.uint8),  # the particles' previous frames
+        Array("at", ("N",)),  # uniforms
+        Array("gains", ("N", "M")),
+        Array("weights", ("N",)),  # logarithms, of which the frame's are added
+        Array("chosen", ("N",), torch.int64),
+    ),
+)
+SHARE = Signature(
+    "share",
+    ("N", "number"),
+    (Array("weights", ("N",)), Array("shares", ("N",)), Array("facts", ("2",))),
+)
+RESAMPLE = Signature(
+    "resample",
+    ("N", "count", "A"),  # A uniforms: one for each ancestor, or one for all
+    (Array("shares", ("N",)), Array("at", ("A",)), Array("ancestors", ("count",), torch.int64)),
+)
+
+
+@compiled_once
+def weighing() -> Kernel:
+    """The kernel of `weigh`."""
+    return compile_text(WEIGH, ITEMSIZE, weigh, over="N")
+
+
+@compiled_once
+def sharing() -> Kernel:
+    """The kernel of `share`."""
+    return compile_text(SHARE, ITEMSIZE, share, over="N")
+
+
+@compiled_once
+def resampling() -> Kernel:
+    """The kernel of `resample`."""
+    return compile_text(RESAMPLE, ITEMSIZE, resample, over="N")
+
+
+def run(kernel: Kernel, **fields: int | NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Run a kernel over all items; arrays that are not given are made, and returned by name."""
+    given = dict[str, Field](dict.fromkeys((a.name for a in kernel.signature.arrays), NEW))
+    for name, field in fields.items():
+        given[name] = field if isinstance(field, int) else torch.from_numpy(field)
+    job = kernel.job(given)
+    parallel_for([job], 1)
+    return {name: tensor.numpy() for name, tensor in job.made.items()}
+
+
+def resampled(
+    shares: NDArray[np.float64], at: NDArray[np.float64], count: int
+) -> NDArray[np.int64]:
+    """The ancestors (count,) of `resample`."""
+    made = run(resampling(), N=len(shares), count=count, A=len(at), shares=shares, at=at)
+    return made["ancestors"]
+
+
+def weigh(
+    frames: Any, logits: Any, x: Any, free: Any, before: Any, at: Any, gains: Any, weights: Any,
+    chosen: Any, M: Any, F: Any, D: Any, ends: Any, over: Any, first: Any, last: Any,
+) -> None:  # fmt: skip
+    """Choose one of each particle's candidates by what is given, whose likelihood it gains."""
+    for k in range(first, last):
+        best = NEVER
+        for m in range(M):
+            place = (k * M + m) * F
+            gains[k * M + m] = log_given(
+                frames[place:], logits[place + k * M + m :], x, free, before[k * F :], F, D
+            )
+            best = max(best, gains[k * M + m])
+        total = 0.0
+        for m in range(M):
+            gain = gains[k * M + m] - best
+            total += exp(gain) if gain > SMALL else 0.0
+            gains[k * M + m] = total
+        weights[k] += best + log(total / M) if total > 0.0 else NEVER
+        if ends:
+            end = logits[k * M * (F + 1) + F]
+            weights[k] -= softplus(-end if over else end)
+        count = 0
+        for m in range(M - 1):
+            count += gains[k * M + m] <= at[k] * total
+        chosen[k] = count
+
+
+def log_given(frame: Any, logits: Any, x: Any, free: Any, before: Any, F: Any, D: Any) -> Any:
+    """log p of the numbers given of a frame, by which its candidates are weighed."""
+    nats = 0.0
+    product = 1.0
+    for j in range(F):
+        if not free[j]:
+            if frame[j] != x[j]:
+                nats = -NEVER
+            # A strike of a note that does not sound, or did not before, is determined by it.
+            if j < D or (frame[j - D] and before[j - D]):
+                z = -logits[j] if x[j] else logits[j]
+                nats += max(z, 0.0)
+                size = max(z, -z)
+                product *= 1.0 + exp(-size) if size < -SMALL else 1.0
+    return -nats - log(product)
+
+
+def softplus(z: Any) -> Any:
+    """log(1 + exp(z))."""
+    return max(z, 0.0) + log(1.0 + (exp(-max(z, -z)) if max(z, -z) < -SMALL else 0.0))
+
+
+def share(weights: Any, shares: Any, facts: Any, N: Any, number: Any) -> None:
+    """Logarithmic weights as shares, how many particles are effective, the log of the mean weight.
+
+    The mean is over the `number` of particles with which all began.
+    """
+    best = NEVER
+    for k in range(N):
+        best = max(best, weights[k])
+    total = 0.0
+    for k in range(N):
+        less = weights[k] - best
+        shares[k] = exp(less) if less > SMALL else 0.0
+        total += shares[k]
+    squares = 0.0
+    for k in range(N):
+        shares[k] /= total
+        squares += shares[k] * shares[k]
+    facts[0] = 1.0 / squares
+    facts[1] = best + log(total / number) if total > 0.0 else NEVER
+
+
+def resample(shares: Any, at: Any, ancestors: Any, N: Any, count: Any, A: Any) -> None:
+    """Ancestors by their shares: systematic with one uniform for all, otherwise multinomial."""
+    for n in range(count):
+        ancestors[n] = 0
+    reached = 0.0
+    for k in range(N - 1):
+        reached += shares[k]
+        for n in range(count):
+            place = (at[0] + n) / count if A == 1 else at[n]
+            ancestors[n] += reached < place

@@ -100,7 +100,7 @@ def test_an_opening_of_hits_is_continued(chrome: Player, run: Run, page: Path):
     chrome.run("page.keyboard.hear(0x99, 42, 0)")
     chrome.wait("page.player.notes.length === 4")
     chrome.click("#play")
-    chrome.wait("page.player.position > page.player.pieces.at(-1).first + 40")
+    chrome.wait("page.player.position > page.player.pieces.at(-1)?.first + 40")
     chrome.click("#play")
     notes = chrome.run(NOTES)
     given = [note for note in notes if note[4]]

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from chrome import Chrome
-from playing import FRAMES, drawn, sampled
+from playing import FRAMES, OWN, drawn, sampled
 
+from seqmodel.sampling.filling import Filler
 from seqmodel.sampling.sampler import Freeze
 
 pytestmark = pytest.mark.usefixtures("silent_console", "unoptimised")
@@ -122,3 +124,36 @@ def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, m
     ours = drawn(chrome, 3, 0, 1.0, str(prime.tolist()))
     assert ours == sampled(run, 3, 0, 1.0, prime)
     assert ours != drawn(chrome, 3, 0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["resting", "frame-wise, onsets", "nade, onsets", "motifs"])
+def test_voices_below_are_those_that_the_command_fills_in(chrome: Chrome, tmp_path: Path, make_run,
+                                                          write_page, name: str):  # fmt: skip
+    """Below a melody with a rest, and a note held on when it has become the highest.
+
+    So low that particles often have the same past."""
+    run = make_run(tmp_path, **MODELS[name] | {"end": True})
+    with torch.no_grad():
+        for part, weight in run.model.output.named_parameters():
+            if part == "ending.weight":
+                weight.mul_(20)  # so that particles differ in how likely they end
+    chrome.open(write_page(run))
+    melody, onsets = np.zeros((14, 88), np.uint8), np.zeros((14, 88), np.uint8)
+    for key, first, last in ((12, 0, 4), (7, 2, 7), (24, 9, 12), (2, 12, 14)):
+        melody[first:last, key] = onsets[first, key] = 1
+    tops = [12] * 4 + [7] * 5 + [24] * 3 + [2] * 2
+    free = np.tile(np.arange(88) < np.array(tops)[:, None], (4, 1))
+    piece = np.hstack([melody, onsets]) if run.model.output.onsets else melody
+    piece = np.tile(piece, (4, 1))
+    filler = Filler(run.model, particles=16)
+    for seed in (1, 2**65):
+        filled = filler.fill(piece, free, seed=seed)
+        ours = chrome.run(
+            f"""(() => {{
+              const [model, melody] = [{OWN}, {piece.tolist()}.map((x) => Float64Array.from(x))];
+              return fill(model, {seed}n, melody, below(melody, model)).map((x) => [...x]);
+            }})()"""
+        )
+        assert ours == filled.frames.tolist()
+        assert filled.frames[:, :88][free].sum() > len(piece)
+    assert filled.effective.min() < 8  # some were resampled

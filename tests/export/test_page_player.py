@@ -10,8 +10,10 @@ from unittest.mock import ANY
 import mido
 import numpy as np
 import pytest
+from calling import call_ok
 from playing import Player
 
+from seqmodel.export.bundle import bundle
 from seqmodel.export.page.render import export_page
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
@@ -344,7 +346,7 @@ def test_a_page_loads_nothing_else_and_is_small(chrome: Player, page: Path, run:
     chrome.click("#play")
     chrome.wait("page.player.position > 2")
     assert chrome.run("performance.getEntriesByType('resource').map((e) => e.name)") == []
-    assert page.stat().st_size < 150_000
+    assert page.stat().st_size < 155_000
     policy = "document.querySelector('meta[http-equiv]').content"
     assert chrome.run(policy).startswith("default-src 'none'; style-src 'sha256-")
     assert chrome.run(policy).count("unsafe") == chrome.run(policy).count("'wasm-unsafe-eval'") == 1
@@ -498,6 +500,47 @@ def test_an_opening_is_answered_and_its_link_plays_the_same(chrome: Player, page
     link_again, again = address(chrome, 28)
     assert link_again == link
     assert sorted(again) == sorted(note for note in answer if note[0] < 28)
+
+
+def test_voices_below_what_was_played_are_those_of_fill(chrome: Player, tmp_path: Path, run: Run,
+                                                        page: Path):  # fmt: skip
+    """As the command draws them; so does a link to them, and a new tune is answered as before."""
+    chrome.open(page)
+    assert chrome.run("document.querySelector('#voices').hidden")
+    chrome.run(  # each key is down for 3.2 frames
+        """(page.clock = page.sound.now(), page.sound.now = () => page.clock,
+        document.addEventListener(
+          'keyup', () => (page.clock += 3.2 * page.player.secondsPerFrame), true))"""
+    )
+    for key in "gah":
+        chrome.press(key)
+    chrome.click("#voices")
+    chrome.wait("page.player.playing")
+    chrome.run("advance(() => page.player.position >= 10)")
+    chrome.click("#play")
+    melody, zipped, out = (tmp_path / name for name in ("melody.mid", "run.zip", "out.npy"))
+    track = mido.MidiTrack()
+    for pitch, length in ((67, 3), (60, 3), (69, 4)):
+        track.append(mido.Message("note_on", note=pitch))
+        track.append(mido.Message("note_off", note=pitch, time=24 * length))
+    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(melody)
+    zipped.write_bytes(bundle(run))
+    options = ("--below", "--particles", 16, "--seed", 1, "--run", zipped)
+    call_ok("sample", out, "--fill", melody, *options)
+    right = notes_of(np.load(out)).tolist()
+    notes = chrome.run(NOTES)
+    assert sorted(note[:3] for note in notes) == sorted(right)
+    assert [note[:3] for note in notes if note[4]] == [[0, 3, 67], [3, 6, 60], [6, 10, 69]]
+    assert len(right) > 20
+    link, _ = address(chrome, 0)
+    assert link.endswith("&opening=67.0.3_60.3.3_69.6.4&voices=below")
+    chrome.open(page)
+    chrome.run(f"(location.href = '{link}', 0)")
+    chrome.wait("page.player.below")
+    chrome.play_until(10)
+    assert [note for note in chrome.run(NOTES) if note[0] < 10] == notes
+    chrome.press("a")
+    assert not chrome.run("page.player.below")
 
 
 def test_keys_sound_with_the_music(chrome: Player, run: Run, page: Path):

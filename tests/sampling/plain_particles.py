@@ -40,11 +40,10 @@ class PlainParticles:
                 )
                 for frame in drawn
             ]  # fmt: skip
-            end = np.full(N, -np.inf)
-            if output.end:
-                end = output.end_logits(h).numpy()
+            end = output.end_logits(h) if output.end else torch.zeros(N)
         frames = torch.stack(drawn, 1).numpy().astype(np.uint8)
-        return Candidates(frames, torch.stack(logits, 1).numpy(), end)
+        ends = end[:, None, None].expand(N, M, 1)
+        return Candidates(frames, torch.cat([torch.stack(logits, 1), ends], 2).numpy())
 
     def keep(self, ancestors, frames):
         """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""

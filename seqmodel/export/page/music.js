@@ -5,7 +5,7 @@ const LONGEST_LINK = 20000; /* characters of an opening, in any address */
 class MusicPage extends Page {
   listen() {
     super.listen();
-    const { tempo, midi, typing, back, instrument } = this.parts;
+    const { tempo, midi, typing, back, instrument, voices } = this.parts;
     this.keyboard = new Keyboard(this.parts, {
       press: (key, loudness) => this.press(key, loudness),
       release: (key) => this.player.release(key),
@@ -17,6 +17,7 @@ class MusicPage extends Page {
     }
     typing.addEventListener("change", () => this.keyboard.print(typing.checked));
     back.addEventListener("click", () => this.back());
+    voices?.addEventListener("click", () => this.harmonise());
     midi.hidden = !navigator.requestMIDIAccess;
     midi.addEventListener("click", () => this.connect());
   }
@@ -40,20 +41,32 @@ class MusicPage extends Page {
     this.show();
   }
 
+  /* Play the opening as a melody, with voices below it. */
+  harmonise() {
+    const { player } = this;
+    player.stop();
+    if (player.listening) player.take();
+    player.below = true;
+    this.restart();
+    this.play();
+  }
+
   /* An opening in a link is its notes, such as 60.0.4_64.4.2: pitch, first frame and length. */
   openingOf(said) {
     const text = said.get("opening") ?? "";
     const notes = text.split("_").map((note) => note.split(".").map(Number));
     const opening = notes.map(([pitch, ...frames]) => [pitch - LOWEST_PITCH, ...frames]);
     const valid = /^(\d{1,3}\.\d{1,4}\.[1-9]\d{0,3}(_(?=\d)|$))+$/.test(text);
+    this.player.below = said.get("voices") === "below";
     const short = text.length <= LONGEST_LINK;
     return short && valid && opening.every(([key]) => key in KEYS) ? opening : [];
   }
 
   described() {
-    const { given = [] } = this.player;
+    const { given = [], below } = this.player;
     const notes = given.map(([key, ...frames]) => [key + LOWEST_PITCH, ...frames].join("."));
-    return super.described() + (notes.length ? `&opening=${notes.join("_")}` : "");
+    return super.described() + (notes.length ? `&opening=${notes.join("_")}` : "") +
+      (notes.length && below ? "&voices=below" : "");
   }
 
   async press(key, loudness) {
@@ -83,7 +96,9 @@ class MusicPage extends Page {
     const on = player.notes.slice(-1000).filter(({ first, last }) =>
       first <= position && (last === null || last > position));
     this.keyboard.light(new Set(player.running ? on.map(({ key }) => key) : []));
-    this.parts.back.hidden = !player.listening && !player.given.length;
+    const { back, voices } = this.parts;
+    back.hidden = !player.listening && !player.given.length;
+    voices?.toggleAttribute("hidden", back.hidden);
   }
 }
 

@@ -7,6 +7,7 @@ const MOST_NOTES = 200000; /* remembered, for the file that is saved */
    a beat. */
 class NotePlayer extends Player {
   pace = 1;
+  below = false; /* whether voices are drawn below the opening, rather than what follows it */
 
   constructor(model, sound) {
     super(model, sound);
@@ -17,7 +18,7 @@ class NotePlayer extends Player {
      length] of each note, in frames. */
   restart(seed, given = []) {
     this.interrupted?.music.source.end();
-    super.restart(seed, { given });
+    super.restart(seed, { given, below: this.below && given.length > 0 });
     this.given = given;
     this.notes = []; /* {key, first, last, velocity, given, byHand, voice}: last null as it sounds */
     this.pieces = []; /* {first, number} */
@@ -57,6 +58,7 @@ class NotePlayer extends Player {
     this.pieces = this.pieces.filter((piece) => piece.first < frame);
   }
 
+  /* A frame, all of which is given, or none, or some of its keys. */
   play({ frame, number, place, given }) {
     const { model, next } = this;
     const own = this.sounding().filter((note) => !note.byHand);
@@ -65,10 +67,11 @@ class NotePlayer extends Player {
     if (begins) this.pieces.push({ first: next - place, number });
     for (let key = 0; key < model.notes; key += 1) {
       const note = held.get(key);
-      const goesOn = note?.given === given && !(model.onsets && frame[model.notes + key]);
+      const own = given?.[key] ?? given;
+      const goesOn = note?.given === own && !(model.onsets && frame[model.notes + key]);
       if (note && !(frame[key] && goesOn)) this.end(note, next);
       if (!frame[key] || goesOn) continue;
-      const begun = this.begin(key, next, velocity(key, frame, place, this), given);
+      const begun = this.begin(key, next, velocity(key, frame, place, this), own);
       if (model.kit) this.end(begun, next + 1); /* a hit, which is not held */
     }
     if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
@@ -148,12 +151,13 @@ class NotePlayer extends Player {
   }
 
   listen() {
-    const { next, source, given } = this;
+    const { next, source, given, below } = this;
     const held = this.sounding();
     for (const note of held) note.last = next;
     const [notes, pieces, paces] = [[...this.notes], [...this.pieces], [...this.paces]];
-    const music = { next, source, given, notes, pieces, paces };
+    const music = { next, source, given, below, notes, pieces, paces };
     this.interrupted ??= { music, held };
+    this.below = false;
     this.opening = next;
     this.run(next, 0);
   }
@@ -162,6 +166,7 @@ class NotePlayer extends Player {
   back() {
     const { interrupted, seed } = this;
     this.stop();
+    this.below = false;
     if (!interrupted) return this.restart(seed);
     const { music, held } = interrupted;
     for (const note of held) note.last = null; /* they sound on */
@@ -207,24 +212,36 @@ function beatOf({ grid: { framesPerBeat, secondsPerFrame } }) {
   return framesPerBeat ?? Math.max(1, Math.round(0.5 / secondsPerFrame)); /* in frames */
 }
 
-/* Pieces without end, frame by frame. The opening is among them unless it was heard. */
+/* Pieces without end, frame by frame, with two beats of silence after each. */
 function* draws(model, piece) {
-  const opening = openingFrames(model, piece.given);
-  const silent = new Float64Array(model.frameSize);
   for (let number = 0; ; number += 1) {
-    model.begin(piece.seed, BigInt(number));
-    const given = number ? [] : opening;
-    for (const [place, frame] of given.entries()) {
-      model.read(frame);
-      if (!piece.heard) yield { frame, number, place, given: true };
-    }
-    for (let place = given.length, ended = false; !ended; place += 1) {
-      const drawn = model.draw(piece.temperature);
-      ended = drawn.ended;
-      if (drawn.frame) yield { frame: drawn.frame, number, place, given: false };
-    }
-    for (let k = 0; k < 2 * beatOf(model); k += 1) yield { frame: silent, number };
+    yield* piece.below && !number ? voiced(model, piece) : composed(model, piece, number);
+    const silent = { frame: new Float64Array(model.frameSize), number };
+    for (let k = 0; k < 2 * beatOf(model); k += 1) yield silent;
   }
+}
+
+/* The opening is in the first piece, and among its frames unless it was heard. */
+function* composed(model, piece, number) {
+  model.begin(piece.seed, BigInt(number));
+  const given = number ? [] : openingFrames(model, piece.given);
+  for (const [place, frame] of given.entries()) {
+    model.read(frame);
+    if (!piece.heard) yield { frame, number, place, given: true };
+  }
+  for (let place = given.length, ended = false; !ended; place += 1) {
+    const drawn = model.draw(piece.temperature);
+    ended = drawn.ended;
+    if (drawn.frame) yield { frame: drawn.frame, number, place, given: false };
+  }
+}
+
+/* The opening as a melody, with voices below it. */
+function* voiced(model, piece) {
+  const melody = openingFrames(model, piece.given);
+  const free = below(melody, model);
+  for (const [place, frame] of fill(model, piece.seed, melody, free).entries())
+    yield { frame, number: 0, place, given: Array.from(free[place], (one) => !one) };
 }
 
 function openingFrames(model, given) {

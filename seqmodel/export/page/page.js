@@ -186,7 +186,8 @@ class Page {
     this.show();
     if (!this.player.running) return;
     if (this.player.playing)
-      this.say(this.stuck ? NO_SOUND : this.player.slow ? SLOW : "Playing.");
+      this.say(this.stuck ? NO_SOUND : this.player.next === 0 ? "Drawing."
+        : this.player.slow ? SLOW : "Playing.");
     this.following = requestAnimationFrame(() => this.follow());
   }
 

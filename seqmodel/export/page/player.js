@@ -37,7 +37,8 @@ class Sound {
   }
 }
 
-/* Plays what `draws` gives in a Worker, frame by frame: `play` gives one to the sound at `timeOf(next)`. */
+/* Plays what `draws` gives in a Worker, frame by frame: `play` gives one to the sound at
+   `timeOf(next)`. */
 class Player {
   lead = 0.08; /* seconds from the start, or from a gap, until something is heard */
   tolerance = 8; /* of frames not drawn in time, lately */

@@ -24,14 +24,21 @@ from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, write_calls
 from seqmodel.kernels.run.signature import Array, Signature
+from seqmodel.kernels.run.threads import Kernel
 from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.sampling.compiled import CompiledModel
+from seqmodel.outputs.draws import NotesDraw, uniforms
+from seqmodel.outputs.notes import NotesOutput
+from seqmodel.outputs.protocol import CompiledDraw
+from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, restoring
+from seqmodel.sampling.filling import CANDIDATES, resampling, sharing, weighing
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.module import units_of
 
 TEMPERATURES = [k / 20 for k in range(41)]
 """Those that the page's range can be set to."""
+PARTICLES = 16
+"""That draw the voices below a melody."""
 _ALIGNED = 64
 _PAGE = 1 << 16
 """Bytes: WebAssembly's memory has whole pages."""
@@ -45,19 +52,23 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
     model = sampler.model
     with torch.no_grad(), emitting_for(PORTABLE):
         compiled = CompiledModel.of(model)
+        of_past = compiled.arena.size
         stream, draws = compiled.arena.take(1, dtype=torch.int64), list[list[Call]]()
         for temperature in TEMPERATURES:  # all have their buffers in the same places
             own = replace(compiled, arena=copy(compiled.arena))
             draw = model.output.compiled_draw(own.draw_setting(1, temperature))
             if draw is None:
                 return None
-            read = {"stream": stream, "uniforms": draw.uniforms}
-            count = model.output.uniforms_per_frame
-            refill = step_call(_STREAM, _write_stream, count=count, **read)
-            draws.append([refill, draw.call])
-        sequences = [compiled.calls, *draws]
-        variants = {tuple(call.function for call in calls): calls for calls in draws}
-        code = _code(compiled.calls, [*variants.values()])
+            draws.append([_refill(stream, draw, model.output.uniforms_per_frame), draw.call])
+        voices = None
+        if isinstance(model.output, NotesOutput):
+            own = replace(compiled, arena=copy(compiled.arena))
+            voices = _Voices(model.output, own, stream)
+        filled = voices.sequences if voices else ()
+        variants = {_functions(calls): calls for calls in [*draws, *filled]}
+        of_draws = len({_functions(calls) for calls in draws})
+        code = _code(compiled.calls, [*variants.values()], of_draws)
+        sequences = [compiled.calls, *draws, *filled]
     start, last, told = own.arena.memory(), compiled.inputs.last, compiled.labels
     start[:] = 0
     compiled.begin(start, sampler.start)
@@ -80,11 +91,13 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
             return arena + field.start
         return field if isinstance(field, int) else places[_key(field)]
 
-    before, *of_draws = (
+    before, *of_sequences = (
         memory.put(np.array([number(field) for call in calls for field in call.fields]))
         for calls in sequences
     )
     numbers = {functions: k for k, functions in enumerate(variants)}
+    kinds = [numbers[_functions(calls)] for calls in sequences[1:]]
+    steps = [*zip(of_sequences, kinds, strict=True)]
     return {
         "program": b64encode(zlib.compress(memory.data + code, 9)).decode("ascii"),
         "code": len(memory.data),
@@ -92,37 +105,109 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
         "widened": widened,
         "pages": -(-memory.end // _PAGE),
         "before": before,
-        "draws": [
-            [place, numbers[tuple(call.function for call in calls)]]
-            for place, calls in zip(of_draws, draws, strict=True)
-        ],
+        "draws": steps[: len(draws)],
         "arena": [arena, len(start)],
         "stream": arena + stream.start,
         "last": [arena + last.start, *last.shape],
         "frameSize": model.output.frame_size,
         "labels": told and [told.start, *told.shape[1:]],
+        "voices": voices
+        and {
+            **{"particles": PARTICLES, "candidates": CANDIDATES, "past": of_past},
+            **{name: number(slot) for name, slot in voices.slots.items()},
+            "steps": steps[len(draws) :],
+            "by": {"free": FREE, "on": ON, "off": OFF},
+        },
     }
 
 
-def _code(before: Sequence[Call], draws: Sequence[Sequence[Call]]) -> bytes:
-    """step(fields of `before`, fields of a draw, its number), which returns whether it ended.
+class _Voices:
+    """The calls that fill as `sampling.filling` does, by particles one after another."""
 
-    All calls of `before` are made, then those of the draw, the last of which draws; none of a draw
-    whose number is not one.
+    def __init__(self, output: NotesOutput, model: CompiledModel, stream: Slot) -> None:
+        N, M, F, take = PARTICLES, CANDIDATES, output.frame_size, model.arena.take
+        draw = output.compiled_draw(model.draw_setting(M, 1.0, fills=True))
+        assert isinstance(draw, NotesDraw)
+        assert draw.forced is not None
+        assert draw.logits is not None
+        last = model.inputs.last
+        copied, one = take(*last.shape), take(1)
+        byte, whole = torch.uint8, torch.int64
+        arrays = {
+            "frames": take(N, M, F, dtype=byte), "logits": take(N, M, F + 1),
+            "x": take(F, dtype=byte), "free": take(F, dtype=byte), "at": take(N),
+            "before": take(N, F, dtype=byte), "gains": take(N, M), "weights": take(N),
+            "chosen": take(N, dtype=whole),
+        }  # fmt: skip
+        shares, facts = take(N), take(2)
+        ancestors, picked = take(N, dtype=whole), take(1, dtype=whole)
+        settings = {"N": N, "M": M, "F": F, "D": output.notes, "ends": int(output.end)}
+        over = [_alone(weighing(), over=k, **settings, **arrays) for k in (0, 1)]
+        weights = {"weights": arrays["weights"], "shares": shares, "facts": facts}
+        share = _alone(sharing(), N=N, number=N, **weights)
+        for_all, for_one = (
+            _alone(resampling(), N=N, count=count, A=1, shares=shares, at=one, ancestors=chosen)
+            for count, chosen in ((N, ancestors), (1, picked))
+        )
+        uniforms, another = _taking(stream, arrays["at"]), _taking(stream, one)
+        refill = _refill(stream, draw, M * output.uniforms_per_frame)
+        self.sequences = (
+            [refill, restoring(copied, last), draw.call],
+            *([uniforms, weigh, share] for weigh in over),
+            [another, for_all],
+            [share, another, for_one],
+        )
+        """A particle's candidates; their weights, before the last frame and there; resampling; the
+        choice of one."""
+        self.slots = {
+            **{"forced": draw.forced, "drawn": draw.frames, "scores": draw.logits},
+            **{"copied": copied, "facts": facts, "ancestors": ancestors, "picked": picked},
+            **arrays,
+        }
+
+
+def _alone(kernel: Kernel, **fields: int | Slot) -> Call:
+    address = kernel.library.address(f"{kernel.signature.name}_alone")
+    return Call(address, kernel.signature, ITEMSIZE, fields)
+
+
+def _functions(calls: Sequence[Call]) -> tuple[int, ...]:
+    return tuple(call.function for call in calls)
+
+
+def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: int) -> bytes:
+    """step(fields of `before` or 0, fields of a sequence, its number) returns whether it ended.
+
+    All calls of `before` are made, then those of the sequence, if there is one of that number. The
+    first `draws` sequences end with a draw. So does the next, the last two calls of which are
+    repeated for every candidate.
     """
     module = ir.Module("page")
     kinds = [POINTER, POINTER, _FLAG]
-    with function(module, "step", kinds, ITEMSIZE, _FLAG) as (e, fields, of_draw, number):
+    with function(module, "step", kinds, ITEMSIZE, _FLAG) as (e, fields, of_sequence, number):
         b = e.builder
-        write_calls(e, [call.shape for call in before], fields)
+        with b.if_then(b.icmp_unsigned("!=", fields, ir.Constant(POINTER, None))):
+            write_calls(e, [call.shape for call in before], fields)
         none = b.append_basic_block()
         switch = b.switch(number, none)
-        for k, (*others, draw) in enumerate(draws):
+        for k, calls in enumerate(sequences):
             block = b.append_basic_block()
             switch.add_case(_FLAG(k), block)
             b.position_at_end(block)
-            place = write_calls(e, [call.shape for call in others], of_draw)
-            b.ret(b.trunc(call_at(b, draw.function, INT, [place, e.int(0)]), _FLAG))
+            shapes = [call.shape for call in calls]
+            if k < draws:
+                place = write_calls(e, shapes[:-1], of_sequence)
+                ended = call_at(b, calls[-1].function, INT, [place, e.int(0)])
+                b.ret(b.trunc(ended, _FLAG))
+            elif k == draws:
+                rest = write_calls(e, shapes[:-2], of_sequence)
+                with e.loop(0, CANDIDATES) as n:
+                    place = write_calls(e, shapes[-2:-1], rest)
+                    call_at(b, calls[-1].function, INT, [place, n])
+                b.ret(_FLAG(0))
+            else:
+                write_calls(e, shapes, of_sequence)
+                b.ret(_FLAG(0))
         b.position_at_end(none)
         b.ret(_FLAG(0))
     return webassembly(module, "step")
@@ -153,7 +238,7 @@ def _is_narrow(array: NDArray[Any]) -> bool:
     return array.dtype == np.float64 and bool((array == array.astype(np.float32)).all())
 
 
-# ---- the uniforms that a draw reads, from the stream of the piece
+# ---- the uniforms that draws read, from the stream of the piece
 
 
 _STREAM = Signature(
@@ -161,11 +246,36 @@ _STREAM = Signature(
     ("count",),
     (Array("stream", ("1",), torch.int64), Array("uniforms", ("1",), torch.int64)),
 )
+_TAKE = Signature(
+    "take", ("count",), (Array("stream", ("1",), torch.int64), Array("uniforms", ("count",)))
+)
+
+
+def _refill(stream: Slot, draw: CompiledDraw, count: int) -> Call:
+    """Let the draw read the stream from where it is, and let that go on by `count` numbers."""
+    fields = {"stream": stream, "uniforms": draw.uniforms}
+    return step_call(_STREAM, _write_stream, count=count, **fields)
 
 
 def _write_stream(e: Emitter, f: dict[str, Any]) -> None:
-    """Let the draw read the stream from where it is, and let that go on by `count` numbers."""
     b = e.builder
     state = b.load(f["stream"], typ=INT)
     b.store(state, f["uniforms"])
+    b.store(e.add(state, e.mul(f["count"], GAMMA)), f["stream"])
+
+
+def _taking(stream: Slot, uniforms: Slot) -> Call:
+    """The call that takes the next uniforms."""
+    fields = {"stream": stream, "uniforms": uniforms}
+    return step_call(_TAKE, _write_taken, count=uniforms.shape[0], **fields)
+
+
+def _write_taken(e: Emitter, f: dict[str, Any]) -> None:
+    b = e.builder
+    state = b.load(f["stream"], typ=INT)
+
+    def take(n: Any, lanes: Any) -> None:
+        e.store(uniforms(e, state, n).value, e.offset(f["uniforms"], n), lanes)
+
+    e.columns(f["count"], take)
     b.store(e.add(state, e.mul(f["count"], GAMMA)), f["stream"])

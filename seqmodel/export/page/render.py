@@ -59,11 +59,14 @@ INSTRUMENT = """<div><label for="instrument">Instrument</label>
 SAVE = """<button type="button" data-suffix="$suffix" disabled>Save as $kind</button>"""
 MIDI = """<button type="button" id="midi">Connect a MIDI keyboard</button>"""
 BACK = """<button type="button" id="back" hidden>Back to the music</button>"""
+VOICES = """
+<button type="button" id="voices" hidden>Voices below</button>"""
 HINTS = """<p class="hint">The keys sound with the music. While it pauses they begin a duet: two
-beats after your last note the model goes on from what you played.$in_c</p>
+beats after your last note the model goes on from what you played.$voices$in_c</p>
 <p class="hint typing"><label><input type="checkbox" id="typing" checked> Computer keys play the
 keys that show their letters,</label> from <output id="lowest"></output> on; <kbd id="lower"></kbd>
 and <kbd id="upper"></kbd> move them by an octave, <kbd>Space</kbd> plays and pauses.</p>"""
+OF_VOICES = " Voices below draws the other voices under it instead, as under a tune."
 WAVE = """<div class="stage">
 <canvas class="view" id="wave" role="img" aria-label="Waveform"></canvas></div>"""
 
@@ -124,7 +127,17 @@ def export_page(
         said, saved = DRUMS if frame.kit else MUSIC, ["mid", "wav"]
         parts = _music(frame, tempo)
         instrument = "kit" if frame.kit else "piano"
-        scripts = ["wav", "hall", instrument, "midi", "notes", "keyboard", "roll", "music"]
+        scripts = [
+            "wav",
+            "hall",
+            instrument,
+            "midi",
+            "notes",
+            "voices",
+            "keyboard",
+            "roll",
+            "music",
+        ]
         grid = {"grid": _grid(frame), "kit": frame.kit}
     else:
         if tempo is not None:
@@ -239,8 +252,8 @@ def _music(frame: PianoRollFrames, tempo: int | None) -> dict[str, str]:
         "stage": filled(ROLL, roll=roll, keys=keys),
         "settings": joined(filled(TEMPO, **tempos), "" if frame.kit else Markup(INSTRUMENT)),
         "midi": Markup(MIDI),
-        "back": Markup(BACK),
-        "hints": filled(HINTS, in_c=in_c),
+        "back": Markup(BACK + VOICES * (not frame.kit)),
+        "hints": filled(HINTS, in_c=in_c, voices="" if frame.kit else OF_VOICES),
     }
 
 

@@ -518,6 +518,8 @@ class _Translation:
             value = b.load(place.address, typ=place.kind, align=align)
         if number in (INT, e.real):
             return value
+        if isinstance(number, ir.IntType):
+            return b.zext(value, INT)
         return b.fpext(value, e.vector if _wide(value) else e.real)
 
     def _put(self, node: ast.AST, value: Any, place: Pointer) -> None:
