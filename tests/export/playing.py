@@ -12,17 +12,20 @@ from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
-ADVANCE = """window.advance = async (reached) => {
+CLOCK = """window.freeze = () => {
   page.clock ??= page.sound.now();
   page.sound.now = () => page.clock;
+};
+window.advance = async (reached) => {
+  freeze();
   while (!reached()) {
     const { player } = page;
     while (player.playing && !player.source.waiting.length) await new Promise((r) => setTimeout(r));
     page.clock += 0.01;
     player.fill();
   }
-}"""
-"""Moves a clock that need not be waited for, as fast as is drawn."""
+};"""
+"""One that stands still, or moves as fast as is drawn."""
 OWN = "(window.own ??= new Model(page.model))"
 """A model beside those that the page draws by in Workers."""
 
@@ -33,13 +36,14 @@ class Player(Chrome):
     def open(self, page: Path, **options: Any) -> None:
         super().open(page, **options)
         self.wait("typeof page === 'object' || document.querySelector('#play').disabled")
-        self.run(f"({ADVANCE}, 0)")
+        self.run(f"(() => {{ {CLOCK} }})()")
 
     def play_until(self, frame: int) -> int:
         """Let it play past a frame, by a clock that need not be waited for, and stop.
 
         Returns the first frame that was not heard.
         """
+        self.run("freeze()")
         self.click("#play")
         self.wait("page.player.playing")
         self.run(f"advance(() => page.player.position > {frame})")
