@@ -94,6 +94,7 @@ def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str
     return chrome.run(
         f"""(() => {{
           const [model, frames] = [{OWN}, []];
+          model.tell(page.player.told);
           model.begin({seed}n, {number}n);
           for (const frame of {prime}) model.read(Float64Array.from(frame));
           for (let ended = false; !ended && frames.length < {FRAMES};) {{

@@ -113,6 +113,11 @@ def test_menus_tell_the_labels(chrome: Chrome, tmp_path: Path, make_run, write_p
             chrome.wait(f"page.player.seed === {link[6]}n")
         assert drawn(chrome, 1, 0, 1) == sampled(wanted, 1, 0, 1), k
     assert len({str(sampled(each, 1, 0, 1)) for each in told}) == 3
+    chrome.run("(location.hash = '#seed=9&is.who=a&is.n=', 0)")
+    chrome.wait("page.player.seed === 9n && (page.player.source.ask(20, 1), true)")
+    chrome.wait("page.player.source.waiting.length === 20")  # which a Worker has drawn
+    frames = "page.player.source.waiting.map(({ frame: f }) => [...f.keys()].filter((k) => f[k]))"
+    assert chrome.run(frames) == sampled(told[2], 9, 0, 1)[:20]
 
 
 def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, make_run,
