@@ -209,7 +209,7 @@ def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
     for name in names:
         values = {labels[name] for labels in named.values() if name in labels}
         if len(values) == 1:
-            raise UsageError(f"--labels {how}: the only {name} is {values.pop()}; a label has two")
+            raise UsageError(f"--labels {how}: the only {name} is {values.pop()}: it takes two")
         if len(values) > MOST_VALUES:
             raise UsageError(
                 f"--labels {how}: {name} has {len(values):,} values, above {MOST_VALUES:,}: a gru "
@@ -268,7 +268,7 @@ def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str
             unknown.append(named)
     if unknown:
         raise SeqmodelError(
-            f"{file}: there is no file {unknown[0]}, nor what {len(unknown) - 1:,} other rows of "
-            f"{len(rows):,} name"
+            f"{file}: {len(unknown):,} of {plural(len(rows), 'row')} name no file, such as "
+            f"{unknown[0]}"
         )
     return found

@@ -68,8 +68,8 @@ def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
         name, _, value = text.partition("=")
         values = known.get(name)
         if values is None:
-            there = f"one of {', '.join(known)}" if known else "none: its data have no labels"
-            raise UsageError(f"--label {text}: the run knows no label {name!r}, but {there}")
+            there = ", ".join(known) or "none: its data were prepared without --labels"
+            raise UsageError(f"--label {text}: there is no label {name!r}; the run knows {there}")
         first, dots, last = value.partition("..")
         if value in values:
             found = [value]

@@ -113,5 +113,5 @@ def test_what_is_asked_for():
     assert both == [{"odd": "🎹", "n": "x"}, {"odd": "🎹", "n": "1"}]
     assert combinations([], known) == [{}]
     refused(lambda: combinations(["n=3"], known), "--label n=3", "no n is '3'", "1, 2, 10, x")
-    refused(lambda: combinations(["m=3"], known), "no label 'm'", "one of n, odd")
-    refused(lambda: combinations(["m=3"], {}), "no labels")
+    refused(lambda: combinations(["m=3"], known), "no label 'm'", "knows n, odd")
+    refused(lambda: combinations(["m=3"], {}), "knows none")

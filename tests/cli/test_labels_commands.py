@@ -80,7 +80,7 @@ def test_a_model_may_be_told_nothing(call: Call, told: Path):
     assert nats[0]["nats_per_frame"] == nats[1]["nats_per_frame"]
     assert "without_labels" not in nats[0]
     refusal = call("sample", "out.mid", "--run", "none", "--label", "who=ann")
-    assert (refusal.status, "no labels" in refusal.err) == (2, True)
+    assert (refusal.status, "the run knows none" in refusal.err) == (2, True)
 
 
 def labels_of(data: str) -> dict[str, dict[str, str]]:
@@ -120,7 +120,7 @@ def test_labels_come_from_folders_and_tables(call: Call, told: Path):
         ("*/{split}/*", "the only split is"),
         ("gone.csv", "gone.csv"),
         ("empty.csv", "first line must be path and names of labels"),
-        ("unknown.csv", "there is no file x.mid, nor what 1 other rows of 2 name"),
+        ("unknown.csv", "2 of 2 rows name no file, such as x.mid"),
         ("binary.csv", "is not a CSV file in UTF-8"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_label_of_too_many_values_is_refused(call: Call, monkeypatch):
     [
         ("sample x.mid --label who=eve", "no who is 'eve'; there are ann, bob"),
         ("sample x.mid --label who", "no who is ''"),
-        ("sample x.mid --label age=7", "the run knows no label 'age', but one of who"),
+        ("sample x.mid --label age=7", "no label 'age'; the run knows who"),
         ("sample x.mid --label who=ann,bob", "-n 2 draws all"),
         ("eval --classify age", "are who"),
         ("export x.html --label who=ann,bob", "a page draws one"),
