@@ -127,17 +127,8 @@ def export_page(
         said, saved = DRUMS if frame.kit else MUSIC, ["mid", "wav"]
         parts = _music(frame, tempo)
         instrument = "kit" if frame.kit else "piano"
-        scripts = [
-            "wav",
-            "hall",
-            instrument,
-            "midi",
-            "notes",
-            "voices",
-            "keyboard",
-            "roll",
-            "music",
-        ]
+        scripts = ["wav", "hall", instrument, "midi", "notes"]
+        scripts += ["voices", "keyboard", "roll", "music"]
         grid = {"grid": _grid(frame), "kit": frame.kit}
     else:
         if tempo is not None:
