@@ -67,6 +67,17 @@ def random_levels(T: int, B: int, notes: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(levels)
 
 
+def test_notes_that_sound_on_are_held():
+    """Guards what parts know of their voices: neither silence nor a strike of no known level."""
+    frames = torch.zeros(3, 1, 4)
+    frames[0, 0] = torch.tensor([1, 1, 1, 1])  # both struck
+    frames[1, 0, 0] = 1  # the first sounds on
+    numbers = torch.zeros(3, 1, 2)
+    numbers[0, 0, 1] = 55
+    levels = MarkOutput(1, LEVELS, 2, 1, {}).levels_of(frames, numbers)
+    assert levels[:, 0].tolist() == [[UNKNOWN, 2], [HELD, 0], [0, 0]]
+
+
 @both_kinds
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_what_a_strike_reads_is_the_text(dtype: torch.dtype, kind: Levels) -> None:

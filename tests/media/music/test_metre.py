@@ -227,6 +227,12 @@ def test_places_follow_from_what_is_given(changes, first, grid, cut):
     assert set(exact) <= set(lines)
 
 
+def test_a_bar_that_ends_between_frames_has_no_signature_of_its_own():
+    """The next would begin half a frame too early, and all bars after it."""
+    begun = Signature(-1, 5, 8)  # of two and a half frames, one of them gone
+    assert [*written([begun], Grid.of_beats(1))] == [Signature(0, 5, 8)]
+
+
 @settings(deadline=None, derandomize=True, database=None, max_examples=60)
 @given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
 def test_what_is_written_reads_back(changes, first, grid, cut):
