@@ -349,7 +349,10 @@ def test_a_page_follows_training(chrome: Chrome, run_folder: Path, tmp_path: Pat
         metrics.write_text("\n".join([*lines, more, ""]))
         chrome.wait(f"{points} === {len(lines) + 1}")
         assert chrome.run("window.same")
-        assert chrome.run("document.querySelectorAll('.plot polyline').length") == 0
+        assert chrome.run("document.querySelectorAll('.chart tbody tr:not([hidden])').length") == 0
+        chrome.click(".entry")
+        drawn = chrome.run("document.querySelector('.plot polyline').points.length")
+        assert drawn == len(lines) + 1
         assert urlopen(address).status == 200
         with pytest.raises(HTTPError, match="403"):
             urlopen(Request(address, headers={"Host": "elsewhere.example"}))
