@@ -19,7 +19,7 @@ def test_a_page_is_written(call: Call, run: Path):
     size = f"{page.stat().st_size / 1000:,.0f} kB"
     said = f"page.html: page of {run}, {size}\n"
     assert (result.status, result.out, result.err) == (0, "", said)
-    assert read(page.read_text("utf-8")).one("title").text == "Music by run"
+    assert read(page.read_text("utf-8")).one("title").text == "Music by a neural network"
     assert call("export", run, "PAGE.HTML", "-q").err == ""
     assert Path("PAGE.HTML").read_bytes() == page.read_bytes()
 

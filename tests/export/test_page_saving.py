@@ -1,5 +1,6 @@
-"""What a page of music saves, and what it says where there is no sound."""
+"""What a page of music begins with, what it saves, and what it says where there is no sound."""
 
+import re
 from pathlib import Path
 
 import mido
@@ -7,6 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 from playing import Player
+
+from seqmodel.export.page.render import export_page
+from seqmodel.runs.folder import Run
+from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("silent_console")
 
@@ -16,10 +21,15 @@ SET = """((id, value) => { const input = document.getElementById(id); input.valu
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory, make_run, write_page) -> Path:
-    """Of a run whose pieces end."""
+def run(tmp_path_factory: pytest.TempPathFactory, make_run) -> Run:
+    """Whose pieces end."""
     options = {"model": "tied", "unit": "gru", "onsets": True, "end": True}
-    return write_page(make_run(tmp_path_factory.mktemp("run") / "run", **options))
+    return make_run(tmp_path_factory.mktemp("run") / "run", **options)
+
+
+@pytest.fixture(scope="module")
+def page(run: Run, write_page) -> Path:
+    return write_page(run)
 
 
 def level(sound: np.ndarray, rate: int, begin: float, end: float, frequency: float) -> float:
@@ -108,3 +118,24 @@ def test_a_browser_without_sound_says_so_within_a_second(chrome: Player, page: P
     chrome.run("real.call(page.sound.context)")
     chrome.wait(f"{STATUS} === 'Playing.'")
     chrome.run("(AudioContext.prototype.resume = real, 0)")
+
+
+def test_a_page_begins_as_its_export_was_told(chrome: Player, run: Run, tmp_path: Path):
+    path = tmp_path / "page.html"
+    path.write_bytes(export_page(run, seed=7, temperature=0.85, tempo=60, title="A <b> title"))
+    chrome.open(path)
+    assert chrome.run("[page.described(), document.title]") == [
+        *("seed=7&t=0.85&bpm=60", "A <b> title")
+    ]
+    assert chrome.run("page.player.secondsPerFrame") == pytest.approx(1 / 4)
+    said = "document.querySelector('meta[property=\"og:title\"]').content"
+    assert chrome.run(said) == "A <b> title"
+
+
+def test_by_default_a_page_begins_with_a_seed_that_sounds_at_once(run: Run):
+    """The first such seed: for half of its first second at least."""
+    page = export_page(run).decode()
+    (seed,) = re.findall(r'value="(\d+)" id="seed"', page)
+    for each in range(1, int(seed) + 1):
+        first = np.concatenate([*Sampler(run.model).piece(8, seed=each)])
+        assert (first.any(axis=1).sum() >= 4) == (each == int(seed))

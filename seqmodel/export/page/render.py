@@ -90,19 +90,19 @@ class Words(NamedTuple):
 MUSIC = Words(
     "music",
     "A small neural network composes in your browser. Press Play, or play a few notes and it "
-    "goes on.",
-    "Press Play, or play a few notes on the keys below: two beats later the model answers.",
+    "goes on from them.",
+    "Here notes will rise from the keys. Play a few yourself and pause: it answers.",
 )
 DRUMS = Words(
     "music",
     "A small neural network drums in your browser. Press Play, or strike a few drums and it "
-    "goes on.",
-    "Press Play, or strike a few drums below: two beats later the model answers.",
+    "goes on from there.",
+    "Here strokes will rise from the drums. Strike a few yourself and pause: it answers.",
 )
 SOUND = Words(
     "sound",
     "A small neural network makes up sound in your browser, sample by sample. Press Play.",
-    "Press Play.",
+    "Here the sound will show.",
 )
 
 
@@ -146,7 +146,7 @@ def export_page(
     content = {"name": name, "rate": run.frame.rate, **grid, **_shape(run), **drawing}
     if seed is None:
         seed = _sounding_seed(run, temperature)
-    title = title or f"{said.drawn.capitalize()} by {name}"
+    title = title or f"{said.drawn.capitalize()} by a neural network"
     begins = {"seed": str(seed), "temperature": f"{temperature:g}"}
     kinds = {"mid": "MIDI", "wav": "WAV"}
     save = joined(*(filled(SAVE, suffix=suffix, kind=kinds[suffix]) for suffix in saved))
