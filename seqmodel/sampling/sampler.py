@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CHUNK = 256
 """Steps drawn at a time, taking a few milliseconds."""
 AHEAD = 1 << 26
-"""Numbers of a piece above which none is drawn ahead of another: they have to fit in memory."""
+"""Numbers of pieces that are drawn ahead of each other, at most: they have to fit in memory."""
 
 
 class PieceSampler(ABC):
@@ -153,8 +153,8 @@ class Sampler(PieceSampler):
         """See `PieceSampler`: several where compiled code alone draws, as torch's threads clash."""
         python = any(isinstance(layer, ModuleUnit) for layer in self.model.layers())
         alone = self.is_compiled and self.model.marks is None and not python
-        fits = length * self.model.output.frame_size <= AHEAD
-        return thread_count(number) if alone and fits else 1
+        fits = AHEAD // (length * self.model.output.frame_size)
+        return max(1, min(thread_count(number), fits)) if alone else 1
 
     @property
     def is_compiled(self) -> bool:

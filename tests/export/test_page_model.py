@@ -108,7 +108,7 @@ def test_menus_tell_the_labels(chrome: Chrome, tmp_path: Path, make_run, write_p
             chrome.run(f"({menu}.value = 'b\"<&', {menu}.dispatchEvent(new Event('change')), 0)")
             assert chrome.run("page.described()").endswith("&is.who=b%22%3C%26&is.n=2")
         elif k > 1:
-            link = "#seed=7&is.who=a&is.n=" if k == 2 else "#seed=8&is.who="
+            link = "#seed=7&is.who=a&is.n=" if k == 2 else "#seed=8&is.who=&is.n=17"
             chrome.run(f"(location.hash = '{link}', 0)")
             chrome.wait(f"page.player.seed === {link[6]}n")
         assert drawn(chrome, 1, 0, 1) == sampled(wanted, 1, 0, 1), k

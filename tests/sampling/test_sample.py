@@ -14,6 +14,7 @@ from same_draws import assert_strikes_are_possible, same_draws
 
 from seqmodel import units
 from seqmodel.data.bundled import FRAMES
+from seqmodel.errors import SeqmodelError
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model
 from seqmodel.model.encoder import Past, WindowEncoder
@@ -167,6 +168,18 @@ def test_pieces_drawn_side_by_side_are_those_drawn_one_by_one(run):
         piece = sampler.piece(length, seed=2, number=k)
         np.testing.assert_array_equal(frames, np.concatenate([*piece]))
         assert ended == piece.ended
+
+
+def test_an_error_in_a_piece_is_raised_where_the_piece_is_asked_for(run):
+    def broken():
+        yield np.zeros((1, 88)), False
+        raise SeqmodelError("samples are not finite")
+
+    sampler = Sampler(run.model)
+    pieces = side_by_side([sampler.piece(9, seed=1), DrawnPiece(broken(), 5)], 2)
+    assert next(pieces)[0].frames == 9
+    with pytest.raises(SeqmodelError, match="not finite"):
+        next(pieces)
 
 
 def test_pieces_that_nobody_asks_for_are_not_drawn_to_their_ends(endless):

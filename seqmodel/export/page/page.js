@@ -1,7 +1,7 @@
 /* The controls that every page has, and what ties the parts together. */
 
 const SLOW = "Playing slowly: this browser draws no faster.";
-const NO_SOUND = "No sound comes from this browser. Is there a speaker? It goes on as soon as it can.";
+const NO_SOUND = "No sound comes from this browser. Is there a speaker? Playback resumes when sound is available.";
 const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
 
 class Page {
@@ -119,10 +119,11 @@ class Page {
       if (Number(input.value) !== Number(value)) input.value = input.defaultValue;
       input.dispatchEvent(new Event("input"));
     }
-    for (const menu of this.labels)
-      for (const option of menu.options)
-        option.selected = said.has(menu.name) ? option.value === said.get(menu.name)
-                                              : option.defaultSelected;
+    for (const menu of this.labels) {
+      const options = [...menu.options];
+      const chosen = options.find(({ value }) => value === said.get(menu.name));
+      (chosen ?? options.find(({ defaultSelected }) => defaultSelected) ?? options[0]).selected = true;
+    }
     this.restart(this.openingOf(said));
     this.link = this.described();
   }
