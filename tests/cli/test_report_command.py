@@ -82,7 +82,8 @@ def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
             f"{since:,.1f}",
             f"{line['train_nats_per_frame']:.4f}",
             f"{line['valid_nats_per_frame']:.4f}",
-            *(f"{line[name]:,.4g}" for name in others),
+            *(f"{line[name]:,.6g}" for name in others[:-1]),
+            f"{line['frames_per_second']:,}",
         ]
         for line, since in zip(metrics, seconds, strict=True)
     ]

@@ -263,6 +263,27 @@ def test_lines_are_where_their_figures_are(chrome: Chrome, tmp_path: Path):
     )
 
 
+def test_dots_are_where_their_figures_are(chrome: Chrome, tmp_path: Path):
+    """Over logarithms of rates, each marked, and a line from the lowest to the highest.
+
+    Where only those that are cut off are left, they fill the chart.
+    """
+    told = [Dot(0.01 * 2**k, 2 + (k % 7) / 10) for k in range(-12, 8)]
+    worst = Cloud("lstm", (Dot(0.02, 90.0), Dot(0.01, 80.0)))
+    path, parts = tmp_path / "page.html", (Scatter((Cloud("gru", tuple(told[::-1])), worst)),)
+    path.write_text(render(Page("t", sections=(Section("s", parts),))), "utf-8")
+    chrome.open(path)
+    chrome.wait("document.querySelector('.plot svg')")
+    (_, _, places), (_, _, cut) = chrome.run(POINTS)
+    on_one_scale([("", False, places)], [[(np.log(dot.rate), dot.nats) for dot in told]])
+    assert max(y for _, y in cut) < 0 <= min(y for _, y in places)
+    assert chrome.run("document.querySelectorAll('.plot svg svg text').length") == len(told) + 2
+    chrome.click(".entry:nth-child(1)")
+    ((_, _, [(_, low), (_, high)]),) = chrome.run(POINTS)
+    assert 0 < high < low < 340
+    assert chrome.run("document.querySelectorAll('.grid .left').length") > 2
+
+
 def test_any_figures_have_a_chart(chrome: Chrome, tmp_path: Path):
     """Guards against an axis without height or ticks, and logarithms of what has none."""
     parts = []
@@ -286,6 +307,10 @@ def test_any_figures_have_a_chart(chrome: Chrome, tmp_path: Path):
         assert "NaN" not in chrome.run("document.querySelector('main').innerHTML")
         ticks = "[...document.querySelectorAll('.plot .grid')].map((grid) => grid.children.length)"
         assert min(chrome.run(ticks)) > 4
+        dots = (
+            "[...document.querySelectorAll('.plot svg svg')].map((drawn) => drawn.children.length)"
+        )
+        assert chrome.run(dots) == [3, 2] * 3  # two lines and the best; a line and its dot
         chrome.run("document.querySelectorAll('.log').forEach((log) => log.click())")
 
 

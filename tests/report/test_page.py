@@ -233,18 +233,29 @@ def test_the_same_page_gives_the_same_text():
 def test_the_table_of_a_chart_has_every_point():
     """With whatever else was measured, each in a column, and a choice of the chart."""
     first, *rest = CURVES.curves
-    rated = [{**line, "learning_rate": 0.05 / line["epoch"]} for line in first.metrics]
+    more = {"frames_per_second": 1_234_567}
+    rated = [{**line, "learning_rate": 0.05 / line["epoch"], **more} for line in first.metrics]
     tree = shown(replace(CURVES, curves=(replace(first, metrics=rated), *rest)), SCATTER)
     curves, dots = map(rows, tree.all("table"))
     names = ["run", "epoch", "updates", "seconds", "train", "valid", "learning rate"]
+    names.append("frames per second")
     assert curves[0] == names
     assert [row[0] for row in curves[1:]] == ["gru"] * 4 + ["lstm"] * 3
-    assert curves[2] == ["gru", "2", "50", "19.0", "2.2500", "2.5000", "0.025"]
-    assert curves[3] == ["gru", "3 (best)", "75", "31.5", "2.0833", "2.2500", "0.01667"]
-    assert curves[5] == ["lstm", "1", "25", "20.0", "3.0000", "3.5000", ""]
+    assert curves[2] == ["gru", "2", "50", "19.0", "2.2500", "2.5000", "0.025", "1,234,567"]
+    assert curves[3] == [
+        "gru",
+        "3 (best)",
+        "75",
+        "31.5",
+        "2.0833",
+        "2.2500",
+        "0.0166667",
+        "1,234,567",
+    ]
+    assert curves[5] == ["lstm", "1", "25", "20.0", "3.0000", "3.5000", "", ""]
     assert dots[1] == ["gru", "draw 1", "6.2e-06", "4.0000"]
     choices = [[option.text for option in select.all("option")] for select in tree.all("select")]
-    assert choices[0] == ["nats per frame: valid, and train dashed", "learning rate"]
+    assert choices[0] == ["nats per frame: valid, and train dashed", *names[-2:]]
     assert choices[1:] == [
         ["updates", "seconds of training"],
         ["best valid, nats per frame"],

@@ -3,11 +3,12 @@
 
 const [HEIGHT, LEFT, TOP, BOTTOM, MARK] = [340, 64, 8, 26, 14]; /* pixels */
 
-/* The ends of an axis: around all values, but for those beyond `most`. */
+/* The ends of an axis: around all values, but for those beyond `most` if others are below it. */
 function axis(values, log, most = Infinity) {
-  const shown = Math.min(Math.max(...values), most);
+  const [least, greatest] = [Math.min(...values), Math.max(...values)];
+  const shown = least < most ? Math.min(greatest, most) : greatest;
   const [turn, back] = log ? [Math.log, Math.exp] : [(v) => v, (v) => v];
-  const [low, high] = [turn(Math.min(...values)), turn(shown)];
+  const [low, high] = [turn(least), turn(shown)];
   const room = (high - low) / 20 || Math.abs(low) / 10 || 1;
   const place = (v) => (turn(v) - low + room) / (high - low + 2 * room);
   return { low: back(low - room), high: back(high + room), place };
@@ -70,7 +71,7 @@ function draw(figure) {
   if (!points.length || wide < 0) return;
   const [ats, heights] = ["at", "height"].map((name) => points.map((point) => point[name]));
   const inLog = (values, wanted) => wanted && Math.min(...values) > 0;
-  const [logX, logY] = [inLog(ats, log.checked || across.log), inLog(heights, log.checked)];
+  const [logX, logY] = [inLog(ats, log.checked || "log" in across), inLog(heights, log.checked)];
   const [xs, ys] = [axis(ats, logX), axis(heights, logY, logY ? Infinity : up.most)];
   const x = (at) => (wide * xs.place(at)).toFixed(1);
   const y = (height) => (high * (1 - ys.place(height))).toFixed(1);
@@ -81,7 +82,7 @@ function draw(figure) {
     `<path d="M0 ${y(tick)}h${wide}"/><text class="left" x="-8" y="${y(tick)}">${written(tick)}</text>`);
   const shapes = drawn.map((line) => {
     const places = line.points.map(({ at, height }) => [x(at), y(height)]);
-    const marks = places.filter((_, k) => line.points[k].best || up.dots).map(([left, top]) =>
+    const marks = places.filter((_, k) => line.points[k].best || "dots" in up).map(([left, top]) =>
       `<text x="${left}" y="${top}" fill="${line.colour}">${line.mark}</text>`);
     const dashes = line.k ? 'stroke-dasharray="5 3"' : 'stroke-width="1.8"';
     return `<polyline points="${places.join(" ")}" stroke="${line.colour}" ${dashes}/>${marks.join("")}`;

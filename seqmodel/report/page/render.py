@@ -145,7 +145,7 @@ def _curves(part: Curves, marks: Marks) -> Markup:
                 f"{seconds / unit:,.{1 if unit == 1 else 3}f}",
                 f"{line['train_nats_per_frame']:.4f}",
                 f"{line['valid_nats_per_frame']:.4f}",
-                *(f"{line[name]:,.4g}" if name in line else "" for name in more),
+                *(_figure(line[name]) if name in line else "" for name in more),
             ),
             frozenset({VALID} if line["epoch"] == curve.best else ()),
             series=curve.family or curve.name,
@@ -169,6 +169,11 @@ def _curves(part: Curves, marks: Marks) -> Markup:
     over = [_option(name, column) for column, name in ((2, "updates"), (3, f"{time} of training"))]
     chart = _chart(title, names, rows, marks, over=over, figures=figures)
     return joined(chart, notes(remarks))
+
+
+def _figure(value: float) -> str:
+    """Whole numbers in full; charts are drawn from what is written."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
 def _scatter(part: Scatter, marks: Marks) -> Markup:
