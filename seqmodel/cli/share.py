@@ -2,18 +2,21 @@
 
 import shlex
 import sys
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from seqmodel.cli.common import message
+from seqmodel.cli.common import message, show
 from seqmodel.cli.options import (
     Force,
     Quiet,
     check_target,
     chosen_run,
+    exclude,
+    given_options,
     options_of,
     with_media_options,
 )
@@ -26,6 +29,7 @@ from seqmodel.media.words import listed, plural
 
 @with_media_options(attrgetter("page_options"))
 def report(
+    context: typer.Context,
     runs: list[Path] | None = typer.Argument(
         None, metavar="RUN", help="Runs, folders or zips.  [default: the newest]"
     ),
@@ -53,6 +57,9 @@ def report(
     With --watch it is a page of this machine, at an address that is told: what training has
     recorded so far, without samples, brought up to date as long as it is open.
     """
+    given = given_options(context, {})
+    others = sorted(o for o in given if o.startswith("--") and o not in ("--watch", "--quiet"))
+    exclude(given, [("--watch", option) for option in others])
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     from seqmodel.files import write_file
@@ -65,9 +72,9 @@ def report(
         from seqmodel.report.watching import server_of
 
         chosen = runs or [chosen_run(quiet=quiet)]
-        with server_of(chosen, command) as server:
+        with server_of(chosen, command, partial(message, quiet=quiet)) as server:
             address, names = f"http://127.0.0.1:{server.server_port}/", [*map(str, chosen)]
-            typer.echo(f"{address} follows {listed(names)}; Ctrl-C ends it")
+            show(f"{address} follows {listed(names)}; Ctrl-C ends it")
             server.serve_forever()
         return
     check_target(out, force=force)

@@ -1,7 +1,9 @@
 """The page of runs while they train, served to the browsers of this machine alone."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -10,23 +12,47 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.report.page.parts import Page
 from seqmodel.report.page.render import render
 from seqmodel.report.run_page import run_page
-from seqmodel.report.subjects import Scored, load_subjects
-from seqmodel.runs.folder import METRICS
+from seqmodel.report.subjects import Scored, names_of, subject_of
+from seqmodel.runs.folder import METRICS, load_run
 
 HERE = "127.0.0.1"
 
 
-def server_of(runs: Sequence[Path], command: str) -> ThreadingHTTPServer:
-    """A server, at a free port, of what training has recorded: nothing is scored or drawn anew."""
-    lock, known = Lock(), dict[str, object]()
+def server_of(
+    runs: Sequence[Path], command: str, tell: Callable[[str], None]
+) -> ThreadingHTTPServer:
+    """A server, at a free port, of what training has recorded: nothing is scored or drawn anew.
+
+    Why runs are not shown, such as one before its first epoch, is told once each.
+    """
+    runs = [*{run.resolve(): run for run in runs}.values()]
+    lock, known, told = Lock(), dict[tuple[object, ...], bytes](), set[str]()
+
+    def tell_once(news: str) -> None:
+        if news not in told:
+            told.add(news)
+            tell(news)
 
     def page() -> bytes:
-        """The page, made anew if a run has been looked at since."""
+        """The page, made anew if a run has been looked at since, or is not shown."""
         with lock:
-            stamps = [_stamp(run / METRICS) for run in runs]
-            if known.get("stamps") != stamps:
-                known.update(stamps=stamps, page=_page(runs, command))
-            return bytes(known["page"])  # type: ignore[call-overload]
+            stamps = tuple(_stamp(run / METRICS) for run in runs)
+            if stamps in known:
+                return known[stamps]
+            shown, missing = _page(runs, command)
+            content = render(shown, live=True).encode()
+            known.clear()
+            if not missing:
+                known[stamps] = content
+            for error in missing:
+                tell_once(f"not shown: {error}")
+            return content
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            error = sys.exception()
+            if not isinstance(error, ConnectionError):  # a browser that has left
+                tell_once(f"the page could not be made: {error!r}")
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -38,23 +64,27 @@ def server_of(runs: Sequence[Path], command: str) -> ThreadingHTTPServer:
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            with suppress(OSError):  # a browser that has left
-                self.wfile.write(content)
+            self.wfile.write(content)
             return None
 
         def log_message(self, *_: object) -> None:
             """Requests are not news."""
 
-    return ThreadingHTTPServer((HERE, 0), Handler)
+    page()
+    return Server((HERE, 0), Handler)
 
 
-def _page(runs: Sequence[Path], command: str) -> bytes:
-    try:
-        subjects = load_subjects(runs)
-    except SeqmodelError as error:  # such as a run before its first epoch
-        return render(Page("Not yet", (f"{error}.",)), live=True).encode()
-    scored = [Scored(one.name, one.run, one.curve, None, {}) for one in subjects]
-    return render(run_page(scored, {}, seed=1, command=command), live=True).encode()
+def _page(runs: Sequence[Path], command: str) -> tuple[Page, list[str]]:
+    """The page of the runs that can be loaded, and why others cannot, which it says too."""
+    scored, missing = [], []
+    for run, name in zip(runs, names_of(runs), strict=True):
+        try:
+            one = subject_of(load_run(run), name)
+            scored.append(Scored(one.name, one.run, one.curve, None, {}))
+        except SeqmodelError as error:
+            missing.append(str(error))
+    page = run_page(scored, {}, seed=1, command=command) if scored else Page("No run to show")
+    return replace(page, lead=(*page.lead, *(f"{error}." for error in missing))), missing
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -252,15 +252,22 @@ def test_the_page_shows_the_command_and_settings(call: Call, run: Path):
     assert "model: frame-wise\nunit: lstm\nhidden: 4\n" in text
 
 
+@pytest.mark.parametrize("option", ["--out=r.txt", "--samples=2", "--frames=0:4", "--force"])
+def test_watching_refuses_what_it_does_not_do(call: Call, run: Path, option: str):
+    result = call("report", run, "--watch", option)
+    assert (result.status, result.out) == (2, "")
+    assert f"--watch and {option.partition('=')[0]} exclude each other" in result.err
+
+
 def test_watching_says_its_address_and_ends_by_a_signal(run: Path, here: Path):
-    """Of figures that training recorded; nothing is written."""
-    watching = start("report", run, "--watch", stdout=subprocess.PIPE)
+    """Of figures that training recorded; nothing is written. What is not there yet is told."""
+    watching = start("report", run, "a\nb", "--watch", stdout=subprocess.PIPE)
     line = watching.stdout.readline()
     address, rest = line.split(" ", 1)
-    assert rest == f"follows {run}; Ctrl-C ends it\n"
+    assert rest == f"follows {run} and a\\nb; Ctrl-C ends it\n"
     page = read(urlopen(address).read().decode())
     watching.send_signal(signal.SIGINT)
-    assert watching.communicate(timeout=60) == ("", "")
+    assert watching.communicate(timeout=60) == ("", "not shown: there is no run a\\nb\n")
     assert watching.returncode == 128 + signal.SIGINT
     figures, points = map(rows, page.all("table"))
     assert figures[1][1] == min(row[5] for row in points[1:])

@@ -40,6 +40,7 @@ from seqmodel.report.page.parts import (
 from seqmodel.report.page.render import render
 from seqmodel.report.run_page import UNKNOWN
 from seqmodel.report.watching import server_of
+from seqmodel.runs.folder import BEST
 
 SECONDS, RATE = 3.0, 44_100
 
@@ -354,15 +355,21 @@ def test_runs_are_sorted_found_and_hidden(chrome: Chrome, tmp_path: Path):
 
 
 def test_a_page_follows_training(chrome: Chrome, run_folder: Path, tmp_path: Path):
-    """Guards against figures that stand still, choices that are lost, and other sites that read."""
-    folder = tmp_path / "run"
-    server = server_of([folder], "seqmodel report run --watch")
+    """Guards against figures that stand still, choices that are lost, and other sites that read.
+
+    A run that is not there, or is damaged, hides no other.
+    """
+    folder, later, said = tmp_path / "run", tmp_path / "later", list[str]()
+    server = server_of([later, folder], "seqmodel report later run --watch", said.append)
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
         address = f"http://127.0.0.1:{server.server_port}/"
         chrome.visit(address)
-        assert "there is no run" in chrome.run("document.querySelector('.lead').textContent")
+        lead = "[...document.querySelectorAll('.lead')].map((e) => e.textContent).join()"
+        assert all(f"there is no run {run}." in chrome.run(lead) for run in (folder, later))
+        shutil.copytree(run_folder, later)
+        (later / BEST).write_bytes(b"damaged")
         shutil.copytree(run_folder, folder)
         metrics = folder / "metrics.jsonl"
         lines = metrics.read_text().splitlines()
@@ -378,6 +385,13 @@ def test_a_page_follows_training(chrome: Chrome, run_folder: Path, tmp_path: Pat
         chrome.click(".entry")
         drawn = chrome.run("document.querySelector('.plot polyline').points.length")
         assert drawn == len(lines) + 1
+        assert f"{later / BEST} is " in chrome.run(lead)
+        shutil.copy(run_folder / BEST, later)
+        chrome.wait(f"{points} === {2 * len(lines) + 1}")
+        assert str(later) not in chrome.run(lead)
+        (later / "metrics.jsonl").write_text("\n".join([*lines, more, ""]))
+        chrome.wait(f"{points} === {2 * len(lines) + 2}")
+        assert [str(folder) in news or str(later / BEST) in news for news in said[1:]] == [True] * 2
         assert urlopen(address).status == 200
         with pytest.raises(HTTPError, match="403"):
             urlopen(Request(address, headers={"Host": "elsewhere.example"}))
