@@ -28,12 +28,13 @@ from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
+from seqmodel.media.labels import beyond, in_words
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
 MOST_SHOWN = 16
-"""Values of a label that is told by likelihood, with all confusions; --json has them of more."""
+"""With more values of a label, --classify shows no table of confusions; --json has it."""
 
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset, Split
@@ -72,7 +73,7 @@ def evaluate(
     classify: str | None = typer.Option(
         None,
         metavar="LABEL",
-        help="Also which value of the label makes each piece most likely, and how often rightly.",
+        help="Also the likeliest value of the label for each piece, and how often it is correct.",
     ),
     plot: Path | None = typer.Option(
         None, metavar="FILE.png", help="Draw the one piece of --data above its nats."
@@ -119,7 +120,7 @@ def evaluate(
     no_dataset = f"--data {files}, which is no dataset,"
     special = {no_dataset: files, "several runs": len(runs or []) > 1}
     given = given_options(context, special)
-    exclude(given, [("--split", no_dataset), ("--samples", no_dataset)])
+    exclude(given, [(one, no_dataset) for one in ("--split", "--samples", "--classify")])
     several = [("several runs", option) for option in ("--samples", "--classify")]
     exclude(given, [("--per-piece", "--per-frame"), *several])
     lines = () if as_json else ("--per-piece", "--per-frame")
@@ -221,6 +222,10 @@ def _open(
             f"({'; '.join(differences)}): the figures are not a fair test",
             quiet=quiet,
         )
+    unknown = beyond(dataset.frame.known_labels, run.model.known_labels)
+    if data is not None and unknown:
+        which = in_words(unknown)
+        message(f"labels that {run.folder} does not know count as none: {which}", quiet=quiet)
     return dataset
 
 
@@ -291,7 +296,7 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
     if "without_labels" in result:
-        lines.append(f"  labels not told        {result['without_labels']['nats_per_frame']:9.4f}")
+        lines.append(f"  without labels         {result['without_labels']['nats_per_frame']:9.4f}")
     lines += describe(result) if each else run.model.describe(result)
     if "classify" in result:
         lines += ["", *_confusion(**result["classify"])]

@@ -114,7 +114,7 @@ def _dataset(values: dict[str, Any]) -> list[str]:
     return [
         f"{values['path']}: dataset of {frame}",
         *split_lines(values["splits"], medium.split_columns(values)),
-        *label_lines(frame),
+        *label_lines(frame.known_labels),
         *medium.dataset_lines(values),
         "  every piece matches its hash",
         *(f"  skipped {skip['source']}: {skip['reason']}" for skip in values["skipped"]),
@@ -133,6 +133,7 @@ def _run(values: dict[str, Any]) -> list[str]:
             f"{values['parameters_with_output']:,} with the output"
         )
         lines.append(f"  trained on {values['config']['data']}, {values['frames']}")
+        lines += label_lines(values["labels"])
     if best:
         per_sample = "valid_nats_per_sample" in best
         lines.append(

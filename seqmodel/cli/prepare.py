@@ -1,11 +1,12 @@
 """`seqmodel prepare`: from media files to a prepared dataset."""
 
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -13,11 +14,14 @@ from seqmodel.cli.common import message, print_json, show, split_lines
 from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import FrameDefinition, Medium
+from seqmodel.media.definitions import Medium
 from seqmodel.media.input import unread
-from seqmodel.media.labels import in_words
+from seqmodel.media.labels import KnownLabels, beyond, in_words
 from seqmodel.media.registry import MEDIA, definition_from_json
 from seqmodel.media.words import plural
+
+if TYPE_CHECKING:
+    from seqmodel.data.sources import SourceFile
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 # How many skipped or repaired files are listed; the manifest has them all.
@@ -87,7 +91,7 @@ def prepare(
         show(*_summary(out, manifest))
     unused = {skip["source"] for skip in manifest["skipped"]}
     apart = [str(f.path) for f in found.files if f.split is None and str(f.path) not in unused]
-    for line in _warnings(medium, manifest, apart):
+    for line in (*_warnings(medium, manifest, apart), *_label_remarks(found.files, manifest)):
         message(line, quiet=quiet)
 
 
@@ -112,14 +116,30 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     return [
         f"{out}: {frame}",
         *split_lines(splits, durations if any(durations.values()) else None),
-        *label_lines(frame),
+        *label_lines(frame.known_labels),
         *MEDIA[manifest["media"]].summary_lines(manifest),
     ]
 
 
-def label_lines(frame: FrameDefinition) -> list[str]:
-    """The labels of a dataset, if it has any."""
-    return [f"  labels: {in_words(frame.known_labels)}"] if frame.known_labels else []
+def label_lines(known: KnownLabels) -> list[str]:
+    """The labels of a dataset or a run, if there are any."""
+    return [f"  labels: {in_words(known)}"] if known else []
+
+
+def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -> list[str]:
+    """Which labels files lack, and which values train lacks."""
+    there = defaultdict[str, list[str]](list)
+    for name, value in (label for file in files for label in file.labels.items()):
+        there[name].append(value)
+    lines = [
+        f"{len(files) - len(values):,} of {plural(len(files), 'file')} have no {name}"
+        for name, values in there.items()
+        if len(values) < len(files)
+    ]
+    frame = definition_from_json(manifest["media"], manifest["frame"])
+    if lacking := beyond(there, frame.known_labels):
+        lines.append(f"values that train lacks, which count as none: {in_words(lacking)}")
+    return lines
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:

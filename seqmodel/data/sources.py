@@ -200,7 +200,7 @@ def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
         named = _csv_labels(Path(how), [file.path for file in files])
     else:
         pattern, parts = _compiled(how), how.count("/") + 1
-        ends = {f.path: "/".join(f.path.absolute().with_suffix("").parts[-parts:]) for f in files}
+        ends = {f.path: "/".join(_absolute(f.path.with_suffix("")).parts[-parts:]) for f in files}
         found = {path: pattern.fullmatch(end) for path, end in ends.items()}
         named = {path: match.groupdict() for path, match in found.items() if match}
     if not any(named.values()):
@@ -209,7 +209,8 @@ def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
     for name in names:
         values = {labels[name] for labels in named.values() if name in labels}
         if len(values) == 1:
-            raise UsageError(f"--labels {how}: the only {name} is {values.pop()}: it takes two")
+            only = f"no file has a {name} other than {values.pop()}"
+            raise UsageError(f"--labels {how}: {only}; a label needs two values")
         if len(values) > MOST_VALUES:
             raise UsageError(
                 f"--labels {how}: {name} has {len(values):,} values, above {MOST_VALUES:,}: a gru "
@@ -218,9 +219,14 @@ def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
     return [replace(file, labels=named.get(file.path, {})) for file in files]
 
 
+def _absolute(path: Path) -> Path:
+    """Without "..", which is no folder's name; links are named as they are."""
+    return Path(os.path.normpath(path.absolute()))
+
+
 def _folder_label(path: Path) -> dict[str, str]:
     """The nearest folder's name that names no split."""
-    names = (parent.name for parent in path.absolute().parents)
+    names = (parent.name for parent in _absolute(path).parents)
     folder = next((name for name in names if name.lower() not in SPLIT_FOLDERS), "")
     return {"folder": folder} if folder else {}
 
@@ -260,12 +266,24 @@ def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str
     for row in rows:
         cells = dict(zip(header, row, strict=False))
         named = cells.pop("path", "")
-        places = [(folder / named).resolve() for folder in (file.parent, Path())]
-        for place in places:
-            if place in by_path:
-                found[by_path[place]] = {name: value for name, value in cells.items() if value}
-        if not any(place.is_file() for place in places):
+        if len(row) > len(header):
+            raise SeqmodelError(
+                f"{file}: the row of {named} has {plural(len(row), 'cell')}, but the first line "
+                f"{len(header)}: quote what holds commas"
+            )
+        try:
+            places = [(folder / named).resolve() for folder in (file.parent, Path())]
+            is_there = any(place.is_file() for place in places)
+        except (OSError, ValueError):  # too long, or with a zero byte
+            is_there = False
+        if not is_there:
             unknown.append(named)
+            continue
+        path = next((by_path[place] for place in places if place in by_path), None)
+        if path in found:
+            raise SeqmodelError(f"{file} has two rows for {path}: leave one out")
+        if path is not None:
+            found[path] = {name: value for name, value in cells.items() if value}
     if unknown:
         raise SeqmodelError(
             f"{file}: {len(unknown):,} of {plural(len(rows), 'row')} name no file, such as "

@@ -48,14 +48,12 @@ def evaluate(
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
     With `others` it is that of the average of all these runs, which `check_average` allows. With
-    `classify` that label is told by likelihood, see `_classified`.
+    `classify` that label is found by likelihood, see `_classified`.
     """
     pieces, train = dataset[split], _train(run, dataset)
     sung = _voices(run, pieces, train) if voices else None
-    runs, each, labels = (run, *others), [], pieces.labels(run.model.known_labels)
+    runs, each = (run, *others), []
     told = _told(run, pieces, classify) if classify else []
-    if labels.any() and not others:
-        told.append(0 * labels)
     passes = len(runs) + len(told)
     for k, one in enumerate(runs):
         scores = likelihood(
@@ -94,8 +92,7 @@ def evaluate(
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
         **({} if sung is None else {"voices": _with_voices(scores, *sung)}),
-        **({"without_labels": by_labels.pop().to_json()} if labels.any() and not others else {}),
-        **({"classify": _classified(run, pieces, classify, by_labels)} if classify else {}),
+        **(_classified(run, pieces, classify, *by_labels) if classify else {}),
         "baselines": trivial,
         **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
@@ -103,7 +100,7 @@ def evaluate(
 
 
 def _told(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
-    """Each value of the label (pieces, L) for all pieces, the other labels left out.
+    """No label (pieces, L), then each value of this one for all pieces, the others left out.
 
     UsageError if the run does not know it, SeqmodelError if no piece has it.
     """
@@ -114,16 +111,17 @@ def _told(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
     labels, place = pieces.labels(known), [*known].index(label)
     if not labels[:, place].any():
         raise SeqmodelError(f"no piece of {pieces.name} has a {label} that {run.folder} knows")
-    values = range(1, 1 + len(known[label]))
+    values = range(1 + len(known[label]))
     return [np.where(np.arange(len(known)) == place, value, 0 * labels) for value in values]
 
 
 def _classified(
-    run: Run, pieces: Split, label: str, by_value: Sequence[Likelihood]
+    run: Run, pieces: Split, label: str, without: Likelihood, *by_value: Likelihood
 ) -> dict[str, Any]:
-    """The value that makes each piece most likely, by its nats given each, all equally probable.
+    """The figures without labels, and of the value that makes each piece most likely.
 
-    `confusion` has a row for each true value, of how many of its pieces were taken for which.
+    That is by its nats given each, all equally probable. `confusion` has a row for each true value,
+    of how many of its pieces were taken for which.
     """
     known = run.model.known_labels
     true = pieces.labels(known)[:, [*known].index(label)]
@@ -132,13 +130,14 @@ def _classified(
     np.add.at(confusion, (true, found), 1)
     confusion = confusion[1:, 1:]  # without pieces whose value is not known
     count = int(confusion.sum())
-    return {
+    figures = {
         "label": label,
         "pieces": count,
         "accuracy": float(confusion.trace()) / count,
         "values": list(known[label]),
         "confusion": confusion.tolist(),
     }
+    return {"without_labels": without.to_json(), "classify": figures}
 
 
 def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:

@@ -82,12 +82,12 @@ class Source:
     path: str
     """Absolute, on the host that reads it; other hosts may have it elsewhere."""
     fingerprint: str
-    """`Dataset.fingerprint`."""
+    """Of what it holds, see `_fingerprint`."""
 
     def dataset(self) -> Dataset:
         """The dataset, opened; SeqmodelError if it is not the one that the plan was made for."""
         dataset = open_dataset(self.path)
-        if dataset.fingerprint() != self.fingerprint:
+        if _fingerprint(dataset) != self.fingerprint:
             raise SeqmodelError(
                 f"{self.path} has changed since the experiment began: prepare it as it was then, "
                 "or start another experiment with --out"
@@ -259,8 +259,13 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
             raise UsageError(f"two datasets are named {name}, case aside: rename one")
         if len(os.fsencode(name)) > LONGEST:
             raise UsageError(f"the name {name} is too long for an experiment's files: rename it")
-        sources.append(Source(name, str(path.resolve()), dataset.fingerprint()))
+        sources.append(Source(name, str(path.resolve()), _fingerprint(dataset)))
     return tuple(sources)
+
+
+def _fingerprint(dataset: Dataset) -> str:
+    """`Dataset.fingerprint`, and a hash of the labels that models are told, if there are any."""
+    return dataset.fingerprint() + (dataset.given_hash() if dataset.frame.known_labels else "")
 
 
 def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...]:

@@ -63,29 +63,37 @@ def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
 
     UsageError for what is not known.
     """
-    chosen = dict[str, list[str]]()
+    chosen = dict[str, dict[str, None]]()
     for text in asked:
         name, _, value = text.partition("=")
         values = known.get(name)
         if values is None:
-            there = ", ".join(known) or "none: its data were prepared without --labels"
+            there = ", ".join(known) or "none: its data had none, or --labels none"
             raise UsageError(f"--label {text}: there is no label {name!r}; the run knows {there}")
         first, dots, last = value.partition("..")
         if value in values:
             found = [value]
         elif dots and first in values and last in values:
             found = [*values[values.index(first) : values.index(last) + 1]]
+            if not found:
+                raise UsageError(f"--label {text}: {first} comes after {last}; swap them")
         else:
             found = value.split(",")
-        if not found or not {*found} <= {*values}:
+        if not {*found} <= {*values}:
             raise UsageError(f"--label {text}: no {name} is {value!r}; there are {some(values)}")
-        chosen.setdefault(name, []).extend(found)
+        chosen.setdefault(name, {}).update(dict.fromkeys(found))
     return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
 
 
 def column_count(known: KnownLabels) -> int:
     """How many columns say which values a piece has, one for each."""
     return sum(map(len, known.values()))
+
+
+def beyond(labels: Mapping[str, Iterable[str]], known: KnownLabels) -> KnownLabels:
+    """The values of labels that are not among the known."""
+    more = {name: in_order({*values} - {*known.get(name, ())}) for name, values in labels.items()}
+    return {name: values for name, values in more.items() if values}
 
 
 def in_words(known: KnownLabels) -> str:

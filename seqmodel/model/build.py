@@ -87,7 +87,8 @@ def _encoder(config: Config, frame: FrameDefinition) -> Encoder:
     return kind.build(config, frame)
 
 
-def _labels(config: Config, frame: FrameDefinition) -> KnownLabels:
+def known_labels(config: Config, frame: FrameDefinition) -> KnownLabels:
+    """Those that the model is told."""
     return frame.known_labels if config.labels == "all" else {}
 
 
@@ -117,7 +118,9 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         raise UsageError("--first-change is for the output note-unit")
     if config.rests and not config.ages:
         raise UsageError("--rests needs --ages")
-    encoder, labels = _encoder(config, frame), _labels(config, frame)
+    if config.labels != "all" and not frame.known_labels:
+        raise UsageError("--labels none is for data that were prepared with --labels")
+    encoder, labels = _encoder(config, frame), known_labels(config, frame)
     columns = column_count(labels)
     unit = units.make(
         config.unit,
@@ -151,7 +154,7 @@ def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
     """
     if (module := units.module_name(config.unit)) is not None:
         assert config.hidden is not None
-        inputs = _encoder(config, frame).input_size + column_count(_labels(config, frame))
+        inputs = _encoder(config, frame).input_size + column_count(known_labels(config, frame))
         check_module(module, inputs, config.hidden)
     for unit in filter(None, (config.unit, config.note_unit)):
         if is_text(unit):

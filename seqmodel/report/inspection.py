@@ -76,6 +76,7 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
             "model": model_in_words(run),
             "output": output_name(run.config, run.frame),
             "frames": str(run.frame),
+            "labels": run.model.known_labels,
             "config": run.config.__dict__,
         }
         if best := run.metrics():

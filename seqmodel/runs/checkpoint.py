@@ -23,8 +23,9 @@ from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import open_input, write_file
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.labels import in_words
 from seqmodel.media.registry import definition_from_json
-from seqmodel.model.build import build_model, outline, with_sizes
+from seqmodel.model.build import build_model, known_labels, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
 from seqmodel.runs.files import read_file
@@ -231,6 +232,21 @@ def check_fit(
         _compare(outline(config, frame), tensors, advice)
     except SeqmodelError as error:
         raise SeqmodelError(f"{origin}: {error}") from error
+
+
+def check_labels(trained: Content, config: Config, frame: FrameDefinition, model: str) -> None:
+    """SeqmodelError unless the `model` that was trained is told the labels of these frames.
+
+    Sizes do not tell: other labels may have as many values.
+    """
+    theirs, ours = known_labels(trained.config, trained.frame), known_labels(config, frame)
+    if [*theirs.items()] != [*ours.items()]:
+        knows = [f"the labels {in_words(one)}" if one else "no labels" for one in (theirs, ours)]
+        without = "prepare them without --labels, or train with --labels none"
+        raise SeqmodelError(
+            f"{model} knows {knows[0]}, and one of these data {knows[1]}: "
+            + ("prepare them with the same --labels" if theirs else without)
+        )
 
 
 def tensors_of(module: torch.nn.Module) -> dict[str, Tensor]:

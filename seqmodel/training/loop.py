@@ -34,9 +34,11 @@ from seqmodel.runs.checkpoint import (
     PROGRESS,
     Content,
     check_fit,
+    check_labels,
     is_over,
     load_checkpoint,
     model_tensors,
+    read_content,
     save_checkpoint,
 )
 from seqmodel.runs.files import PART
@@ -228,6 +230,8 @@ class Trainer:
         """Continue from the last checkpoint, by default the folder's."""
         path = path or (self.folder or Path()) / runs.LAST
         tensors, values = load_checkpoint(path)
+        trained = read_content(values, path)
+        check_labels(trained, self.config, self.train.frame, f"the model of {path.parent}")
         check_resumable(self.config, self._hashes, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self._is_new = False

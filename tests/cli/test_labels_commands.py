@@ -9,6 +9,7 @@ import pytest
 from calling import Call, call_ok
 
 from seqmodel.data.dataset import open_dataset
+from seqmodel.experiment.plan import sources_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
@@ -50,9 +51,12 @@ def test_what_is_learned_is_the_frequency_given_the_label(call: Call, told: Path
     assert result["nats_per_frame"] + 0.06 < without < entropy(share.mean(keepdims=True)) + 0.01
     assert result["classify"]["confusion"] == [[10, 0], [0, 10]]
     shown = call("eval", told / "run", "--classify", "who").out
-    assert f"  labels not told        {without:9.4f}" in shown
+    assert f"  without labels         {without:9.4f}" in shown
     assert "who by likelihood, of 2 equally probable ones: 100.0% of 20 pieces" in shown
     assert "  ann   10    0" in shown
+    call_ok("report", told / "run", "--samples", 0, "-q")
+    assert f"{result['nats_per_frame']:.4f}" in Path("report.html").read_text(encoding="utf-8")
+    assert "  labels: who (ann, bob)\n" in call("inspect", told / "run").out
 
 
 def test_samples_are_as_asked(call: Call, told: Path):
@@ -78,7 +82,10 @@ def test_a_model_may_be_told_nothing(call: Call, told: Path):
     call_ok("train", "plain", *learns, "--run", "plain-run")
     nats = [json.loads(call("eval", run, "--json").out) for run in ("none", "plain-run")]
     assert nats[0]["nats_per_frame"] == nats[1]["nats_per_frame"]
-    assert "without_labels" not in nats[0]
+    said = call("eval", told / "run", "--data", "plain").err
+    assert said == ""
+    said = call("eval", "plain-run", "--data", told / "data").err
+    assert said == "labels that plain-run does not know count as none: who (ann, bob)\n"
     refusal = call("sample", "out.mid", "--run", "none", "--label", "who=ann")
     assert (refusal.status, "the run knows none" in refusal.err) == (2, True)
 
@@ -94,7 +101,7 @@ def test_labels_come_from_folders_and_tables(call: Call, told: Path):
         Path(folder, "train").mkdir(parents=True)
         for n in range(2):
             shutil.copy(told / f"midi/train/ann_{2 * k + n}.mid", f"{folder}/train/{k}{n}.mid")
-    sources = ("jigs", "waltzes", "--no-onsets")
+    sources = ("jigs", "waltzes/train/../train", "--no-onsets")
     said = call("prepare", *sources, "--labels", "folder", "-o", "a").out
     assert "  labels: folder (jigs, waltzes)\n" in said
     expected = {f"{k}{n}": name for k, name in enumerate(("jigs", "waltzes")) for n in range(2)}
@@ -104,7 +111,8 @@ def test_labels_come_from_folders_and_tables(call: Call, told: Path):
     Path("t.csv").write_text(
         'path,odd,key\njigs/train/00.mid,"a=b,🎹",C\njigs/train/01.mid,,D\nwaltzes/train/10.mid,c\n'
     )
-    call_ok("prepare", *sources, "--labels", "t.csv", "-o", "c")
+    said = call_ok("prepare", *sources, "--labels", "t.csv", "-o", "c").err
+    assert "2 of 4 files have no odd" in said
     odd = {"00": {"odd": "a=b,🎹", "key": "C"}, "01": {"key": "D"}, "10": {"odd": "c"}, "11": {}}
     assert labels_of("c") == odd
     assert "odd (a=b,🎹, c), key (C, D)" in call("inspect", "c").out
@@ -117,16 +125,22 @@ def test_labels_come_from_folders_and_tables(call: Call, told: Path):
         ("ann", "give a pattern of names such as '{digit}_{speaker}_*', folder, or a .csv file"),
         ("{a b}_*", "{a b} is no name"),
         ("{a}_{a}", "{a} is there twice"),
-        ("*/{split}/*", "the only split is"),
+        ("*/{split}/*", "no file has a split other than train; a label needs two values"),
         ("gone.csv", "gone.csv"),
         ("empty.csv", "first line must be path and names of labels"),
         ("unknown.csv", "2 of 2 rows name no file, such as x.mid"),
         ("binary.csv", "is not a CSV file in UTF-8"),
+        ("odd.csv", "2 of 2 rows name no file"),
+        ("twice.csv", "has two rows for"),
+        ("wide.csv", "has 3 cells, but the first line 2"),
     ],
 )
 def test_labels_that_cannot_be_had_are_refused_in_a_line(call: Call, told: Path, how, words):
     Path("empty.csv").touch()
     Path("unknown.csv").write_text("path,who\nx.mid,a\ny.mid,b\n")
+    Path("odd.csv").write_text(f"path,who\na\0b,a\n{'x' * 5000},b\n")
+    Path("twice.csv").write_text("path,who\n" + f"{told}/midi/train/ann_0.mid,a\n" * 2)
+    Path("wide.csv").write_text("path,who\nx.mid,a,b\n")
     Path("binary.csv").write_bytes(b"path,who\n\xff\xfe,a\n")
     source = told / "midi" / ("train" if how.startswith("*") else "")
     result = call("prepare", source, "--labels", how, "-o", "d")
@@ -152,6 +166,7 @@ def test_a_label_of_too_many_values_is_refused(call: Call, monkeypatch):
         ("sample x.mid --label age=7", "no label 'age'; the run knows who"),
         ("sample x.mid --label who=ann,bob", "-n 2 draws all"),
         ("eval --classify age", "are who"),
+        ("eval --data x.mid --classify who", "exclude each other"),
         ("export x.html --label who=ann,bob", "a page draws one"),
         ("export x.zip --label who=ann", "--label is for pages"),
     ],
@@ -177,3 +192,12 @@ def test_damaged_labels_are_found(call: Call, told: Path):
     index.write_text(first.replace('"ann"', '"bob"') + "\n" + rest)
     said = call("train", "d", "--resume", "--run", "r", "--epochs", 2).err
     assert "is not the dataset that r was trained on" in said
+    shutil.copytree(told / "data", "e")
+    manifest = Path("e/manifest.json")
+    manifest.write_text(manifest.read_text().replace('"ann"', '"eve"'))
+    for how in (("--resume", "--run", "r", "--epochs", 2), ("--init-from", "r", *QUICK)):
+        said = call("train", "e", *how).err
+        assert "knows the labels who (ann, bob), and one of these data the labels who (" in said
+        assert said.endswith("prepare them with the same --labels\n")
+    plans = [sources_of([path])[0].fingerprint for path in (told / "data", Path("d"))]
+    assert plans[0] != plans[1]

@@ -115,3 +115,6 @@ def test_what_is_asked_for():
     refused(lambda: combinations(["n=3"], known), "--label n=3", "no n is '3'", "1, 2, 10, x")
     refused(lambda: combinations(["m=3"], known), "no label 'm'", "knows n, odd")
     refused(lambda: combinations(["m=3"], {}), "knows none")
+    refused(lambda: combinations(["n=10..2"], known), "10 comes after 2")
+    assert combinations(["n=2", "n=1,2"], known) == [{"n": "2"}, {"n": "1"}]
+    refused(lambda: random_model({"labels": "none"}, FRAMES), "--labels none is for data")

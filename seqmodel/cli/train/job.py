@@ -23,7 +23,7 @@ from seqmodel.media.registry import medium_of, presets_of
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_model, model_tensors
+from seqmodel.runs.checkpoint import check_labels, load_model, model_tensors
 from seqmodel.runs.files import PART, epochs_of
 from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
@@ -176,6 +176,7 @@ def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
     """SeqmodelError unless weights can be taken from the run."""
     try:
         run.check_reads(dataset)
+        check_labels(run, settings, dataset.frame, "its model")
         load_model(build_model(settings, dataset.frame), model_tensors(run.model))
     except SeqmodelError as error:
         raise SeqmodelError(f"--init-from {run.folder}: {error}") from error
