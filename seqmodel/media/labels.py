@@ -68,7 +68,8 @@ def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
         name, _, value = text.partition("=")
         values = known.get(name)
         if values is None:
-            there = ", ".join(known) or "none: its data had none, or --labels none"
+            none = "none: its data had none, or it was trained with --labels none"
+            there = ", ".join(known) or none
             raise UsageError(f"--label {text}: there is no label {name!r}; the run knows {there}")
         first, dots, last = value.partition("..")
         if value in values:
