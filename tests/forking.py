@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -114,6 +115,8 @@ def serve(line: socket.socket) -> None:
             os.chdir(folder)
             os.environ.clear()
             os.environ.update(environment)
+            # Tests in the background of a shell ignore Ctrl-C, and whatever they start would too.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.argv = arguments
             return
 
