@@ -170,6 +170,13 @@ def test_pieces_drawn_side_by_side_are_those_drawn_one_by_one(run):
         assert ended == piece.ended
 
 
+def test_pieces_drawn_ahead_fit_in_memory(run, monkeypatch):
+    """Hours of sound are drawn one after another, as they are written."""
+    monkeypatch.setattr(sample, "thread_count", lambda pieces: min(pieces, 8))
+    sampler, third = Sampler(run.model), sample.AHEAD // 88 // 3
+    assert [sampler.threads(5, n) for n in (100, third, sample.AHEAD)] == [5, 3, 1]
+
+
 def test_an_error_in_a_piece_is_raised_where_the_piece_is_asked_for(run):
     def broken():
         yield np.zeros((1, 88)), False
