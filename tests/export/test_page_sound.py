@@ -142,6 +142,7 @@ def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, wri
     chrome.wait("loudest > 0.001")
     inked = """new Uint32Array(document.querySelector('#wave').getContext('2d')
       .getImageData(0, 0, 320, 700).data.buffer).filter((pixel) => pixel).length"""
+    chrome.wait("page.player.position > 20")  # a second: the line of silence alone has 320
     assert chrome.run(inked) > 400
     names = {name for _, name in chrome.accessible("button", "slider", "textbox", "image")}
     assert names == {
