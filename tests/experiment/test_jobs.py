@@ -14,7 +14,7 @@ from seqmodel.experiment import jobs
 from seqmodel.experiment.jobs import Task, work
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
 from seqmodel.experiment.progress import Event
-from seqmodel.experiment.studies import Studies, open_storage
+from seqmodel.experiment.studies import EPOCHS, Studies, open_storage
 from seqmodel.training.stopping import StopRequest
 
 
@@ -61,6 +61,10 @@ def test_a_killed_process_is_replaced(task: Task):
     killed: list[int] = []
     assert run(task, killer(task, 2, killed)) == ["trial-0", "seed-0", "seed-1"]
     assert len(killed) == 2
+    # What `--status` tells of runs on other hosts.
+    studies = Studies.begun(open_storage(task.folder, None), "e")
+    trials = studies.trials(studies.plan.cells()[0]).indexed().values()
+    assert {trial.user_attrs[EPOCHS] for trial in trials} == {2}
 
 
 def test_processes_outlive_their_server(task: Task):
