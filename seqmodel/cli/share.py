@@ -63,7 +63,7 @@ def report(
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     from seqmodel.files import write_file
-    from seqmodel.report.page.render import render
+    from seqmodel.report.page.parts import render
     from seqmodel.report.run_page import draw, run_page
     from seqmodel.report.subjects import load_subjects, score
 

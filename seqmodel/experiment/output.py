@@ -18,7 +18,6 @@ from seqmodel.media.words import listed, spaced
 from seqmodel.plots import plot_curves
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
-from seqmodel.report.page.render import render
 from seqmodel.report.run_page import draw, real_piece
 from seqmodel.report.subjects import subject_of
 from seqmodel.runs.files import epochs_of
@@ -53,7 +52,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
         if curves := {winner.name: winner.seeds[0].metrics for winner in winners}:
             plot_curves(folder / f"curves-{comparison.dataset}.png", comparison.dataset, curves)
     page = comparison_page(studies.plan, comparisons, folder, notes, command)
-    write_file(folder / "report.html", render(page).encode())
+    write_file(folder / "report.html", parts.render(page).encode())
     return table.text(comparisons, notes), [*files, "report.html"]
 
 
@@ -160,17 +159,19 @@ def _curves(comparison: Comparison) -> parts.Curves:
 
 
 def _searches(comparison: Comparison) -> parts.Scatter:
-    clouds = []
-    for outcome in comparison.outcomes:
-        dots = [
+    return parts.Scatter(
+        tuple(
             parts.Dot(
-                trial.found["learning_rate"], trial.valid, f"trial {trial.index}, {trial.ended}"
+                outcome.name,
+                trial.found["learning_rate"],
+                trial.valid,
+                f"trial {trial.index}, {trial.ended}",
             )
+            for outcome in comparison.outcomes
             for trial in outcome.trials
             if trial.valid is not None
-        ]
-        clouds.append(parts.Cloud(outcome.name, tuple(dots)))
-    return parts.Scatter(tuple(clouds))
+        )
+    )
 
 
 def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
@@ -199,7 +200,7 @@ def _runs(comparison: Comparison) -> parts.Table:
             (
                 f"{outcome.name}, {kind} {attempt.index + (kind == 'seed')}",
                 *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
-                parts.Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
+                tuple(line["valid_nats_per_frame"] for line in attempt.metrics),
                 "" if attempt.valid is None else f"{attempt.valid:.4f}",
                 f"{epochs_of(attempt.metrics)}",
                 f"{attempt.seconds:.0f}",

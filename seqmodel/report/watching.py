@@ -9,8 +9,7 @@ from pathlib import Path
 from threading import Lock
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.report.page.parts import Page
-from seqmodel.report.page.render import render
+from seqmodel.report.page.parts import Page, render
 from seqmodel.report.run_page import run_page
 from seqmodel.report.subjects import Scored, names_of, subject_of
 from seqmodel.runs.folder import METRICS, load_run

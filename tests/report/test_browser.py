@@ -23,7 +23,6 @@ from seqmodel.media.picture import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (
-    Cloud,
     Column,
     Curve,
     Curves,
@@ -36,8 +35,8 @@ from seqmodel.report.page.parts import (
     Scatter,
     Section,
     Table,
+    render,
 )
-from seqmodel.report.page.render import render
 from seqmodel.report.run_page import UNKNOWN
 from seqmodel.report.watching import server_of
 from seqmodel.runs.folder import BEST
@@ -77,9 +76,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One of everything, with very long texts."""
     columns = tuple(Column(name) for name in ("run", *"abcdefghij", "a name " * 5))
     table = Table(columns, (Row(("x" * 80, *["1,234.5678"] * 11)),), "Figures")
-    clouds = Cloud("gru", (Dot(1e-4, 3.0), Dot(1e-3, 2.0))), Cloud("lstm", (Dot(3e-4, 2.5),))
+    dots = Dot("gru", 1e-4, 3.0), Dot("gru", 1e-3, 2.0), Dot("lstm", 3e-4, 2.5)
     parts = (
-        *(table, Curves((curve("gru", 2), curve("lstm", 5))), Scatter(clouds)),
+        *(table, Curves((curve("gru", 2), curve("lstm", 5))), Scatter(dots)),
         *(Samples((sample("gru", "mp3"), sample("lstm", "flac"))), Facts((("a", "b" * 200),))),
     )
     path = tmp_path_factory.mktemp("page") / "a page.html"
@@ -269,9 +268,9 @@ def test_dots_are_where_their_figures_are(chrome: Chrome, tmp_path: Path):
 
     Where only those that are cut off are left, they fill the chart.
     """
-    told = [Dot(0.01 * 2**k, 2 + (k % 7) / 10) for k in range(-12, 8)]
-    worst = Cloud("lstm", (Dot(0.02, 90.0), Dot(0.01, 80.0)))
-    path, parts = tmp_path / "page.html", (Scatter((Cloud("gru", tuple(told[::-1])), worst)),)
+    told = [Dot("gru", 0.01 * 2**k, 2 + (k % 7) / 10) for k in range(-12, 8)]
+    worst = Dot("lstm", 0.02, 90.0), Dot("lstm", 0.01, 80.0)
+    path, parts = tmp_path / "page.html", (Scatter((*told[::-1], *worst)),)
     path.write_text(render(Page("t", sections=(Section("s", parts),))), "utf-8")
     chrome.open(path)
     chrome.wait("document.querySelector('.plot svg')")
@@ -299,7 +298,7 @@ def test_any_figures_have_a_chart(chrome: Chrome, tmp_path: Path):
             }
             for k, v in enumerate(values)
         ]
-        parts += [Curves((Curve("a", lines, 1),)), Scatter((Cloud("a", (Dot(0.1, values[0]),)),))]
+        parts += [Curves((Curve("a", lines, 1),)), Scatter((Dot("a", 0.1, values[0]),))]
     path = tmp_path / "page.html"
     path.write_text(render(Page("t", sections=(Section("s", tuple(parts)),))), "utf-8")
     chrome.open(path)

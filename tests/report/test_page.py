@@ -15,8 +15,8 @@ from reading import Element, boxes, drawing, group, read, rows
 
 from seqmodel.media.picture import Box, Level, Picture, Shades
 from seqmodel.report.page import charts
+from seqmodel.report.page.charts import Trace
 from seqmodel.report.page.parts import (
-    Cloud,
     Column,
     Curve,
     Curves,
@@ -29,9 +29,8 @@ from seqmodel.report.page.parts import (
     Scatter,
     Section,
     Table,
-    Trace,
+    render,
 )
-from seqmodel.report.page.render import render
 
 
 def curve(name: str, valid: list[float], *, family: str = "", pace: float = 8.5) -> Curve:
@@ -65,8 +64,9 @@ SAMPLE = Sample(
 CURVES = Curves((curve("gru", [3.0, 2.5, 2.25, 2.3]), curve("lstm", [3.5, 2.0, 1.75], pace=20)))
 SCATTER = Scatter(
     (
-        Cloud("gru", (Dot(6.2e-6, 4.0, "draw 1"), Dot(2.4e-3, 1.5, "draw 2"))),
-        Cloud("tanh", (Dot(1e-4, 2.25, "draw 1"),)),
+        Dot("gru", 6.2e-6, 4.0, "draw 1"),
+        Dot("gru", 2.4e-3, 1.5, "draw 2"),
+        Dot("tanh", 1e-4, 2.25, "draw 1"),
     )
 )
 TABLE = Table(
@@ -153,7 +153,7 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
                 (
                     Table((Column(a), Column(b)), (Row((c, a), detail=b, series=c),), b, (c,)),
                     Curves((replace(curve(a, [2.0, 1.0]), family=b),)),
-                    Scatter((Cloud(b, (Dot(0.1, 1.0, c),)),)),
+                    Scatter((Dot(b, 0.1, 1.0, c),)),
                     Samples(
                         (replace(SAMPLE, caption=a, series=b, download=(c, b"")),),
                         (b,),

@@ -1,12 +1,10 @@
 """Pictures of samples, drawn by matplotlib, and sparklines; the colours and shapes of series.
 
-`charts.js` draws charts with these, of as much as is told here.
-
-All is drawn dark on a transparent ground, which page.css inverts on dark pages.
+`charts.js` draws charts with these, of as much as is told here. All is drawn dark on a transparent
+ground, which page.css inverts on dark pages.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 import numpy as np
@@ -15,10 +13,9 @@ from seqmodel.evaluation.evaluate import draw_picture
 from seqmodel.media.picture import Picture
 from seqmodel.plots import svg_text
 from seqmodel.report.page.markup import Markup, tag
-from seqmodel.report.page.parts import Trace
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+Trace = tuple[float, ...]
+"""The values of a sparkline."""
 
 COLOURS = "#17478f", "#a93a0b", "#21a07c", "#c565d6", "#a08318", "#12809d", "#4a4a4a"
 """They differ under every kind of colour blindness (CIE76 of at least 10 per Machado et al. 2009,
@@ -42,8 +39,6 @@ STEEP, CUT = 3.0, 2.0
 CUT times that height: there would be no room to tell the others apart."""
 FIRST = 5
 """The first epochs of a curve are the first 1/FIRST of them."""
-TIME_UNITS = (120, 1.0, "seconds"), (7200, 60.0, "minutes"), (np.inf, 3600.0, "hours")
-"""Up to which length of a time axis a unit is used, its seconds and its name."""
 HEADROOM = 0.05
 """Share of the data's height left free above and below it."""
 
@@ -89,11 +84,6 @@ def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
     return low, low + CUT * (rest - low)
 
 
-def _padded(low: float, high: float) -> tuple[float, float]:
-    room = HEADROOM * (high - low) or abs(low) / 10 or 1.0
-    return low - room, high + room
-
-
 def worst_cut_off(values: Sequence[float]) -> float | None:
     """Up to where to draw values whose worst tenth would need most of a chart."""
     low, most, high = np.quantile(values, (0, 0.9, 1))
@@ -111,37 +101,34 @@ def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:
     draw_picture(axes, picture, picture.seconds, colour=colour, given=GREY, shades=ink)
     axes.set(xlim=(0, around.seconds), ylim=(around.bottom, around.top), xlabel="seconds")
     axes.set_yticks([level.y for level in around.levels], [level.name for level in around.levels])
-    return _image(figure, picture.summary)
-
-
-def _image(figure: "Figure", about: str) -> Markup:
     content = quote(svg_text(figure), safe=" /:;,=()'")  # shorter than base64
-    return tag("img", src=f"data:image/svg+xml,{content}", alt=about)
+    return tag("img", src=f"data:image/svg+xml,{content}", alt=picture.summary)
 
 
-def trace_drawer(traces: Iterable[Trace]) -> Callable[[Trace, str], Markup]:
+def trace_drawer(traces: Sequence[Trace]) -> Callable[[Trace, str], Markup]:
     """The function that draws a table's traces in a colour, all on one scale."""
-    drawn = [trace.values for trace in traces if trace.values] or [(0.0,)]
-    (low, high), longest = _padded(*_settled(drawn)), max(map(len, drawn))
+    drawn = [trace for trace in traces if trace] or [(0.0,)]
+    (low, high), longest = _settled(drawn), max(map(len, drawn))
+    room = HEADROOM * (high - low) or abs(low) / 10 or 1.0
+    low, high = low - room, high + room
 
     def draw(trace: Trace, colour: str) -> Markup:
-        if not trace.values:
+        if not trace:
             return Markup()
-        count, (width, height) = len(trace.values), TRACE
+        count, (width, height) = len(trace), TRACE
         chosen = np.linspace(0, count - 1, min(count, TRACE_POINTS)).round().astype(int)
         x = chosen * width / max(longest - 1, 1)
-        y = height * (high - np.array(trace.values)[chosen]) / (high - low)
+        y = height * (high - np.array(trace)[chosen]) / (high - low)
         places = [f"{a:.4g},{max(0, b):.4g}" for a, b in zip(x, y, strict=True)]
         # The last twice: a line of one point would show nothing, one without length its caps.
-        points = " ".join([*places, places[-1]])
         return tag(
             "svg",
-            tag("polyline", points=points, stroke=colour),
+            tag("polyline", points=" ".join([*places, places[-1]]), stroke=colour),
             class_="trace",
             viewBox=f"0 0 {width} {height}",
             preserveAspectRatio="none",
             role="img",
-            aria_label=f"from {trace.values[0]:.4f} to {trace.values[-1]:.4f}",
+            aria_label=f"from {trace[0]:.4f} to {trace[-1]:.4f}",
         )
 
     return draw

@@ -1,17 +1,57 @@
-"""The contents of a report page: a title and sections of tables, charts and samples.
+"""Report pages: a title and sections of tables, charts and samples, as one file of HTML.
 
 All are plain values. Text is never parsed: it is shown verbatim, with control characters escaped.
-The names of series (curves, clouds, rows and samples) determine their colours: the same name has
-the same colour and mark across the whole page. Curves that belong together, such as one for each
-seed, share a `family`.
+The names of series (curves, dots, rows and samples) determine their colours: the same name has the
+same colour and mark across the whole page. Curves that belong together, such as one for each seed,
+share a `family`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from seqmodel.media.picture import Picture
+from seqmodel.media.words import spaced
+from seqmodel.report.page.charts import (
+    Marks,
+    Trace,
+    cut_off,
+    picture_image,
+    trace_drawer,
+    worst_cut_off,
+)
+from seqmodel.report.page.markup import (
+    Markup,
+    collapsed,
+    common_style,
+    document,
+    embedded,
+    escaped,
+    joined,
+    notes,
+    resource,
+    scrolled,
+    tag,
+)
+
+MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "wav": "audio/wav"}
+SCRIPTS, LIVE = ("tables.js", "charts.js", "page.js"), ("live.js",)
+
+TIME_UNITS = (120, 1.0, "seconds"), (7200, 60.0, "minutes"), (np.inf, 3600.0, "hours")
+"""Up to which length of a time axis a unit is used, its seconds and its name."""
+SHOWN = "epoch", "updates", "seconds", "train_nats_per_frame", "valid_nats_per_frame"
+"""What stands in the columns of a table of curves before any others."""
+TRAIN, VALID = 4, 5
+"""The columns of nats per frame there."""
+MANNER = Markup(
+    '<label><input type="checkbox" class="log" autocomplete="off"> log axes</label>'
+    '<label>smooth <input type="range" class="smooth" autocomplete="off"'
+    ' min="0" max="0.95" step="0.05" value="0"></label>'
+)
+"""How a chart is drawn."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +63,11 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """A sparkline in a cell, such as a run's valid figures; all of a table share one scale."""
-
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Row:
     """A row of a table; its first cell is its heading, and must be text."""
 
     cells: tuple[str | Trace, ...]
+    """Traces are sparklines, such as of a run's valid figures; all of a table share one scale."""
     strong: frozenset[int] = frozenset()
     """Indices of the cells to emphasise."""
     detail: str = ""
@@ -54,6 +88,42 @@ class Table:
     notes: tuple[str, ...] = ()
     collapsed: bool = False
     """Whether only its heading is shown until it is opened."""
+
+    def markup(self, marks: Marks) -> Markup:
+        """The table with its heading and notes."""
+        kinds = [None, *(None if column.is_text else "number" for column in self.columns[1:])]
+        draw = trace_drawer([c for row in self.rows for c in row.cells if not isinstance(c, str)])
+        rows = []
+        for row in self.rows:
+            colour, cells = marks.colour(row.series), list[Markup]()
+            for k, (cell, kind) in enumerate(zip(row.cells, kinds, strict=True)):
+                text = _with_deviation(cell) if isinstance(cell, str) else draw(cell, colour)
+                text = tag("strong", text) if k in row.strong else text
+                cells.append(tag("td", text, class_=kind) if k else text)
+            detail = tag("small", row.detail) if row.detail else ""
+            first = tag("th", marks.key(row.series), cells[0], detail, scope="row")
+            muted = "muted" if row.muted else None
+            rows.append(tag("tr", first, *cells[1:], class_=muted, data_series=row.series or None))
+        heads = (
+            tag("th", column.name, scope="col", class_=kind)
+            for column, kind in zip(self.columns, kinds, strict=True)
+        )
+        whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+        content = joined(scrolled(whole, self.heading), notes(self.notes))
+        if self.collapsed:
+            return collapsed(self.heading, content)
+        return joined(tag("h3", self.heading) if self.heading else "", content)
+
+
+def _with_deviation(text: str) -> Markup:
+    """A cell's text; a standard deviation goes below its mean."""
+    mean, sign, deviation = text.partition(" ± ")
+    if not sign:
+        return escaped(text)
+    return joined(mean, " ", tag("span", f"± {deviation}", class_="deviation"))
+
+
+# ---- charts --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -88,10 +158,56 @@ class Curves:
     train: bool = True
     """Whether train is drawn too; with many curves it hides them, and only the table has it."""
 
+    def markup(self, marks: Marks) -> Markup:
+        """The chart, of whatever the metrics have."""
+        curves = tuple(curve for curve in self.curves if curve.metrics)
+        title = "Learning curves"
+        if all(len(curve.metrics) == 1 for curve in curves):
+            only = "One epoch makes no curve." if curves else "No complete epoch yet."
+            return joined(tag("h3", title), notes([only]))
+        longest = max(curve.seconds()[-1] for curve in curves)
+        unit, time = next((s, name) for most, s, name in TIME_UNITS if longest < most)
+        lines = [line for curve in curves for line in curve.metrics]
+        more = dict.fromkeys(name for line in lines for name in line if name not in SHOWN)
+        names = ("run", "epoch", "updates", time, "train", "valid", *map(spaced, more))
+        rows = [
+            Row(
+                (
+                    curve.name,
+                    f"{line['epoch']}" + " (best)" * (line["epoch"] == curve.best),
+                    f"{line['updates']:,}",
+                    f"{seconds / unit:,.{1 if unit == 1 else 3}f}",
+                    f"{line['train_nats_per_frame']:.4f}",
+                    f"{line['valid_nats_per_frame']:.4f}",
+                    *(_figure(line[name]) if name in line else "" for name in more),
+                ),
+                frozenset({VALID} if line["epoch"] == curve.best else ()),
+                series=curve.family or curve.name,
+            )
+            for curve in curves
+            for line, seconds in zip(curve.metrics, curve.seconds(), strict=True)
+        ]
+        nats, kinds = {"nats per frame: valid, and train dashed": f"{VALID} {TRAIN}"}, ["valid"]
+        if self.train:
+            kinds.append("train")
+        else:
+            nats = {f"nats per frame on {names[column]}": f"{column}" for column in (VALID, TRAIN)}
+        most, remarks = cut_off([curve.figures(kind) for curve in curves for kind in kinds])
+        figures = [_option(name, columns, most=most) for name, columns in nats.items()]
+        figures += [_option(name, k) for k, name in enumerate(names) if k > VALID]
+        over = [_option("updates", 2), _option(f"{time} of training", 3)]
+        return joined(_chart(title, names, rows, marks, over, figures), notes(remarks))
+
+
+def _figure(value: float) -> str:
+    """Whole numbers in full; charts are drawn from what is written."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
 
 class Dot(NamedTuple):
     """A run in a scatter chart."""
 
+    series: str
     rate: float
     nats: float
     """Per frame on valid, in the best epoch."""
@@ -99,18 +215,67 @@ class Dot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cloud:
-    """The points of one series in a scatter chart."""
-
-    name: str
-    points: tuple[Dot, ...]
-
-
-@dataclass(frozen=True)
 class Scatter:
     """Best figures on valid over learning rates."""
 
-    clouds: tuple[Cloud, ...]
+    dots: tuple[Dot, ...]
+
+    def markup(self, marks: Marks) -> Markup:
+        """The chart."""
+        title = "Learning rates"
+        names = ("run", "trial", "learning rate", "best valid, nats per frame")
+        if not self.dots:
+            return joined(tag("h3", title), notes(["No points to show."]))
+        rows = [
+            Row((series, label, f"{rate:.4g}", f"{nats:.4f}"), series=series)
+            for series, rate, nats, label in self.dots
+        ]
+        most = worst_cut_off([dot.nats for dot in self.dots])
+        figures, over = _option(names[3], 3, most=most, dots=True), _option(names[2], 2, log=True)
+        return _chart(title, names, rows, marks, [over], [figures])
+
+
+def _option(text: str, column: int | str, **data: float | bool | None) -> Markup:
+    """A choice of what to draw: its columns, and what charts.js should know of them."""
+    known = {f"data_{name}": value for name, value in data.items()}
+    return tag("option", text, value=column, **known)
+
+
+def _chart(
+    title: str,
+    names: Sequence[str],
+    rows: Sequence[Row],
+    marks: Marks,
+    over: Sequence[Markup],
+    figures: Sequence[Markup],
+) -> Markup:
+    """A chart with its legend, and the table that it is drawn from, whose columns have these names.
+
+    It shows one of the `figures` over one of `over`, which are options.
+    """
+    entry: dict[str, str] = {"class_": "entry", "type": "button", "aria_pressed": "true"}
+    legend = (
+        tag("button", marks.key(name), name, value=name, **entry)
+        for name in dict.fromkeys(row.series for row in rows)
+    )
+    options = (
+        tag("label", "Figure ", tag("select", *figures, class_="of", autocomplete="off")),
+        tag("label", "over ", tag("select", *over, class_="over", autocomplete="off")),
+        MANNER,
+    )
+    columns = tuple(Column(name, is_text=name == "trial") for name in names)
+    figure = tag(
+        "figure",
+        tag("div", *legend, class_="legend"),
+        tag("div", *options, class_="options"),
+        tag("div", class_="plot"),
+        Table(columns, tuple(rows), "The chart as a table", collapsed=True).markup(marks),
+        class_="chart",
+    )
+    return joined(tag("h3", title), figure)
+
+
+# ---- samples -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -128,6 +293,25 @@ class Sample:
     download: tuple[str, bytes] | None = None
     """A file to save, such as the MIDI of the music: its name and content."""
 
+    def markup(self, marks: Marks, axes: Picture) -> Markup:
+        """It with the browser's own player; page.js shows in the picture where that is."""
+        name, download = self.caption, Markup()
+        if self.download is not None:
+            file, content = self.download
+            source = embedded("application/octet-stream", content)
+            download = tag("a", f"Save as .{file.rpartition('.')[2]}", download=file, href=source)
+        image = picture_image(self.picture, axes, marks.colour(self.series))
+        time = tag("div", tag("span", class_="cursor"), class_="time", data_seconds=axes.seconds)
+        source = embedded(MEDIA_TYPES[self.kind], self.sound)
+        return tag(
+            "figure",
+            tag("figcaption", marks.key(self.series), tag("span", name), download),
+            scrolled(tag("div", image, time, class_="picture"), f"Picture of {name}"),
+            tag("audio", controls=True, preload="metadata", src=source, aria_label=name),
+            class_="sample",
+            data_series=self.series or None,
+        )
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -135,6 +319,22 @@ class Samples:
 
     samples: tuple[Sample, ...]
     notes: tuple[str, ...] = ()
+
+    def markup(self, marks: Marks) -> Markup:
+        """All of them over the same axes."""
+        pictures = [sample.picture for sample in self.samples]
+        axes = replace(
+            pictures[0],
+            seconds=max(picture.seconds for picture in pictures),
+            bottom=min(picture.bottom for picture in pictures),
+            top=max(picture.top for picture in pictures),
+            levels=tuple(sorted({level for picture in pictures for level in picture.levels})),
+        )
+        figures = (sample.markup(marks, axes) for sample in self.samples)
+        return joined(tag("h3", "Samples"), notes(self.notes), *figures)
+
+
+# ---- the whole -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -144,6 +344,13 @@ class Facts:
     items: tuple[tuple[str, str], ...]
     details: tuple[tuple[str, str], ...] = ()
     """Headings and long texts, such as a run's settings, collapsed until they are opened."""
+
+    def markup(self, _: Marks) -> Markup:
+        """A list, and the texts below it."""
+        items = (joined(tag("dt", name), tag("dd", value)) for name, value in self.items)
+        texts = [(head, "\n".join(map(escaped, text.split("\n")))) for head, text in self.details]
+        details = (collapsed(heading, tag("pre", Markup(text))) for heading, text in texts)
+        return joined(tag("dl", *items), *details)
 
 
 Part = Table | Curves | Scatter | Samples | Facts
@@ -157,6 +364,11 @@ class Section:
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
 
+    def markup(self, marks: Marks) -> Markup:
+        """The section."""
+        parts = (part.markup(marks) for part in self.parts)
+        return tag("section", tag("h2", self.heading), notes(self.notes), *parts)
+
 
 @dataclass(frozen=True)
 class Page:
@@ -166,3 +378,16 @@ class Page:
     lead: tuple[str, ...] = ()
     """The opening paragraphs: what to know first."""
     sections: tuple[Section, ...] = ()
+
+
+def render(page: Page, *, live: bool = False) -> str:
+    """The page as HTML, to be written as UTF-8; the same page gives the same text.
+
+    If it is live, it asks where it came from for what has changed.
+    """
+    marks = Marks()
+    lead = (tag("p", text, class_="lead") for text in page.lead)
+    body = [tag("header", tag("h1", page.title), *lead)]
+    body += [section.markup(marks) for section in page.sections]
+    script = Markup("".join(resource(__package__, name) for name in [*SCRIPTS, *LIVE[:live]]))
+    return document(page.title, tag("main", *body), style=common_style(), script=script, live=live)
