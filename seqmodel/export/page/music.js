@@ -57,7 +57,7 @@ class MusicPage extends Page {
     const notes = text.split("_").map((note) => note.split(".").map(Number));
     const opening = notes.map(([pitch, ...frames]) => [pitch - LOWEST_PITCH, ...frames]);
     const valid = /^(\d{1,3}\.\d{1,4}\.[1-9]\d{0,3}(_(?=\d)|$))+$/.test(text);
-    this.player.below = said.get("voices") === "below";
+    this.player.below = Boolean(this.parts.voices) && said.get("voices") === "below";
     const short = text.length <= LONGEST_LINK;
     return short && valid && opening.every(([key]) => key in KEYS) ? opening : [];
   }

@@ -236,14 +236,6 @@ function* composed(model, piece, number) {
   }
 }
 
-/* The opening as a melody, with voices below it. */
-function* voiced(model, piece) {
-  const melody = openingFrames(model, piece.given);
-  const free = below(melody, model);
-  for (const [place, frame] of fill(model, piece.seed, melody, free).entries())
-    yield { frame, number: 0, place, given: Array.from(free[place], (one) => !one) };
-}
-
 function openingFrames(model, given) {
   const count = Math.max(0, ...given.map(([, first, length]) => first + length));
   const frames = Array.from({ length: count }, () => new Float64Array(model.frameSize));

@@ -237,3 +237,18 @@ class View {
     return { context, width, height };
   }
 }
+
+let page;
+const SCRIPT = globalThis.document && URL.createObjectURL(new Blob([document.currentScript.text]));
+
+function failed(error) {
+  document.getElementById("play").disabled = true;
+  document.getElementById("status").value =
+    `The model does not run here: ${error.message ?? error}`;
+}
+
+if (SCRIPT)
+  Model.unpack(JSON.parse(document.getElementById("model").textContent))
+    .then((model) => (page = begin(model)))
+    .catch(failed);
+else onmessage = work;

@@ -45,8 +45,11 @@ _PAGE = 1 << 16
 _FLAG = ir.IntType(32)
 
 
-def program(model: SequenceModel) -> dict[str, Any] | None:
-    """What `model.js` needs to draw; None for an output whose draw cannot be compiled."""
+def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
+    """What `model.js` needs to draw, and `voices.js` if there are to be voices below a melody.
+
+    None for an output whose draw cannot be compiled.
+    """
     units_of(model.unit)  # UsageError: compiled code calls Python for others
     sampler = Sampler(model)
     model = sampler.model
@@ -60,11 +63,11 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
             if draw is None:
                 return None
             draws.append([_refill(stream, draw, model.output.uniforms_per_frame), draw.call])
-        voices = None
-        if isinstance(model.output, NotesOutput):
+        below, filled = None, tuple[list[Call], ...]()
+        if voices and isinstance(model.output, NotesOutput):
             own = replace(compiled, arena=copy(compiled.arena))
-            voices = _Voices(model.output, own, stream)
-        filled = voices.sequences if voices else ()
+            below = _Voices(model.output, own, stream)
+            filled = below.sequences
         variants = {_functions(calls): calls for calls in [*draws, *filled]}
         of_draws = len({_functions(calls) for calls in draws})
         code = _code(compiled.calls, [*variants.values()], of_draws)
@@ -111,10 +114,10 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
         "last": [arena + last.start, *last.shape],
         "frameSize": model.output.frame_size,
         "labels": told and [told.start, *told.shape[1:]],
-        "voices": voices
+        "voices": below
         and {
             **{"particles": PARTICLES, "candidates": CANDIDATES, "past": of_past},
-            **{name: number(slot) for name, slot in voices.slots.items()},
+            **{name: number(slot) for name, slot in below.slots.items()},
             "steps": steps[len(draws) :],
             "by": {"free": FREE, "on": ON, "off": OFF},
         },

@@ -2,6 +2,14 @@
    temperature 1: see seqmodel/sampling/filling.py. All arithmetic is that command's own, compiled;
    what is here is which particle goes on from which past. */
 
+/* The opening as a melody, with voices below it. */
+function* voiced(model, piece) {
+  const melody = openingFrames(model, piece.given);
+  const free = below(melody, model);
+  for (const [place, frame] of fill(model, piece.seed, melody, free).entries())
+    yield { frame, number: 0, place, given: Array.from(free[place], (one) => !one) };
+}
+
 /* The frames of a melody with all notes below its highest voice drawn. `free` are its numbers to be
    drawn, frame by frame. */
 function fill(model, seed, melody, free) {

@@ -79,26 +79,29 @@ def embedded(kind: str, content: bytes) -> str:
 def document(
     title: str,
     body: Markup,
-    *,
-    style: Markup,
     script: Markup,
+    *,
+    style: str = "",
     wasm: bool = False,
     live: bool = False,
-    description: str | None = None,
+    description: str = "",
     icon: str = "data:,",  # otherwise browsers request /favicon.ico
 ) -> str:
     """A document as text, to be written as UTF-8; the script runs at the end of the body.
 
-    Where a link to it is shown, a description stands under its title.
+    Its style is that of every page, and more. Where a link to it is shown, a description stands
+    under its title; services fetch no data: URL, so there is no picture.
 
     Browsers are told to load nothing and to run no script but this one, identified by its hash, and
     what it compiles of WebAssembly, in Workers too, if it has some (Content Security Policy). The
     script of a live page may ask the server that it came from.
     """
+    style = Markup(resource(__package__, "page.css") + style)
     allowed = f"style-src {_hash(style)}; script-src {_hash(script)}"
     allowed += " 'wasm-unsafe-eval'; worker-src blob:" if wasm else ""
     policy = f"default-src 'none'; {allowed}; media-src data:; img-src data:"
     policy += "; connect-src 'self'" if live else ""
+    preview = {"og:title": title, "og:description": description, "og:type": "website"}
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
@@ -106,27 +109,13 @@ def document(
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="icon", href=icon),
         tag("title", title),
-        *_preview(title, description),
         tag("style", style),
     ]
+    if description:
+        head.append(tag("meta", name="description", content=description))
+        head += [tag("meta", property=name, content=text) for name, text in preview.items()]
     content = tag("html", tag("head", *head), tag("body", body, tag("script", script)), lang="en")
     return f"<!DOCTYPE html>\n{content}\n"
-
-
-def _preview(title: str, description: str | None) -> list[Markup]:
-    """What services show of a link: no picture, as they fetch no data: URL."""
-    if description is None:
-        return []
-    graph = {"og:title": title, "og:description": description, "og:type": "website"}
-    return [
-        tag("meta", name="description", content=description),
-        *(tag("meta", property=name, content=text) for name, text in graph.items()),
-    ]
-
-
-def common_style() -> Markup:
-    """The style of every page."""
-    return resource(__package__, "page.css")
 
 
 def resource(package: str, name: str) -> Markup:

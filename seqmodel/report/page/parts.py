@@ -26,7 +26,6 @@ from seqmodel.report.page.charts import (
 from seqmodel.report.page.markup import (
     Markup,
     collapsed,
-    common_style,
     document,
     embedded,
     escaped,
@@ -390,4 +389,4 @@ def render(page: Page, *, live: bool = False) -> str:
     body = [tag("header", tag("h1", page.title), *lead)]
     body += [section.markup(marks) for section in page.sections]
     script = Markup("".join(resource(__package__, name) for name in [*SCRIPTS, *LIVE[:live]]))
-    return document(page.title, tag("main", *body), style=common_style(), script=script, live=live)
+    return document(page.title, tag("main", *body), script, live=live)
