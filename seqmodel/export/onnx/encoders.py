@@ -5,14 +5,14 @@ them zero before the first frame.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
+from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Step, Symbol
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
 from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_place
 from seqmodel.model.clock import MOST_HELD
@@ -37,8 +37,6 @@ from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.steering import TrainingStatistics
 from seqmodel.outputs.notes import OCTAVE
 
-COUNTER = "heard"
-"""The state that counts frames, or samples, so far."""
 WORD = 24
 """Numbers of a remembered frame that fit in a float, one bit each."""
 
@@ -61,11 +59,14 @@ class Encoded(NamedTuple):
 def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) -> Encoded:
     """The last C numbers, standardised."""
     C, past = encoder.input_size, frames
-    if frame_size != C:
-        line = g.concat([g.state("past", [C]), g.reshape(frames, -1)], 0)
+
+    def windows(former: list[Symbol]) -> Step:
+        line = g.concat([*former, g.reshape(frames, -1)], 0)
         starts = g("CumSum", g.repeated(np.array(frame_size), frames), 0)
-        past = g("Gather", line, g.unsqueeze(starts, 1) + np.arange(C))
-        g.keep("past", line[-C:], [C])
+        return [line[-C:]], [g("Gather", line, g.unsqueeze(starts, 1) + np.arange(C))]
+
+    if frame_size != C:
+        (past,) = g.keeping({"past": [C]}, windows)
     x = past
     if (encoder.mean, encoder.deviation) != (0, 1):
         x = (past - encoder.mean) / encoder.deviation
@@ -85,28 +86,25 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     ]
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
-    skip = []
-    ages, unchanged, changed = list[Symbol](), None, None
+    skip, ages = list[Symbol](), list[Symbol]()
+    unchanged, changed = None, None
     if encoder.ages:
         of_notes, unchanged, passed = _ages(g, encoder, frames)
         ages.append(of_notes)
         if encoder.rests:
             changed = g("Equal", unchanged, 1.0)
             if encoder.hits:
-                changed = g("Or", changed, g("Greater", g.sum(frames[:, :D], 1), 0.0))
-            parts.append(_passed(g, passed, D))
+                changed = changed | (g.sum(sounding, 1) > 0.0)
+            parts.append(g.repeated(_reached(g, passed, UNCHANGED), frames, D, len(UNCHANGED)))
     if encoder.clock or encoder.echo or len(encoder.bars):
-        count = g.state(COUNTER, [], INT64)
-        after = count + g.squeeze(g.count(frames), 0)
-        g.keep(COUNTER, after, [], INT64)
+        elapsed = _elapsed(g, frames)
         if encoder.echo:
             with g.within("echo"):
-                skip.append(_echo(g, frames, frame_size, count, D))
-        elapsed = g("Range", count, after, 1)
+                skip.append(_echo(g, frames, frame_size, elapsed, D))
+        told = list[Symbol]()
         if len(encoder.bars):
             table = _places(encoder.bars)
-            row = g("Gather", g.constant(table, "bars"), elapsed % len(table))
-            skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, BARS))
+            told.append(g("Gather", g.constant(table, "bars"), elapsed % len(table)))
         if encoder.clock:
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
@@ -116,13 +114,29 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
                 held[:, -1] = encoder.clock.held.numpy()
                 count = g.cast(g("Min", g.squeeze(unchanged, 1), float(MOST_HELD - 1)), INT64)
                 row = row + g("Gather", g.constant(held, "held"), count)
-            skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
+            told.append(row)
+        skip += [g("Expand", g.unsqueeze(row, 1), np.array([1, D, 1])) for row in told]
     skip += ages
     if encoder.motifs:
         with g.within("motifs"):
-            skip.append(_motifs(g, frames[:, :D], D))
+            skip.append(_motifs(g, sounding, D))
     x = g.concat([*parts, *skip], 2)
     return Encoded(x, g.concat(skip, 2) if skip else None, frames, changed=changed)
+
+
+def _elapsed(g: Graph, frames: Symbol) -> Symbol:
+    """How many frames, or samples, came before each of the rows: (rows,)."""
+
+    def counted(former: list[Symbol]) -> tuple[list[Symbol], Symbol]:
+        after = former[0] + g.squeeze(g.count(frames), 0)
+        return [after], g("Range", *former, after, 1)
+
+    return g.keeping({"heard": []}, counted, INT64)
+
+
+def _reached(g: Graph, counts: Symbol, thresholds: Sequence[int]) -> Symbol:
+    """Which of the thresholds (K,) counts (rows, n) have reached: (rows, n, K)."""
+    return g.cast(g.unsqueeze(counts, 2) >= np.array(thresholds, float), FLOAT)
 
 
 def _around(g: Graph, line: Symbol, D: int) -> Symbol:
@@ -148,39 +162,27 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
     """
     D = encoder.rows
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (age, unchanged), on = old, g("Greater", rows[0][:D], 0.0)
-        begins = g("LessOrEqual", age, 0.0)
+    def body(age: Symbol, unchanged: Symbol, frame: Symbol) -> Step:
+        sounded, begins = age > 0.0, age <= 0.0
         if encoder.onsets:
-            begins = g("Or", begins, g("Greater", rows[0][D:], 0.0))
-        ends = g("Where", g("Greater", age, 0.0), -1.0, age - g.cast(g("Less", age, 0.0), FLOAT))
-        now = g("Where", on, g("Where", begins, 1.0, age + 1.0), ends)
-        changed = g(
-            "Or", g("Equal", now, 1.0), g("And", g("Equal", now, -1.0), g("Greater", age, 0.0))
-        )
+            begins = begins | (frame[D:] > 0.0)
+        ends = g("Where", sounded, -1.0, age - g.cast(age < 0.0, FLOAT))
+        now = g("Where", frame[:D] > 0.0, g("Where", begins, 1.0, age + 1.0), ends)
+        changed = g("Equal", now, 1.0) | (g("Equal", now, -1.0) & sounded)
         still = g("Equal", g.sum(g.cast(changed, FLOAT), 0), 0.0)
         after = g("Where", still, unchanged, 0.0) + 1.0
         return [now, after], [now, after, unchanged]
 
     shapes = {"ages": [D], "unchanged": [1]}
-    after, counts = g.scan(body, [g.state(name, shape) for name, shape in shapes.items()], [frames])
-    for (name, shape), value in zip(shapes.items(), after, strict=True):
-        g.keep(name, value, shape)
-    age, still_for = (g.unsqueeze(count, 2) for count in counts[:2])
-    thresholds = (np.array(each, float) for each in (SOUNDING, SILENT, UNCHANGED))
-    sounding, silent, still = thresholds
+    age, after, before = g.keeping(shapes, lambda states: g.scan(body, states, [frames]))
+    # Of the silent, whose ages are negative, those above a limit.
+    silent = g.unsqueeze(age, 2) >= -np.array(SILENT, float)
     found = [
-        g("GreaterOrEqual", age, sounding),
-        g("And", g("Less", age, 0.0), g("GreaterOrEqual", age, -silent)),
-        g("Expand", g("GreaterOrEqual", still_for, still), np.array([1, D, 1])),
+        _reached(g, age, SOUNDING),
+        g.cast(g.unsqueeze(age < 0.0, 2) & silent, FLOAT),
+        g("Expand", _reached(g, after, UNCHANGED), np.array([1, D, 1])),
     ]
-    return g.concat([g.cast(one, FLOAT) for one in found], 2), counts[1], counts[2]
-
-
-def _passed(g: Graph, frames: Symbol, D: int) -> Symbol:
-    """As `model.notes.write_passed`, for each note."""
-    passed = g("GreaterOrEqual", g.unsqueeze(frames, 2), np.array(UNCHANGED, float))
-    return g("Expand", g.cast(passed, FLOAT), np.array([1, D, 1]))
+    return g.concat(found, 2), after, before
 
 
 def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
@@ -193,9 +195,8 @@ def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
     bits = 2 ** np.arange(2 * FARTHEST + 1)
     around_each = notes[:, np.newaxis] + np.arange(len(bits))
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (count, around, chosen, cells), sounds = old, rows[0]
-        cells = _counted(g, cells, chosen, g("Greater", sounds, 0))
+    def body(count: Symbol, around: Symbol, chosen: Symbol, cells: Symbol, sounds: Symbol) -> Step:
+        cells = _counted(g, cells, chosen, sounds > 0)
         wide = g("Pad", sounds, np.array([FARTHEST, FARTHEST]))
         now = g.sum(g("Gather", wide, around_each) * bits, 1, keep=False)
         here = g("Equal", np.arange(FRAMES)[:, np.newaxis], count % FRAMES)
@@ -209,21 +210,22 @@ def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
                 key, seen = _hashed(key + near), g("Max", seen, near)
             keys.append(g.unsqueeze(_hashed(key + (notes + 1)) if same_pitch else key, 0))
             surroundings.append(g.unsqueeze(seen, 0))
-        found = g("Greater", g.concat(surroundings, 0), 0)
+        found = g.concat(surroundings, 0) > 0
         cells, chosen = _chosen(g, cells, g.concat(keys, 0), found)
         cell = g("GatherElements", cells, chosen, axis=1)
-        return [count, around, chosen, cells], [g("Where", g("Greater", chosen, 0), cell, 0)]
+        return [count, around, chosen, cells], [g("Where", chosen > 0, cell, 0)]
 
-    shapes = {"count": [], "around": [FRAMES, D], "chosen": [K, D], "cells": [K, 1 + CELLS]}
-    states = [g.state(f"motifs.{name}", shape, INT64) for name, shape in shapes.items()]
-    after, (cell,) = g.scan(body, states, [g.cast(frames, INT64)])
-    for (name, shape), value in zip(shapes.items(), after, strict=True):
-        g.keep(f"motifs.{name}", value, shape, INT64)
+    sizes = {"count": [], "around": [FRAMES, D], "chosen": [K, D], "cells": [K, 1 + CELLS]}
+    shapes = {f"motifs.{name}": shape for name, shape in sizes.items()}
+    rows = [g.cast(frames, INT64)]
+    (cell,) = g.keeping(shapes, lambda states: g.scan(body, states, rows), INT64)
     silences, sounded = cell / 256 % 256, cell % 256
-    logs, sizes = (g.constant(scale.float().numpy(), "scale") for scale in count_scales())
-    known = g.cast(g("Greater", silences + sounded, 0), FLOAT)
+    logs, counts = (g.constant(scale.float().numpy(), "scale") for scale in count_scales())
+    known = g.cast(silences + sounded > 0, FLOAT)
     odds = (g("Gather", logs, sounded) - g("Gather", logs, silences)) * known
-    found = [g.unsqueeze(each, 3) for each in (odds, known, g("Gather", sizes, silences + sounded))]
+    found = [
+        g.unsqueeze(each, 3) for each in (odds, known, g("Gather", counts, silences + sounded))
+    ]
     of_notes = g("Transpose", g.concat(found, 3), perm=[0, 2, 1, 3])
     return g.reshape(of_notes, 0, D, MOTIFS)
 
@@ -240,10 +242,9 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
     """
 
     def halved(count: Symbol) -> Symbol:
-        return g("Where", g("Greater", count, 2), count / 2 + 1, count)
+        return g("Where", count > 2, count / 2 + 1, count)
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (values,), (note, own, sounding) = old, rows
+    def body(values: Symbol, note: Symbol, own: Symbol, sounding: Symbol) -> Step:
         cell = g("Gather", values, note, axis=1)
         silences, sounded = cell / 256 % 256, cell % 256
         silences, sounded = (
@@ -268,11 +269,10 @@ def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbo
     tried = (g.unsqueeze(keys % CELLS, 2) + np.arange(TRIES)) % CELLS + 1
     tried = g("Where", g.unsqueeze(found, 2), tried, 0)
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (values,), (note, tag, own) = old, rows
+    def body(values: Symbol, note: Symbol, tag: Symbol, own: Symbol) -> Step:
         tag, held = g.unsqueeze(tag, 1), g("Gather", values, note, axis=1)
-        fits = g("Or", g("Equal", held / 65536, tag), g("Equal", held / 65536, 0))
-        fits = g("Or", fits, np.arange(TRIES) == TRIES - 1)
+        fits = g("Equal", held / 65536, tag) | g("Equal", held / 65536, 0)
+        fits = fits | (np.arange(TRIES) == TRIES - 1)
         first = g("ArgMax", g.cast(fits, INT64), axis=1, keepdims=1)
         choice, cell = (g("GatherElements", each, first, axis=1) for each in (own, held))
         cell = g("Where", g("Equal", cell / 65536, tag), cell, tag * 65536)
@@ -288,7 +288,7 @@ def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbo
     return g("ScatterElements", cells, flat, g.reshape(values, 0, -1), axis=1), chosen
 
 
-def _echo(g: Graph, frames: Symbol, F: int, count: Symbol, D: int) -> Symbol:
+def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
     """What followed the last time the piece was as it is now, for each note (rows, D, E).
 
     As `model.echo`, with frames packed into whole numbers below 2^24, which floats hold exactly.
@@ -297,29 +297,26 @@ def _echo(g: Graph, frames: Symbol, F: int, count: Symbol, D: int) -> Symbol:
     bits = np.zeros((F, words))
     bits[np.arange(F), np.arange(F) // WORD] = 2.0 ** (np.arange(F) % WORD)
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (count, runs, memory), word = old, rows[0] @ bits
+    def body(runs: Symbol, memory: Symbol, frame: Symbol, count: Symbol) -> Step:
+        word = frame @ bits
         here = g("Equal", count % REACH_BACK, places)
         equal = g("Equal", g.sum(g("Abs", memory - word), 1, keep=False), 0.0)
-        known = g("And", g("Less", places, count), g("Not", here))
         longer = g("Min", g.concat([runs[-1:], runs[:-1]], 0) + 1.0, float(LONGEST))
-        runs = g("Where", g("And", equal, known), longer, 0.0)
+        runs = g("Where", equal & (count > places) & g("Not", here), longer, 0.0)
         memory = g("Where", g.unsqueeze(here, 1), word, memory)
         # Of the longest runs, the latest.
         age = g.cast((count - places) % REACH_BACK, FLOAT)
         best = g("ArgMax", runs * float(REACH_BACK) - age, axis=0, keepdims=0)
         followed = g("Gather", memory, (best + 1) % REACH_BACK)
-        return [count + 1, runs, memory], [followed, g("Gather", runs, best)]
+        return [runs, memory], [followed, g("Gather", runs, best)]
 
     shapes = {"echo.runs": [REACH_BACK], "echo.frames": [REACH_BACK, words]}
-    states = [g.state(name, shape) for name, shape in shapes.items()]
-    (_, *after), (word, length) = g.scan(body, [count, *states], [frames])
-    for (name, shape), value in zip(shapes.items(), after, strict=True):
-        g.keep(name, value, shape)
+    rows = [frames, elapsed]
+    word, length = g.keeping(shapes, lambda states: g.scan(body, states, rows))
     # Bit k of a word is 1 if it, halved k times and rounded down, is odd.
     halved = g("Floor", g.unsqueeze(word, 2) / 2.0 ** np.arange(WORD))
     followed = g.cast(g.reshape(g.cast(halved, INT64) % 2, 0, words * WORD), FLOAT)
-    known = g.cast(g("GreaterOrEqual", g.unsqueeze(length, 1, 2), np.array(STEPS, float)), FLOAT)
+    known = _reached(g, g.unsqueeze(length, 1), STEPS)
     found = [g.repeated(known, frames, D, len(STEPS))]
     for start in range(0, F, D):
         found.append(g.unsqueeze(followed[:, start : start + D], 2) * known)
@@ -337,25 +334,21 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
     they remember is one state, a vector of parts; the features follow from it for all samples at
     once.
     """
-    inputs = _SoundInputs(g, encoder.predictors, encoder.steered())
+    inputs, elapsed = _SoundInputs(g, encoder.predictors, encoder.steered()), _elapsed(g, frames)
     start = np.concatenate(list(inputs.start().values()))
-    count, memory = g.state(COUNTER, [], INT64), g.state("sound", [len(start)], DOUBLE)
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        parts = inputs.updated(inputs.parts(old[0], 0), rows[0])
+    def body(memory: Symbol, sample: Symbol, count: Symbol) -> Step:
+        before = g("Where", g("Equal", count, 0), start, memory)
+        parts = inputs.updated(inputs.parts(before, 0), sample)
         after = g.concat([parts[name] for name in inputs.sizes], 0)
         return [after], [after]
 
-    first = g("Where", g("Equal", count, 0), start, memory)
-    (after,), (memories,) = g.scan(body, [first], [frames])
-    g.keep("sound", after, [len(start)], DOUBLE)
-    end = count + g.squeeze(g.count(frames), 0)
-    g.keep(COUNTER, end, [], INT64)
+    shapes, rows = {"sound": [len(start)]}, [frames, elapsed]
+    (memories,) = g.keeping(shapes, lambda states: g.scan(body, states, rows), DOUBLE)
     with g.within("features"):
-        parts = inputs.parts(memories, 1)
-        x = g.unsqueeze(g.cast(inputs.features(parts), FLOAT), 1)
-    last = g("Equal", g("Range", count + 1, end + 1, 1) % encoder.steps, 0)
-    return Encoded(x, x, frames, last)
+        of_samples = inputs.features(inputs.parts(memories, 1))
+        x = g.unsqueeze(g.cast(of_samples, FLOAT), 1)
+    return Encoded(x, x, frames, g("Equal", (elapsed + 1) % encoder.steps, 0))
 
 
 class _SoundInputs:

@@ -4,9 +4,9 @@ Its values are symbols: arithmetic with them, or slicing, adds nodes. Opset 17, 
 the last years read.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,16 @@ class Symbol:
     __mul__ = __rmul__ = _operator("Mul")
     __truediv__, __rtruediv__ = _operator("Div"), _operator("Div", swapped=True)
     __mod__, __matmul__ = _operator("Mod"), _operator("MatMul")
+    __lt__, __le__ = _operator("Less"), _operator("LessOrEqual")
+    __gt__, __ge__ = _operator("Greater"), _operator("GreaterOrEqual")
+    __and__, __or__ = _operator("And"), _operator("Or")
 
     def __neg__(self) -> "Symbol":
         return self.graph("Neg", self)
 
     # As vectors of compiled code have it, so that their formulas are the graph's too.
 
-    in_powers = Vector.in_powers
+    in_powers, where = Vector.in_powers, Vector.where
 
     def log(self) -> "Symbol":
         """See `Vector.log`."""
@@ -59,14 +62,9 @@ class Symbol:
         """See `Vector.exp`."""
         return self.graph("Exp", self)
 
-    def where(self, relation: str, limit: "Value", then: "Value") -> "Symbol":
-        """See `Vector.where`."""
-        return self.replaced(self, relation, limit, then)
-
     def replaced(self, where: "Symbol", relation: str, limit: "Value", then: "Value") -> "Symbol":
         """See `Vector.replaced`."""
-        holds = self.graph({">": "Greater", "<": "Less"}[relation], where, limit)
-        return self.graph("Where", holds, then, self)
+        return self.graph("Where", where > limit if relation == ">" else where < limit, then, self)
 
     def __getitem__(self, key: slice | tuple[slice, ...]) -> "Symbol":
         """A part of it, by slices without steps."""
@@ -79,8 +77,9 @@ class Symbol:
 
 Value = Symbol | float | NDArray[Any]
 """A symbol or a constant. Those of reals are in float64 beside such symbols, else in float32."""
-Body = Callable[[list[Symbol], list[Symbol]], tuple[Sequence[Symbol], Sequence[Symbol]]]
-"""Writes one step of a scan, given the states before it and its rows: the states, and more."""
+Step = tuple[Sequence[Symbol], Sequence[Symbol]]
+"""States, and what is given out."""
+Given = TypeVar("Given")
 
 
 class Graph:
@@ -119,13 +118,20 @@ class Graph:
         self._nodes.append(helper.make_node("Identity", [value.name], [name], name))
         self._outputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
 
-    def state(self, name: str, shape: Sequence[int], kind: int = FLOAT) -> Symbol:
-        """Declare a state; `keep` says what it is after the call."""
-        return self.input(f"state.{name}", shape, kind)
+    def result(self, name: str, value: Symbol, *shape: int, kind: int = FLOAT) -> None:
+        """Give out what is of this shape for each of the rows."""
+        self.output(name, value, [ROWS, *shape], kind)
 
-    def keep(self, name: str, value: Symbol, shape: Sequence[int], kind: int = FLOAT) -> None:
-        """The new value of a state."""
-        self.output(f"new.{name}", value, shape, kind)
+    def keeping(
+        self, shapes: Mapping[str, Sequence[int]],
+        run: Callable[[list[Symbol]], tuple[Sequence[Symbol], Given]], kind: int = FLOAT,
+    ) -> Given:  # fmt: skip
+        """What `run` gives out of states of these shapes, besides those after the call."""
+        states = [self.input(f"state.{name}", shape, kind) for name, shape in shapes.items()]
+        after, given_out = run(states)
+        for (name, shape), value in zip(shapes.items(), after, strict=True):
+            self.output(f"new.{name}", value, shape, kind)
+        return given_out
 
     def finished(self, name: str) -> GraphProto:
         """The graph."""
@@ -156,18 +162,19 @@ class Graph:
         return Symbol(self, name, double=array.dtype == np.float64)
 
     def scan(
-        self, body: Body, states: Sequence[Symbol], rows: Sequence[Symbol],
+        self, body: Callable[..., Step], states: Sequence[Symbol], rows: Sequence[Symbol],
         *, row_axes: Sequence[int] | None = None, output_axis: int = 0,
     ) -> tuple[list[Symbol], list[Symbol]]:  # fmt: skip
         """Apply `body` along an axis of each of the `rows`, the first unless `row_axes` says.
 
-        Returns the states at the end, and all that the body gave out, stacked along `output_axis`.
+        It is given the states before a step and its rows. Returns the states at the end, and all
+        that it gave out, stacked along `output_axis`.
         """
         name, outside = self._named("Scan"), self._nodes
         self._nodes = list[NodeProto]()
         inputs = [Symbol(self, self._named("before"), double=s.double) for s in states]
         inputs += [Symbol(self, self._named("row"), double=r.double) for r in rows]
-        new, given_out = body(inputs[: len(states)], inputs[len(states) :])
+        new, given_out = body(*inputs)
         ends = [self("Identity", value) for value in (*new, *given_out)]
         nodes, self._nodes = self._nodes, outside
         # Types and shapes of what goes in and out follow from those of what the scan is given.

@@ -4,6 +4,7 @@ README.md of `seqmodel.export` says what goes in and comes out.
 """
 
 import json
+from functools import partial
 from typing import Any
 
 from onnx import helper
@@ -67,23 +68,17 @@ def _graph(model: SequenceModel) -> Graph:
         parts = [h[:, :, :own], labels, h[:, :, own:]]
         h, beside = g.concat(parts, 2), [labels, *beside]
     for k, layer in enumerate(units_of(model.unit)):
-        names = [f"unit.{k}.{name}" for name in layer.spec.state]
-        shape = [encoder.rows, layer.hidden_size]
+        step = over_time if encoded.changed is None else partial(resting, moves=encoded.changed)
+        states = {
+            f"unit.{k}.{name}": (encoder.rows, layer.hidden_size) for name in layer.spec.state
+        }
         with g.within(f"unit.{k}"):
-            states = [g.state(name, shape) for name in names]
-            if encoded.changed is None:
-                h, after = over_time(g, layer, h, states)
-            else:
-                h, after = resting(g, layer, h, encoded.changed, states)
-        for name, value in zip(names, after, strict=True):
-            g.keep(name, value, shape)
+            h = g.keeping(states, partial(step, g, layer, h))
     if read := [part for part in beside if part is not None]:
         h = g.concat([h, *read], 2)
     with g.within("output"):
         reading = Reading(h, encoded.past, given, uniforms, temperature, encoded.last)
-        results = OUTPUTS[type(output)](g, output, reading)
-    for name, result in results.items():
-        g.output(name, result.value, [ROWS, *result.shape], result.kind)
+        OUTPUTS[type(output)](g, output, reading)
     return g
 
 

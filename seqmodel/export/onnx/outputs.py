@@ -6,12 +6,12 @@ it in the same frame, which are drawn, or given, one after another in a scan. Sa
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from torch import nn
 
-from seqmodel.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, Symbol, Value
+from seqmodel.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, Step, Symbol, Value
 from seqmodel.export.onnx.units import array, over_time
 from seqmodel.media.audio import mu_law
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
@@ -27,7 +27,6 @@ from seqmodel.outputs.samples import (
     LEAST_FINE,
     LEVEL_STEP,
     LOWEST,
-    SampleBlocksOutput,
     SampleWiseOutput,
 )
 
@@ -52,19 +51,6 @@ class Reading(NamedTuple):
     """(rows,), whether the row is its frame's last, if a frame has several."""
 
 
-class Result(NamedTuple):
-    """An output of the graph."""
-
-    value: Symbol
-    shape: Sequence[int]
-    """Without the rows."""
-    kind: int = FLOAT
-
-
-Results = dict[str, Result]
-"""All results of an output, by name: "drawn", and the distribution's parameters."""
-
-
 def linear(g: Graph, layer: nn.Linear, x: Symbol) -> Symbol:
     """A layer's outputs from x (..., H)."""
     product = x @ g.constant(array(layer.weight).T, "weight")
@@ -76,43 +62,43 @@ def unless_given(g: Graph, drawn: Symbol, given: Symbol) -> Symbol:
     return g("Where", g("IsNaN", given), drawn, given)
 
 
-def ending(g: Graph, logits: Symbol, reading: Reading) -> Results:
+def ending(g: Graph, logits: Symbol, reading: Reading) -> None:
     """Whether the piece ends with a frame, from logits (rows, 1) and the last of the uniforms."""
     logits = g.reshape(logits, -1)
-    ended = g("Less", g.reshape(reading.uniforms[:, -1:], -1), g("Sigmoid", logits))
+    ended = g.reshape(reading.uniforms[:, -1:], -1) < g("Sigmoid", logits)
     if reading.last is not None:
-        ended = g("And", ended, reading.last)
-    return {"end_logits": Result(logits, []), "ended": Result(ended, [], BOOL)}
+        ended = ended & reading.last
+    g.result("end_logits", logits)
+    g.result("ended", ended, kind=BOOL)
 
 
 # ---- over notes
 
 
-_Step = tuple[Sequence[Symbol], Sequence[Symbol]]
-
-
-def _bernoulli(g: Graph, output: BernoulliOutput, reading: Reading) -> Results:
+def _bernoulli(g: Graph, output: BernoulliOutput, reading: Reading) -> None:
     """Numbers that are independent given the past."""
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
-    frame = _at_once(g, output, columns[:, : output.frame_size], reading)
-    return frame | _frame_end(g, output, columns, reading)
+    _at_once(g, output, columns[:, : output.frame_size], reading)
+    _frame_end(g, output, columns, reading)
 
 
-def _tied_bernoulli(g: Graph, output: TiedBernoulliOutput, reading: Reading) -> Results:
+def _tied_bernoulli(g: Graph, output: TiedBernoulliOutput, reading: Reading) -> None:
     """The same, from a row of h for each note."""
     by_number = g("Transpose", linear(g, output.linear, reading.h), perm=[0, 2, 1])
-    logits = g.reshape(by_number, 0, output.frame_size)
-    return _at_once(g, output, logits, reading) | _tied_end(g, output, reading)
+    _at_once(g, output, g.reshape(by_number, 0, output.frame_size), reading)
+    _tied_end(g, output, reading)
 
 
-def _nade(g: Graph, output: NadeOutput, reading: Reading) -> Results:
+def _nade(g: Graph, output: NadeOutput, reading: Reading) -> None:
     """Numbers one after another, each given those before it: the notes, and then their strikes."""
     F, D, temperature = output.frame_size, output.notes, reading.temperature
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
     numbers, weights = (columns, reading.given, reading.uniforms), (output.U, output.V)
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
-        (a,), (b_v, given, uniform, U, V, *strike) = old, rows
+    def body(
+        a: Symbol, b_v: Symbol, given: Symbol, uniform: Symbol, U: Symbol, V: Symbol,
+        *strike: Symbol,
+    ) -> Step:  # fmt: skip
         logit = b_v + g("Sigmoid", a) @ U
         drawn = _drawn(g, logit, given, uniform, temperature, *strike)
         return [a + g.unsqueeze(drawn, 1) * V], [logit, drawn]
@@ -120,39 +106,39 @@ def _nade(g: Graph, output: NadeOutput, reading: Reading) -> Results:
     def chain(start: int, a: Symbol, *strike: Symbol) -> tuple[list[Symbol], list[Symbol]]:
         rows = [value[:, start : start + D] for value in numbers]
         rows += [g.constant(array(weight)[start : start + D], "weight") for weight in weights]
-        axes = [1, 1, 1, 0, 0, 1, 1]
-        rows += strike
-        return g.scan(body, [a], rows, row_axes=axes[: len(rows)], output_axis=1)
+        axes = [1, 1, 1, 0, 0, *(1 for _ in strike)]
+        return g.scan(body, [a], [*rows, *strike], row_axes=axes, output_axis=1)
 
     (a,), found = chain(0, columns[:, F : F + output.width])
     if output.onsets:
         _, strikes = chain(D, a, found[1], reading.past[:, :D])
         found = [g.concat(pair, 1) for pair in zip(found, strikes, strict=True)]
-    return _frame(output, *found) | _frame_end(g, output, columns, reading)
+    _frame(g, output, *found)
+    _frame_end(g, output, columns, reading)
 
 
-def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
+def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> None:
     """Notes from low to high: a unit runs along pitch."""
     F, D, layers = output.frame_size, output.notes, output.layers()
-    halves, coldest = F // D, g("LessOrEqual", reading.temperature, COLDEST)
+    halves, coldest = F // D, reading.temperature <= COLDEST
     sizes = [layer.hidden_size for layer in layers for _ in layer.spec.state]
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
-        (begun, changed, *state), rest = old[: 2 + len(sizes)], old[2 + len(sizes) :]
-        (classes, *below), (h, given, uniforms, before, *first) = rest, rows
+    def body(begun: Symbol, changed: Symbol, *values: Symbol) -> Step:
+        state, (classes, *rest) = values[: len(sizes)], values[len(sizes) :]
+        below, (h, given, uniforms, before, *first) = rest[:halves], rest[halves:]
         held = 0.0 if output.hits else before
         x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(OCTAVE), *below[1:]], 1)
         new = list[Symbol]()
         for k, layer in enumerate(layers):
             own = state[len(new) : len(new) + len(layer.spec.state)]
             with g.within(f"unit.{k}"):
-                _, after = over_time(g, layer, g.unsqueeze(x, 0), own)
+                after, _ = over_time(g, layer, g.unsqueeze(x, 0), own)
             new += after
             x = after[0]
         logits, drawn = linear(g, output.linear, x), list[Symbol]()
         if first:
-            logits = g("Where", g("Greater", changed, 0.0), logits, first[0])
-        divided = g("Or", g("Greater", begun, 0.0), coldest)  # see `NoteUnitOutput.tempered`
+            logits = g("Where", changed > 0.0, logits, first[0])
+        divided = (begun > 0.0) | coldest  # see `NoteUnitOutput.tempered`
         heat = g("Where", divided, reading.temperature, 1.0)
         more = heat * (1.0 - heat) * JOINING
         for k in range(halves):
@@ -179,7 +165,8 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
         axes = [1, 2, 2, 2, 1][: len(rows)]
         _, found = g.scan(body, states, rows, row_axes=axes, output_axis=2)
         found = [g.reshape(value, 0, F) for value in found]
-    return _frame(output, *found) | _tied_end(g, output, reading)
+    _frame(g, output, *found)
+    _tied_end(g, output, reading)
 
 
 def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
@@ -191,7 +178,7 @@ def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
     odds = direct + linear(g, first.odds, g("Relu", own + together))
     sounds = odds[:, :, :1]
     if not first.hits:
-        held = g("Greater", g.unsqueeze(reading.past[:, :D], 2), 0.0)
+        held = g.unsqueeze(reading.past[:, :D], 2) > 0.0
         sounds = g("Where", held, odds[:, :, 1:2] * -1.0, sounds)
     return g.concat([sounds, odds[:, :, K - 1 :]], 2) if first.onsets else sounds
 
@@ -203,14 +190,14 @@ def _drawn(
 
     Of strikes: which notes sound, and which did before. Where one did not, it is struck.
     """
-    drawn = g.cast(g("Less", uniforms, g("Sigmoid", logits / temperature)), FLOAT)
+    drawn = g.cast(uniforms < g("Sigmoid", logits / temperature), FLOAT)
     if strike:
         sounding, held = strike
         drawn = sounding * g("Max", drawn, 1.0 - held)
     return unless_given(g, drawn, given)
 
 
-def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) -> Results:
+def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) -> None:
     """The frame drawn from logits (rows, F) that do not depend on it."""
     D, drawn = output.notes, list[Symbol]()
     for start in range(0, output.frame_size, D):
@@ -218,31 +205,31 @@ def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) ->
         half = [value[:, start : start + D] for value in numbers]
         strike = [*drawn, reading.past[:, :D]] if start else []
         drawn.append(_drawn(g, *half, reading.temperature, *strike))
-    return _frame(output, logits, g.concat(drawn, 1))
+    _frame(g, output, logits, g.concat(drawn, 1))
 
 
-def _frame(output: NotesOutput, logits: Symbol, drawn: Symbol) -> Results:
-    shape = [output.frame_size]
-    return {"drawn": Result(drawn, shape), "logits": Result(logits, shape)}
+def _frame(g: Graph, output: NotesOutput, logits: Symbol, drawn: Symbol) -> None:
+    g.result("drawn", drawn, output.frame_size)
+    g.result("logits", logits, output.frame_size)
 
 
-def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading) -> Results:
-    return ending(g, columns[:, -1:], reading) if output.end else {}
+def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading) -> None:
+    if output.end:
+        ending(g, columns[:, -1:], reading)
 
 
-def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> Results:
+def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> None:
     """From the log of the notes' mean odds."""
-    if output.ending is None:
-        return {}
-    read = reading.h[:, :, : output.ending.in_features]
-    odds = g("ReduceLogSumExp", linear(g, output.ending, read), axes=[1], keepdims=0)
-    return ending(g, odds - math.log(output.notes), reading)
+    if output.ending is not None:
+        read = reading.h[:, :, : output.ending.in_features]
+        odds = g("ReduceLogSumExp", linear(g, output.ending, read), axes=[1], keepdims=0)
+        ending(g, odds - math.log(output.notes), reading)
 
 
 # ---- over samples
 
 
-def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Results:
+def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> None:
     """Blocks from a mixture of diagonal Gaussians."""
     F, K = output.frame_size, output.components
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
@@ -251,68 +238,59 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Resu
     chosen = g.unsqueeze(_chosen(g, logits, reading.uniforms[:, :1], reading), 1)
     mean, scale = (g.squeeze(_of(g, values, chosen), 2) for values in (means, scales))
     noise = _normal(g, reading.uniforms[:, 1:]) * reading.temperature
-    drawn = _nearest(g, _raw(output, mean + scale * noise), LEVEL_STEP)
-    return {
-        "drawn": Result(unless_given(g, drawn, reading.given), [F]),
-        "logits": Result(logits, [K]),
-        "means": Result(_raw(output, means), [F, K]),
-        "scales": Result(scales * output.deviation, [F, K]),
-    }
+    drawn = _nearest(g, (mean + scale * noise) * output.deviation + output.mean, LEVEL_STEP)
+    g.result("drawn", unless_given(g, drawn, reading.given), F)
+    g.result("logits", logits, K)
+    g.result("means", means * output.deviation + output.mean, F, K)
+    g.result("scales", scales * output.deviation, F, K)
 
 
-def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -> Results:
+def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -> None:
     """Single samples around an anchor, the last numbers of h, on a grid with some certainty."""
     K, temperature, h = output.components, reading.temperature, g.squeeze(reading.h, 1)
     logits, offsets, log_scales = g.split(linear(g, output.linear, h), [K, K, K], 1)
     certainty, spacing, anchor, level = g.split(h[:, -4:], [1, 1, 1, 1], 1)
     means, scales = offsets * level, g("Exp", log_scales) * level + output.floor
     fine = g("Max", 1.0 - certainty, LEAST_FINE)
-    fine = g("Where", g("Greater", spacing, LEVEL_STEP), fine, 1.0)
+    fine = g("Where", spacing > LEVEL_STEP, fine, 1.0)
 
     choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
     chosen = _chosen(g, logits, choice, reading)
     noise = logistic_quantile(_inside(g, noise)) * temperature
     deviation = _of(g, means, chosen) + _of(g, scales, chosen) * noise
     at_one, now = (_mean_size(g, logits, means, scales, t) for t in (1.0, temperature))
-    coldest = g("LessOrEqual", temperature, COLDEST)
+    coldest = temperature <= COLDEST
     deviation = deviation * g("Where", coldest, 1.0, at_one / now)
-    single = g("Or", g("Less", rounding, fine), coldest)
+    single = (rounding < fine) | coldest
     drawn = _nearest(g, anchor + deviation, g("Where", single, LEVEL_STEP, spacing))
-    return {
-        "drawn": Result(unless_given(g, drawn, reading.given), [1]),
-        "logits": Result(logits, [K]),
-        "means": Result(means + anchor, [K]),
-        "scales": Result(scales, [K]),
-        "spacing": Result(spacing, [1]),
-        "fine_share": Result(fine, [1]),
-        **_sample_end(g, output, h, reading),
-    }
+    g.result("means", means + anchor, K)
+    g.result("scales", scales, K)
+    g.result("spacing", spacing, 1)
+    g.result("fine_share", fine, 1)
+    _sample(g, output, h, reading, drawn, logits)
 
 
-def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> Results:
+def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> None:
     """Single samples of 256 mu-law levels."""
     h = g.squeeze(reading.h, 1)
     logits = linear(g, output.linear, h)
     drawn = _of(g, mu_law.SAMPLES, _chosen(g, logits, reading.uniforms[:, :1], reading))
-    return {
-        "drawn": Result(unless_given(g, drawn, reading.given), [1]),
-        "logits": Result(logits, [mu_law.LEVELS]),
-        **_sample_end(g, output, h, reading),
-    }
+    _sample(g, output, h, reading, drawn, logits)
 
 
-def _sample_end(g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading) -> Results:
-    return {} if output.ending is None else ending(g, linear(g, output.ending, h), reading)
-
-
-def _raw(output: SampleBlocksOutput, z: Symbol) -> Symbol:
-    return z * output.deviation + output.mean
+def _sample(
+    g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading, drawn: Symbol, logits: Symbol
+) -> None:
+    g.result("drawn", unless_given(g, drawn, reading.given), 1)
+    g.result("logits", logits, output.components)
+    if output.ending is not None:
+        ending(g, linear(g, output.ending, h), reading)
 
 
 def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
     """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `samples.choose`."""
     cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
-    beyond = g("Greater", cumulative / cumulative[:, -1:], uniforms)
+    beyond = cumulative / cumulative[:, -1:] > uniforms
     # Of those beyond the uniform, the first.
     return g.cast(g("Equal", g("CumSum", g.cast(beyond, INT64), 1), 1), FLOAT)
 
@@ -326,7 +304,7 @@ def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
     """As `samples.nearest_level`."""
     level = g("Max", g("Round", samples / spacing) * spacing, LOWEST * LEVEL_STEP)
     highest = g("Sub", 1.0, spacing)
-    return g("Where", g("GreaterOrEqual", level, 1.0), highest, level)
+    return g("Where", level >= 1.0, highest, level)
 
 
 def _mean_size(
@@ -348,7 +326,7 @@ def _normal(g: Graph, uniforms: Symbol) -> Symbol:
     return g.cast(normal_quantile(g.cast(_inside(g, uniforms), DOUBLE)), FLOAT)
 
 
-OUTPUTS: Mapping[type, Callable[..., Results]] = {
+OUTPUTS: Mapping[type, Callable[..., None]] = {
     BernoulliOutput: _bernoulli,
     TiedBernoulliOutput: _tied_bernoulli,
     NadeOutput: _nade,

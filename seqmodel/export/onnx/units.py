@@ -5,14 +5,14 @@ has its weights negated. A gate that lacks a term has zeros there. The minimal g
 whose two gates are one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.export.onnx.graph import Graph, Symbol, Value
+from seqmodel.export.onnx.graph import Graph, Step, Symbol, Value
 from seqmodel.units import UNITS
 from seqmodel.units.language import Node, Weight
 from seqmodel.units.module import Unit
@@ -41,10 +41,10 @@ OPERATORS: Mapping[str, Operator] = {
 _FUNCTIONS = {
     "sigmoid": "Sigmoid", "hard-sigmoid": "HardSigmoid", "tanh": "Tanh", "relu": "Relu",
     "softplus": "Softplus", "exp": "Exp", "sqrt": "Sqrt",
+    "+": "Add", "-": "Sub", "*": "Mul", "/": "Div",
 }  # fmt: skip
 _SLOPE = {"alpha": 1 / 6, "beta": 0.5}
 """Of our hard sigmoid; ONNX's own is steeper."""
-_ARITHMETIC = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div"}
 
 
 def array(weight: Tensor) -> NDArray[np.float32]:
@@ -55,36 +55,37 @@ def array(weight: Tensor) -> NDArray[np.float32]:
 
 def over_time(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol]
-) -> tuple[Symbol, list[Symbol]]:
-    """Run a layer over x (T, B, I) from its state, each (B, H): h (T, B, H), the new state."""
+) -> tuple[Sequence[Symbol], Symbol]:
+    """Run a layer over x (T, B, I) from its state, each (B, H): the new state, h (T, B, H)."""
     if unit.case(1).spec is UNITS.get(unit.spec.name):  # not a text that only has the name of one
         return _operator(g, unit, x, state)
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        new = _Step(g, unit, rows[0], old).after()
+    def body(*values: Symbol) -> Step:
+        new = _equations(g, unit, values[-1], values[:-1])
         return new, new[:1]
 
     after, (h,) = g.scan(body, state, [x @ g.constant(array(unit.W).T, "W")])
-    return h, after
+    return after, h
 
 
 def resting(
-    g: Graph, unit: Unit, x: Symbol, moves: Symbol, state: Sequence[Symbol]
-) -> tuple[Symbol, list[Symbol]]:
+    g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol], moves: Symbol
+) -> tuple[Sequence[Symbol], Symbol]:
     """The same of a layer that makes a step only where it `moves` (T, 1), and keeps its h."""
 
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        _, after = over_time(g, unit, g.unsqueeze(rows[0], 0), old)
-        new = [g("Where", rows[1], *both) for both in zip(after, old, strict=True)]
+    def body(*values: Symbol) -> Step:
+        *old, row, moves = values
+        after, _ = over_time(g, unit, g.unsqueeze(row, 0), old)
+        new = [g("Where", moves, *both) for both in zip(after, old, strict=True)]
         return new, new[:1]
 
     after, (h,) = g.scan(body, state, [x, moves])
-    return h, after
+    return after, h
 
 
 def _operator(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol]
-) -> tuple[Symbol, list[Symbol]]:
+) -> tuple[Sequence[Symbol], Symbol]:
     chosen, H, gates = OPERATORS[unit.spec.name], unit.hidden_size, unit.gates()
 
     def stacked(term: str, *shape: int) -> NDArray[np.float32]:
@@ -115,78 +116,61 @@ def _operator(
         attributes |= {f"activation_{name}": [value] for name, value in _SLOPE.items()}
     attributes["activations"] = functions
     h, *after = g.several(1 + len(state), chosen.op, x, *inputs, **attributes)
-    return g.squeeze(h, 1), [g.squeeze(each, 0) for each in after]
+    return [g.squeeze(each, 0) for each in after], g.squeeze(h, 1)
 
 
-class _Step:
-    """A unit's equations, one by one, as in `units.specification`.
+def _equations(g: Graph, unit: Unit, products: Symbol, state: Sequence[Symbol]) -> list[Symbol]:
+    """The state, each (B, H), after a unit's equations, one by one as in `units.specification`.
 
     `products` (B, gates H) holds W x of all gates side by side.
     """
+    gates, spec, with_x = unit.gates(), unit.case(1).spec, unit.spec.gates_with("W")
+    parts = g.split(products, [unit.hidden_size] * len(with_x), 1)
+    inputs, old = dict(zip(with_x, parts, strict=True)), dict(zip(spec.state, state, strict=True))
+    now, with_rows = dict[str, Value](), set[str]()
 
-    def __init__(self, g: Graph, unit: Unit, products: Symbol, state: Sequence[Symbol]) -> None:
-        self._g, self._unit, self._gates = g, unit, unit.gates()
-        self._old = dict(zip(unit.spec.state, state, strict=True))
-        with_x = unit.spec.gates_with("W")
-        parts = g.split(products, [unit.hidden_size] * len(with_x), 1)
-        self._inputs = dict(zip(with_x, parts, strict=True))
-        self._now: dict[str, Value] = {}
-        self._with_rows: set[str] = set()
-
-    def after(self) -> list[Symbol]:
-        """The state, each (B, H)."""
-        for name, value, *_ in self._unit.case(1).spec.equations:
-            self._now[name] = self._value(value)
-            if self._has_rows(value):
-                self._with_rows.add(name)
-        return [self._state(name) for name in self._unit.spec.state]
-
-    def _state(self, name: str) -> Symbol:
-        value = self._now[name]
-        if isinstance(value, Symbol) and name in self._with_rows:
-            return value
-        return self._expanded(value)
-
-    def _expanded(self, value: Value) -> Symbol:
-        """A value as (B, H)."""
-        return self._g("Expand", value, self._g("Shape", self._old["h"]))
-
-    def _has_rows(self, node: Node) -> bool:
+    def has_rows(node: Node) -> bool:
         """Whether a value is (B, H), rather than (H,), of means (B, 1), or a number."""
         if node.op == "now":
-            return node.args[0] in self._with_rows
+            return node.args[0] in with_rows
         inside = (arg for arg in node.args if isinstance(arg, Node) and node.op != "mean")
-        return node.op in ("W", "old") or any(map(self._has_rows, inside))
+        return node.op in ("W", "old") or any(map(has_rows, inside))
 
-    def _value(self, node: Node) -> Value:
-        g, args = self._g, node.args
-        match node.op:
-            case "number":
-                value: Value = float(args[0])
-            case "now" | "old":
-                value = (self._now if node.op == "now" else self._old)[args[0]]
-            case "W":
-                value = self._inputs[args[0].gate]
-            case "vector":
-                value = self._weight(args[0])
-            case "U":
-                value = g("MatMul", self._value(args[1]), self._weight(args[0]))
-            case "+" | "-" | "*" | "/":
-                value = g(_ARITHMETIC[node.op], *map(self._value, args))
-            case "mean":
-                value = g("ReduceMean", self._expanded(self._value(args[0])), axes=[-1])
-            case "where":
-                a, b, *both = map(self._value, args)
-                value = g("Where", g("Less", a, b), *both)
-            case _:
-                chosen = {"s": self._unit.gate_activation, "phi": self._unit.activation}
-                name = chosen.get(node.op, node.op)
-                slope = _SLOPE if name == "hard-sigmoid" else {}
-                value = g(_FUNCTIONS[name], *map(self._value, args), **slope)
-        return value
+    def expanded(value: Value) -> Symbol:
+        return g("Expand", value, g("Shape", old["h"]))
 
-    def _weight(self, weight: Weight) -> Value:
-        stored = self._gates[weight.gate].get(weight.term)
-        if stored is None:
+    def stored(weight: Weight) -> Value:
+        tensor = gates[weight.gate].get(weight.term)
+        if tensor is None:
             return 0.0  # a unit without biases
-        return self._g.constant(array(stored).T, "".join(weight))
+        return g.constant(array(tensor).T, "".join(weight))
+
+    leaves: Mapping[str, Callable[..., Value]] = {
+        "number": float,
+        "now": now.__getitem__,
+        "old": old.__getitem__,
+        "W": lambda weight: inputs[weight.gate],
+        "vector": stored,
+    }
+
+    def value(node: Node) -> Value:
+        if node.op in leaves:
+            return leaves[node.op](node.args[0])
+        if node.op == "U":
+            return g("MatMul", value(node.args[1]), stored(node.args[0]))
+        args = list(map(value, node.args))
+        if node.op == "mean":
+            return g("ReduceMean", expanded(*args), axes=[-1])
+        if node.op == "where":
+            return g("Where", g("Less", *args[:2]), *args[2:])
+        name = {"s": unit.gate_activation, "phi": unit.activation}.get(node.op, node.op)
+        return g(_FUNCTIONS[name], *args, **(_SLOPE if name == "hard-sigmoid" else {}))
+
+    for name, node, *_ in spec.equations:
+        now[name] = value(node)
+        if has_rows(node):
+            with_rows.add(name)
+    return [
+        found if isinstance(found := now[name], Symbol) and name in with_rows else expanded(found)
+        for name in spec.state
+    ]
