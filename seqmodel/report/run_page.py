@@ -22,7 +22,7 @@ from seqmodel.media.samples import Progress, Sampling
 from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
-from seqmodel.report.subjects import Scored, Subject, model_in_words, names_of
+from seqmodel.report.subjects import Subject, model_in_words, names_of
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import DRAWS_INDEX, Run
 from seqmodel.sampling.filling import Filler
@@ -38,22 +38,10 @@ LABELS = {
     "nats_per_frame_skip_first": "first frames left out",
     "piece_mean_nats_per_frame": "mean over pieces",
 }
-NO_FIGURES = {
-    "run",
-    "data",
-    "split",
-    "epoch",
-    "standardisation",
-    "pieces",
-    "frames",
-    "baselines",
-    "copies",
-}
-"""Keys of `eval --json` that are not figures of the run."""
 
 
 def run_page(
-    runs: Sequence[Scored],
+    runs: Sequence[Subject],
     samples: Mapping[str, Sequence[parts.Sample]],
     *,
     seed: int,
@@ -79,17 +67,17 @@ def run_page(
     )
 
 
-def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
+def _groups(runs: Sequence[Subject]) -> dict[str, list[Subject]]:
     folders = {scored.content: scored.run.data for scored in reversed(runs)}
     names = dict(zip(folders, names_of([*folders.values()]), strict=True))
-    groups: dict[str, list[Scored]] = {}
+    groups: dict[str, list[Subject]] = {}
     for scored in runs:
         densities = "" if scored.run.model.output.discrete else " (densities)"
         groups.setdefault(names[scored.content] + densities, []).append(scored)
     return groups
 
 
-def _lead(name: str, group: Sequence[Scored]) -> str:
+def _lead(name: str, group: Sequence[Subject]) -> str:
     known = [(nats, scored) for scored in group if (nats := scored.nats("valid")) is not None]
     if not known:
         return f"The score on valid of {name} is unknown."
@@ -105,7 +93,7 @@ def _lead(name: str, group: Sequence[Scored]) -> str:
 
 def _section(
     name: str,
-    group: Sequence[Scored],
+    group: Sequence[Subject],
     samples: Mapping[str, Sequence[parts.Sample]],
     seed: int,
     options: Mapping[str, Any],
@@ -143,7 +131,7 @@ def _section(
     return parts.Section(name, tuple(shown), tuple(notes))
 
 
-def _figures(group: Sequence[Scored]) -> parts.Table:
+def _figures(group: Sequence[Subject]) -> parts.Table:
     splits = [*dict.fromkeys(split for scored in group for split in scored.splits)] or ["valid"]
     names = ("run", *splits, "parameters (with output)", "best epoch", "training time")
     columns = tuple(map(parts.Column, names))
@@ -163,13 +151,13 @@ def _figures(group: Sequence[Scored]) -> parts.Table:
     return parts.Table(columns, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
 
 
-def _is_best(scored: Scored, group: Sequence[Scored], split: str) -> bool:
+def _is_best(scored: Subject, group: Sequence[Subject], split: str) -> bool:
     """Whether no other run in the group predicts the split better; False if there is no other."""
     all_nats = [nats for one in group if (nats := one.nats(split)) is not None]
     return len(all_nats) > 1 and scored.nats(split) == min(all_nats)
 
 
-def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> list[parts.Row]:
+def _baselines(group: Sequence[Subject], splits: Sequence[str], width: int) -> list[parts.Row]:
     """A row of `width` cells for each trivial model; all scored runs have the same ones."""
     rows = []
     for scored in group:
@@ -182,7 +170,7 @@ def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> li
     return [*dict.fromkeys(rows)]
 
 
-def _verdicts(group: Sequence[Scored]) -> list[str]:
+def _verdicts(group: Sequence[Subject]) -> list[str]:
     said = ["Exact, over all frames of a split; lower is better."]
     if not group[0].run.model.output.discrete:
         said.append("Densities of standardised samples: not comparable with other figures.")
@@ -206,10 +194,14 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
     return said
 
 
-def _more_figures(group: Sequence[Scored]) -> parts.Table:
+def _more_figures(group: Sequence[Subject]) -> parts.Table:
     lines = [(s.name, split, values) for s in group for split, values in s.splits.items()]
-    names = [*dict.fromkeys(name for *_, values in lines for name in values)]
-    figures = [name for name in names if name not in NO_FIGURES]
+    figures = dict.fromkeys(
+        name
+        for *_, values in lines
+        for name, value in values.items()
+        if isinstance(value, float) and name != "epoch"
+    )
     heads = ("run", "split", "pieces", "frames", *(LABELS.get(n, spaced(n)) for n in figures))
     rows = []
     for name, split, values in lines:

@@ -1,8 +1,8 @@
 """The runs that a page is about: what they are, how they learned, and how well they predict."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,33 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Subject:
-    """A run as shown on a page."""
+    """A run as shown on a page, and how well it predicts its dataset, once it is scored."""
 
     name: str
     """Its folder's or zip's name, with the folders above it where several runs have that name."""
     run: Run
     curve: Curve
+    dataset: Dataset | None = None
+    """None also if it is gone or damaged, or its frames are not ones that the run reads."""
+    splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What `seqmodel eval --json` reports for each split."""
+    remark: str = ""
+    """Why figures are missing, or are not a fair test; "" if all is well."""
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of what the dataset holds; where that is unknown, the place it was at."""
+        known = self.run.data_sha256 or str(self.run.data)
+        return self.dataset.fingerprint() if self.dataset else known
+
+    def nats(self, split: str) -> float | None:
+        """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
+        if split in self.splits:
+            return float(self.splits[split]["nats_per_frame"])
+        line = self.curve.best_line  # a run that is killed may lack that of its last checkpoint
+        if split != "valid" or self.dataset is not None or line is None:
+            return None
+        return self.curve.figures("valid")[line]
 
 
 def model_in_words(run: Run) -> str:
@@ -50,10 +71,7 @@ def _stack(layers: int) -> str:
 def load_subjects(folders: Sequence[Path]) -> list[Subject]:
     """The runs in `folders`, each once; SeqmodelError if one is not a run, or is damaged."""
     folders = [*{folder.resolve(): folder for folder in reversed(folders)}.values()][::-1]
-    return [
-        subject_of(load_run(folder), name)
-        for folder, name in zip(folders, names_of(folders), strict=True)
-    ]
+    return [*map(subject_of, map(load_run, folders), names_of(folders))]
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
@@ -74,55 +92,27 @@ def subject_of(run: Run, name: str) -> Subject:
     return Subject(name, run, Curve(name, metrics, run.epoch))
 
 
-@dataclass(frozen=True)
-class Scored(Subject):
-    """A run, and how well it predicts its dataset."""
-
-    dataset: Dataset | None
-    """None if it is gone or damaged, or its frames are not ones that the run reads."""
-    splits: Mapping[str, Mapping[str, Any]]
-    """What `seqmodel eval --json` reports for each split."""
-    remark: str = ""
-    """Why figures are missing, or are not a fair test; "" if all is well."""
-
-    @cached_property
-    def content(self) -> str:
-        """A hash of what the dataset holds; where that is unknown, the place it was at."""
-        known = self.run.data_sha256 or str(self.run.data)
-        return self.dataset.fingerprint() if self.dataset else known
-
-    def nats(self, split: str) -> float | None:
-        """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
-        if split in self.splits:
-            return float(self.splits[split]["nats_per_frame"])
-        line = self.curve.best_line  # a run that is killed may lack that of its last checkpoint
-        if split != "valid" or self.dataset is not None or line is None:
-            return None
-        return self.curve.figures("valid")[line]
-
-
-def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
+def score(subjects: Sequence[Subject], progress: Progress) -> list[Subject]:
     """Score each subject on every split of its dataset, if that is still there."""
     opened = [_open(subject) for subject in subjects]
     total = sum(data[split].frames for data, _ in opened if data for split in data.splits)
-    done, scored = 0, []
+    done, scored = 0, list[Subject]()
+
+    def so_far(of_split: int, _: int) -> None:
+        progress(done + of_split, total)
+
     for subject, (dataset, remark) in zip(subjects, opened, strict=True):
         splits: dict[str, Mapping[str, Any]] = {}
         if dataset is not None:
             model = subject.run.model
             model.to(model.choose_device("auto", BATCH))
             for split in dataset.splits:
-                so_far = partial(_report, progress, done, total)
                 splits[split] = evaluate(
                     subject.run, dataset, split, batch_size=BATCH, progress=so_far
                 )
                 done += splits[split]["frames"]
-        scored.append(Scored(subject.name, subject.run, subject.curve, dataset, splits, remark))
+        scored.append(replace(subject, dataset=dataset, splits=splits, remark=remark))
     return scored
-
-
-def _report(progress: Progress, before: int, total: int, done: int, of_split: int) -> None:
-    progress(before + done, total)
 
 
 def _open(subject: Subject) -> tuple[Dataset | None, str]:

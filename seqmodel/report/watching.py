@@ -11,7 +11,7 @@ from threading import Lock
 from seqmodel.errors import SeqmodelError
 from seqmodel.report.page.parts import Page, render
 from seqmodel.report.run_page import run_page
-from seqmodel.report.subjects import Scored, names_of, subject_of
+from seqmodel.report.subjects import names_of, subject_of
 from seqmodel.runs.folder import METRICS, load_run
 
 HERE = "127.0.0.1"
@@ -75,14 +75,13 @@ def server_of(
 
 def _page(runs: Sequence[Path], command: str) -> tuple[Page, list[str]]:
     """The page of the runs that can be loaded, and why others cannot, which it says too."""
-    scored, missing = [], []
+    shown, missing = [], []
     for run, name in zip(runs, names_of(runs), strict=True):
         try:
-            one = subject_of(load_run(run), name)
-            scored.append(Scored(one.name, one.run, one.curve, None, {}))
+            shown.append(subject_of(load_run(run), name))
         except SeqmodelError as error:
             missing.append(str(error))
-    page = run_page(scored, {}, seed=1, command=command) if scored else Page("No run to show")
+    page = run_page(shown, {}, seed=1, command=command) if shown else Page("No run to show")
     return replace(page, lead=(*page.lead, *(f"{error}." for error in missing))), missing
 
 
