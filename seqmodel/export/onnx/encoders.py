@@ -31,9 +31,10 @@ from seqmodel.model.motifs import (
     count_scales,
 )
 from seqmodel.model.notes import PITCH, WINDOW, NoteEncoder, absolute_pitch
-from seqmodel.model.sound import predictors as features
+from seqmodel.model.sound import predictors as sounds
 from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.model.sound.predictors import Predictors
 from seqmodel.model.sound.steering import TrainingStatistics
 from seqmodel.outputs.notes import OCTAVE
 
@@ -323,6 +324,9 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
     return g.concat(found, 2)
 
 
+# ---- sound: functions of the parts of its memory
+
+
 Parts = Mapping[str, Symbol]
 
 
@@ -334,199 +338,174 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
     they remember is one state, a vector of parts; the features follow from it for all samples at
     once.
     """
-    inputs, elapsed = _SoundInputs(g, encoder.predictors, encoder.steered()), _elapsed(g, frames)
-    start = np.concatenate(list(inputs.start().values()))
+    p, known, elapsed = encoder.predictors, encoder.steered(), _elapsed(g, frames)
+    starts = _start(p, known)
+    start, sizes = np.concatenate(list(starts.values())), [part.size for part in starts.values()]
+
+    def parts_of(memory: Symbol, axis: int) -> Parts:
+        return dict(zip(starts, g.split(memory, sizes, axis), strict=True))
 
     def body(memory: Symbol, sample: Symbol, count: Symbol) -> Step:
         before = g("Where", g("Equal", count, 0), start, memory)
-        parts = inputs.updated(inputs.parts(before, 0), sample)
-        after = g.concat([parts[name] for name in inputs.sizes], 0)
+        parts = _updated(g, p, parts_of(before, 0), sample)
+        after = g.concat([parts[name] for name in starts], 0)
         return [after], [after]
 
     shapes, rows = {"sound": [len(start)]}, [frames, elapsed]
     (memories,) = g.keeping(shapes, lambda states: g.scan(body, states, rows), DOUBLE)
     with g.within("features"):
-        of_samples = inputs.features(inputs.parts(memories, 1))
-        x = g.unsqueeze(g.cast(of_samples, FLOAT), 1)
+        found = _features(g, p, known, parts_of(memories, 1))
+        x = g.unsqueeze(g.cast(found, FLOAT), 1)
     return Encoded(x, x, frames, g("Equal", (elapsed + 1) % encoder.steps, 0))
 
 
-class _SoundInputs:
-    """Updates its memory by samples, and gives features of them."""
+def _start(p: Predictors, known: TrainingStatistics) -> dict[str, NDArray[np.float64]]:
+    """The parts of the memory before the first sample."""
+    L, M = len(p.lattices), max(each.order for each in p.lattices)
+    same = p.parts(p.start_memory(known.usual, 1, torch.device("cpu")))
+    kept = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
+    return {
+        **{name: np.zeros(L * M) for name in ("k", "b", "num")},
+        "den": np.full(L * M, sounds.FIRST_SQUARES),
+        "predicted": np.zeros(L),
+        "levels": np.array([level.start for level in p.levels.values()]),
+        **{name: same[name].numpy().ravel() for name in kept},
+    }
 
-    def __init__(
-        self, g: Graph, predictors: features.Predictors, known: TrainingStatistics
-    ) -> None:
-        self._g, self._predictors, self._known = g, predictors, known
-        self._lattices, self._levels = predictors.lattices, predictors.levels
-        self._order = max(each.order for each in self._lattices)
-        self.sizes = {name: value.size for name, value in self.start().items()}
 
-    def start(self) -> dict[str, NDArray[np.float64]]:
-        """The parts of the memory before the first sample."""
-        L, M, p = len(self._lattices), self._order, self._predictors
-        same = p.parts(p.start_memory(self._known.usual, 1, torch.device("cpu")))
-        kept = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
-        return {
-            **{name: np.zeros(L * M) for name in ("k", "b", "num")},
-            "den": np.full(L * M, features.FIRST_SQUARES),
-            "predicted": np.zeros(L),
-            "levels": np.array([level.start for level in self._levels.values()]),
-            **{name: same[name].numpy().ravel() for name in kept},
-        }
+def _updated(g: Graph, p: Predictors, parts: Parts, raw: Symbol) -> Parts:
+    """The parts after a sample (1,)."""
+    pure = g.cast(raw, DOUBLE) * sounds.FULL
+    sample = pure + sounds.OFFSET
+    errors = sample - parts["predicted"]
+    slope = sample - parts[sounds.SAMPLES][-1:]
+    first = errors[:1]
+    newest = {sounds.SAMPLES: sample, sounds.ERRORS: first, sounds.SLOW_ERRORS: errors[-1:]}
+    lines = dict[str, Symbol]()
+    for line in p.lines:
+        if line == sounds.SMOOTH:
+            latest = lines[sounds.ERRORS][-p.pitch.step :]
+            newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
+        lines[line] = g.concat([parts[line][1:], newest[line]], 0)
+    sizes = g("Abs", g.concat([first, first, sample, slope], 0))
+    forgetting = np.array([level.forgetting for level in p.levels.values()])
+    return {
+        **_updated_lattices(g, p, parts, sample),
+        "levels": parts["levels"] * forgetting + sizes * (1 - forgetting),
+        **_updated_grid(g, parts, pure),
+        **_updated_pitch(g, p.pitch, parts, lines[p.pitch_line], p.lines[p.pitch_line]),
+        **lines,
+    }
 
-    def parts(self, memory: Symbol, axis: int) -> Parts:
-        """The parts of a memory (K,), or of memories (rows, K)."""
-        values = self._g.split(memory, list(self.sizes.values()), axis)
-        return dict(zip(self.sizes, values, strict=True))
 
-    # ---- after a sample ----
+def _updated_lattices(g: Graph, p: Predictors, parts: Parts, sample: Symbol) -> Parts:
+    orders = np.array([[each.order] for each in p.lattices])
+    L, M = len(orders), orders.max()
+    k, b, num, den = (g.reshape(parts[name], L, M) for name in ("k", "b", "num", "den"))
+    forgetting = np.array([[each.forgetting] for each in p.lattices])
+    f = sample - g("CumSum", k * b, 1, exclusive=1)
+    num = num * forgetting + f * b * 2.0
+    den = den * forgetting + (f * f + b * b + 2 * sounds.QUANTISATION)
+    b = g.concat([g("Expand", sample, np.array([L, 1])), (b - k * f)[:, : M - 1]], 1)
+    k = num / den * sounds.INSIDE
+    following = g.sum(k * b * (np.arange(M) < orders).astype(float), 1, keep=False)
+    after = {"k": k, "b": b, "num": num, "den": den}
+    parts = {name: g.reshape(value, -1) for name, value in after.items()}
+    return parts | {"predicted": _within_full_scale(g, following)}
 
-    def updated(self, parts: Parts, raw: Symbol) -> Parts:
-        """The parts after a sample (1,)."""
-        g, p = self._g, self._predictors
-        pure = g.cast(raw, DOUBLE) * features.FULL
-        sample = pure + features.OFFSET
-        each = sample - parts["predicted"]
-        errors = [each[n : n + 1] for n in range(len(self._lattices))]
-        slope = sample - parts[features.SAMPLES][-1:]
-        newest = {
-            features.SAMPLES: sample, features.ERRORS: errors[0], features.SLOW_ERRORS: errors[-1]
-        }  # fmt: skip
-        lines = dict[str, Symbol]()
-        for line in p.lines:
-            if line == features.SMOOTH:
-                latest = lines[features.ERRORS][-p.pitch.step :]
-                newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
-            lines[line] = g.concat([parts[line][1:], newest[line]], 0)
-        sizes = g("Abs", g.concat([errors[0], errors[0], sample, slope], 0))
-        forgetting = np.array([level.forgetting for level in self._levels.values()])
-        return {
-            **self._updated_lattices(parts, sample),
-            "levels": parts["levels"] * forgetting + sizes * (1 - forgetting),
-            **self._updated_grid(parts, pure),
-            **self._updated_pitch(parts, lines[p.pitch_line]),
-            **lines,
-        }
 
-    def _updated_lattices(self, parts: Parts, sample: Symbol) -> Parts:
-        g, L, M = self._g, len(self._lattices), self._order
-        k, b, num, den = (g.reshape(parts[name], L, M) for name in ("k", "b", "num", "den"))
-        forgetting = np.array([[each.forgetting] for each in self._lattices])
-        f = sample - g("CumSum", k * b, 1, exclusive=1)
-        num = num * forgetting + f * b * 2.0
-        den = den * forgetting + (f * f + b * b + 2 * features.QUANTISATION)
-        b = g.concat([g("Expand", sample, np.array([L, 1])), (b - k * f)[:, : M - 1]], 1)
-        k = num / den * features.INSIDE
-        stages = np.arange(M) < np.array([[each.order] for each in self._lattices])
-        after = {"k": k, "b": b, "num": num, "den": den}
-        following = g.sum(k * b * stages.astype(float), 1, keep=False)
-        parts = {name: g.reshape(value, -1) for name, value in after.items()}
-        return parts | {"predicted": self._within_full_scale(following)}
+def _updated_grid(g: Graph, parts: Parts, pure: Symbol) -> Parts:
+    former, powers = parts["grid"], 2.0 ** np.arange(16)
+    divides = g("Equal", g("Floor", pure / powers) * powers, pure)
+    lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
+    first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
+    found = g("Where", first, lowest, g("Min", former, lowest))
+    seen = g("Min", parts["seen"] + 1.0, float(sounds.MOST_SEEN))
+    return {
+        "grid": g("Where", silent, former, found),
+        "seen": g("Where", silent, parts["seen"], seen),
+    }
 
-    def _updated_grid(self, parts: Parts, pure: Symbol) -> Parts:
-        g, former, powers = self._g, parts["grid"], 2.0 ** np.arange(16)
-        divides = g("Equal", g("Floor", pure / powers) * powers, pure)
-        lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
-        first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
-        found = g("Where", first, lowest, g("Min", former, lowest))
-        seen = g("Min", parts["seen"] + 1.0, float(features.MOST_SEEN))
-        return {
-            "grid": g("Where", silent, former, found),
-            "seen": g("Where", silent, parts["seen"], seen),
-        }
 
-    def _updated_pitch(self, parts: Parts, line: Symbol) -> Parts:
-        g, how = self._g, self._predictors.pitch
-        newest, size = line[-1:], self.sizes[self._predictors.pitch_line]
-        energy = parts["energy"] * how.forgetting + newest * newest + 1.0
-        back = np.arange(how.shortest, how.longest + 1) * how.step
-        acf = parts["acf"] * how.forgetting + newest * g("Gather", line, size - 1 - back)
-        most = g("ReduceMax", acf, axes=[0], keepdims=1)
-        best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
-        periodic = g("Greater", most, energy * features.LEAST_PEAK)
-        return {
-            "energy": energy,
-            "lag": g("Where", periodic, best, 0.0) + float(how.shortest),
-            "peak": g("Max", most / energy, features.LEAST_PEAK),
-            "acf": acf,
-        }
+def _updated_pitch(g: Graph, how: sounds.Pitch, parts: Parts, line: Symbol, size: int) -> Parts:
+    newest = line[-1:]
+    energy = parts["energy"] * how.forgetting + newest * newest + 1.0
+    back = np.arange(how.shortest, how.longest + 1) * how.step
+    acf = parts["acf"] * how.forgetting + newest * g("Gather", line, size - 1 - back)
+    most = g("ReduceMax", acf, axes=[0], keepdims=1)
+    best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
+    periodic = most > energy * sounds.LEAST_PEAK
+    return {
+        "energy": energy,
+        "lag": g("Where", periodic, best, 0.0) + float(how.shortest),
+        "peak": g("Max", most / energy, sounds.LEAST_PEAK),
+        "acf": acf,
+    }
 
-    # ---- features of all samples ----
 
-    def features(self, parts: Parts) -> Symbol:
-        """(rows, I), as `sound.kernel.write_features`."""
-        g, p, known = self._g, self._predictors, self._known
-        slow, fast, loud = (self._level(parts, name) for name in ("slow", "fast", "loud"))
-        predicted, grid, M = parts["predicted"], parts["grid"], p.reported_coefficients
-        anchor = predicted[:, :1]
+def _features(g: Graph, p: Predictors, known: TrainingStatistics, parts: Parts) -> Symbol:
+    """(rows, I), of all samples at once, as `sound.kernel.write_features`."""
+    of_each = g.split(parts["levels"], [1] * len(p.levels), 1)
+    floors = (level.floor for level in p.levels.values())
+    slow, fast, loud, sharp = (level + floor for level, floor in zip(of_each, floors, strict=True))
+    predicted, grid, M = parts["predicted"], parts["grid"], p.reported_coefficients
+    anchor, period = predicted[:, :1], parts["lag"] / float(p.pitch.longest)
 
-        def latest(line: str, count: int) -> Symbol:
-            last = self.sizes[line] - 1
-            return g("Gather", parts[line], np.arange(last, last - count, -1), axis=1)
+    def latest(line: str, count: int) -> Symbol:
+        last = p.lines[line] - 1
+        return g("Gather", parts[line], np.arange(last, last - count, -1), axis=1)
 
-        odds = g("Pow", grid, parts["seen"]) * known.share
-        certainty = g("Where", g("Greater", grid, 1.0), odds / (odds + (1 - known.share)), 0.0)
-        around = self._one_period_ago(parts, features.TAPS)
-        moved = self._steered(parts, anchor, slow) if known.strength else [anchor, slow]
-        found = [
-            self._over(latest(features.SAMPLES, 16) - anchor, loud),
-            self._over(latest(features.ERRORS, 24), slow) / 2.0,
-            self._over(predicted[:, 1:] - anchor, slow),
-            self._over(latest(features.SLOW_ERRORS, 8), slow) / 2.0,
-            parts["k"][:, :M],
-            g("Log", g.concat([slow, fast, loud], 1)) / 2.0 - np.array([2.0, 2.0, 3.0]),
-            self._over(around, slow) / 2.0, parts["peak"],
-            g("Log", self._period(parts)) / math.log(2),
-            certainty, g.concat([grid, *moved], 1) / features.FULL,
-        ]  # fmt: skip
-        return g.concat(found, 1)
+    def over(values: Symbol, level: Symbol) -> Symbol:
+        return g("Clip", values / level, -sounds.CLIP, sounds.CLIP)
 
-    def _steered(self, parts: Parts, anchor: Symbol, slow: Symbol) -> list[Symbol]:
+    def one_period_ago(taps: int) -> Symbol:
+        steps = g.cast(parts["lag"], INT64) - np.arange(-taps, taps + 1)
+        places = p.lines[p.pitch_line] - steps * p.pitch.step
+        return g("GatherElements", parts[p.pitch_line], places, axis=1)
+
+    def steered() -> list[Symbol]:
         """The anchor and its level, moved as `model.sound.steering` says."""
-        g, known, strength = self._g, self._known, self._known.strength
-        M = known.ranges.shape[1] // 2
-        loud, sharp = (self._level(parts, name) for name in ("loud", "sharp"))
-        place = g("Log", loud) / math.log(2)
-        low, high = g.split(self._between(known.ranges.numpy(), place), [M, M], 1)
+        strength, place = known.strength, loud.log() / math.log(2)
+        low, high = g.split(_between(g, known.ranges.numpy(), place), [M, M], 1)
         k, b, peak = parts["k"][:, :M], parts["b"][:, :M], parts["peak"]
         outside = g("Min", g("Max", k, low), high) - k
         pull = g.sum(outside * b, 1) * steering.OUTSIDE
-        octaves = g("Log", self._period(parts)) * (steering.AN_OCTAVE / math.log(2))
-        voice = self._between(known.voices.numpy()[:, np.newaxis], octaves + (steering.NODES - 1.0))
-        pull = pull + peak * (1.0 - peak) * voice * self._one_period_ago(parts, 0)
+        octaves = period.log() * (steering.AN_OCTAVE / math.log(2)) + (steering.NODES - 1.0)
+        voice = _between(g, known.voices.numpy()[:, np.newaxis], octaves)
+        pull = pull + peak * (1.0 - peak) * voice * one_period_ago(0)
         softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
-        anchor = self._within_full_scale(anchor * softer + pull * strength)
-        push = self._between(known.pushes.numpy()[:, np.newaxis], place)
-        return [anchor, slow * g("Exp", push * strength)]
+        push = _between(g, known.pushes.numpy()[:, np.newaxis], place)
+        moved = _within_full_scale(g, anchor * softer + pull * strength)
+        return [moved, slow * (push * strength).exp()]
 
-    def _level(self, parts: Parts, name: str) -> Symbol:
-        n = list(self._levels).index(name)
-        return parts["levels"][:, n : n + 1] + self._levels[name].floor
+    odds = g("Pow", grid, parts["seen"]) * known.share
+    certainty = g("Where", grid > 1.0, odds / (odds + (1 - known.share)), 0.0)
+    moved = steered() if known.strength else [anchor, slow]
+    found = [
+        over(latest(sounds.SAMPLES, 16) - anchor, loud),
+        over(latest(sounds.ERRORS, 24), slow) / 2.0,
+        over(predicted[:, 1:] - anchor, slow),
+        over(latest(sounds.SLOW_ERRORS, 8), slow) / 2.0,
+        parts["k"][:, :M],
+        g.concat([slow, fast, loud], 1).log() / 2.0 - np.array([2.0, 2.0, 3.0]),
+        over(one_period_ago(sounds.TAPS), slow) / 2.0, parts["peak"],
+        period.log() / math.log(2),
+        certainty, g.concat([grid, *moved], 1) / sounds.FULL,
+    ]  # fmt: skip
+    return g.concat(found, 1)
 
-    def _period(self, parts: Parts) -> Symbol:
-        return parts["lag"] / float(self._predictors.pitch.longest)
 
-    def _one_period_ago(self, parts: Parts, taps: int) -> Symbol:
-        g, line = self._g, self._predictors.pitch_line
-        steps = g.cast(parts["lag"], INT64) - np.arange(-taps, taps + 1)
-        places = self.sizes[line] - steps * self._predictors.pitch.step
-        return g("GatherElements", parts[line], places, axis=1)
+def _between(g: Graph, table: NDArray[np.float64], place: Symbol) -> Symbol:
+    """The rows (rows, N) of a table (NODES, N) at places (rows, 1), in between."""
+    place = g("Clip", place, 0.0, steering.NODES - 1.0)
+    node = g("Min", g("Floor", place), steering.NODES - 2.0)
+    number, stored = g.squeeze(g.cast(node, INT64), 1), g.constant(table, "table")
+    below, above = (g("Gather", stored, n) for n in (number, number + 1))
+    return below + (above - below) * (place - node)
 
-    def _between(self, table: NDArray[np.float64], place: Symbol) -> Symbol:
-        """The rows (rows, N) of a table (NODES, N) at places (rows, 1), in between."""
-        g = self._g
-        place = g("Clip", place, 0.0, steering.NODES - 1.0)
-        node = g("Min", g("Floor", place), steering.NODES - 2.0)
-        number, stored = g.squeeze(g.cast(node, INT64), 1), g.constant(table, "table")
-        below, above = (g("Gather", stored, n) for n in (number, number + 1))
-        return below + (above - below) * (place - node)
 
-    def _over(self, values: Symbol, level: Symbol) -> Symbol:
-        return self._g("Clip", values / level, -features.CLIP, features.CLIP)
-
-    def _within_full_scale(self, values: Symbol) -> Symbol:
-        return self._g("Clip", values, -features.FULL, features.FULL - 1)
+def _within_full_scale(g: Graph, values: Symbol) -> Symbol:
+    return g("Clip", values, -sounds.FULL, sounds.FULL - 1)
 
 
 ENCODERS: Mapping[type, Callable[..., Encoded]] = {
