@@ -35,14 +35,10 @@ class Keyboard {
 
   button({ left, width, kind, name, label }, number) {
     const made = document.createElement("button");
-    made.type = "button";
-    made.className = `key ${kind}`;
-    made.setAttribute("aria-label", name);
+    const look = { type: "button", className: `key ${kind}`, ariaLabel: name, textContent: label };
+    Object.assign(made, look, { tabIndex: -1 });
+    Object.assign(made.style, { left: `${100 * left}%`, width: `${100 * width}%` });
     made.dataset.key = number;
-    made.tabIndex = -1;
-    made.textContent = label;
-    made.style.left = `${100 * left}%`;
-    made.style.width = `${100 * width}%`;
     return made;
   }
 

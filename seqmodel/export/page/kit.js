@@ -37,12 +37,8 @@ class Instrument extends Hall {
     const filter = new BiquadFilterNode(context, { type: "highpass", frequency: cutoff });
     this.fade(tone, tone, begin, (1 - noise) * loud, toneSeconds);
     this.fade(hiss, hiss.connect(filter), begin, noise * loud, noiseSeconds);
-    const sources = [tone, hiss];
-    const voice = { release: (at) => at <= begin && sources.forEach((source) => source.stop()) };
-    const longer = toneSeconds > noiseSeconds ? tone : hiss;
-    longer.onended = () => this.voices.delete(voice);
-    this.voices.add(voice);
-    return voice;
+    const release = (at) => at <= begin && [tone, hiss].forEach((source) => source.stop());
+    return this.voice(toneSeconds > noiseSeconds ? tone : hiss, release);
   }
 
   /* Play a source through a node, from full level down. */

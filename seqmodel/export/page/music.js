@@ -5,7 +5,7 @@ const LONGEST_LINK = 20000; /* characters of an opening, in any address */
 class MusicPage extends Page {
   listen() {
     super.listen();
-    const { tempo, midi, typing, back, instrument, voices } = this.parts;
+    const { tempo, midi, typing, instrument } = this.parts;
     this.keyboard = new Keyboard(this.parts, {
       press: (key, loudness) => this.press(key, loudness),
       release: (key) => this.player.release(key),
@@ -16,15 +16,12 @@ class MusicPage extends Page {
       instrument.addEventListener("change", () => (this.sound.kind = instrument.value));
     }
     typing.addEventListener("change", () => this.keyboard.print(typing.checked));
-    back.addEventListener("click", () => this.back());
-    voices?.addEventListener("click", () => this.harmonise());
     midi.hidden = !navigator.requestMIDIAccess;
-    midi.addEventListener("click", () => this.connect());
   }
 
   paint() {
     super.paint();
-    this.keyboard.paint(this.dark);
+    this.keyboard.paint(this.scheme.matches);
     const { stage } = this.parts;
     stage.scrollLeft = 0.44 * stage.scrollWidth - stage.clientWidth / 2;
   }

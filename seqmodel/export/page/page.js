@@ -5,6 +5,8 @@ const NO_SOUND = "No sound comes from this browser. Is there a speaker? Playback
 const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
 
 class Page {
+  scheme = matchMedia("(prefers-color-scheme: dark)");
+
   /* `player` plays, `view` draws what it has played. */
   constructor(name, player, view) {
     Object.assign(this, { name, player, view });
@@ -24,13 +26,15 @@ class Page {
   }
 
   listen() {
-    const { play, over, seed, another, temperature, volume, copy } = this.parts;
-    const toggle = () => (this.player.playing ? this.stop() : this.play());
-    play.addEventListener("click", toggle);
+    const { temperature, volume, show } = this.parts;
+    for (const control of document.querySelectorAll("[data-do]")) {
+      const kind = control.matches("button") ? "click" : "change";
+      control.addEventListener(kind, () => this[control.dataset.do](control.dataset.suffix));
+    }
     document.addEventListener("keydown", (event) => {
       if (event.key !== " " || event.target.matches(`${PRESSED_BY_SPACE}, select`)) return;
       event.preventDefault();
-      if (!event.repeat) toggle();
+      if (!event.repeat) this.toggle();
     });
     document.addEventListener("click", ({ detail, target }) => {
       if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* by a pointer: Space plays again */
@@ -38,26 +42,12 @@ class Page {
     document.addEventListener("change", ({ target }) => {
       if (target.matches("select:not(:focus-visible)")) target.blur(); /* letters are keys again */
     });
-    over.addEventListener("click", () => this.restart());
-    for (const input of [seed, ...this.labels])
-      input.addEventListener("change", () => this.restart());
-    another.addEventListener("click", () => {
-      seed.value = String(crypto.getRandomValues(new Uint16Array(1))[0]);
-      this.restart();
-    });
     this.range(temperature, (value) => (this.player.temperature = value));
     this.range(volume, (value) => (this.sound.volume = value / 100));
-    copy.addEventListener("click", () => this.copy());
     window.addEventListener("hashchange", () => this.open());
-    for (const button of this.saving)
-      button.addEventListener("click", () => this.save(button.dataset.suffix).catch((error) => {
-        this.parts.status.value = `Not saved: ${error.message}`;
-      }));
-    const { show } = this.parts;
     const place = () => show.style.setProperty("--top", `${show.offsetTop}px`);
     new ResizeObserver(place).observe(show.parentElement);
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    scheme.addEventListener("change", () => this.paint());
+    this.scheme.addEventListener("change", () => this.paint());
   }
 
   /* What a range is set to is shown, and set now and whenever it changes. */
@@ -72,12 +62,12 @@ class Page {
     update();
   }
 
-  get dark() {
-    return matchMedia("(prefers-color-scheme: dark)").matches;
+  paint() {
+    this.view.paint(this.scheme.matches);
   }
 
-  paint() {
-    this.view.paint(this.dark);
+  toggle() {
+    return this.player.playing ? this.stop() : this.play();
   }
 
   async play() {
@@ -104,6 +94,11 @@ class Page {
     this.say("Ready.");
     if (playing) this.play();
     this.show();
+  }
+
+  renew() {
+    this.parts.seed.value = String(crypto.getRandomValues(new Uint16Array(1))[0]);
+    this.restart();
   }
 
   /* ---- the link to what plays, such as page.html#seed=12&t=0.9&bpm=96 ---- */
@@ -160,10 +155,14 @@ class Page {
     status.value = "Saving…";
     const link = document.createElement("a");
     link.download = `${this.name}-${this.player.seed}.${suffix}`;
-    link.href = URL.createObjectURL(await this.player.file(suffix, part.value === "all"));
-    link.click();
-    URL.revokeObjectURL(link.href);
-    status.value = `Saved ${link.download}.`;
+    try {
+      link.href = URL.createObjectURL(await this.player.file(suffix, part.value === "all"));
+      link.click();
+      URL.revokeObjectURL(link.href);
+      status.value = `Saved ${link.download}.`;
+    } catch (error) {
+      status.value = `Not saved: ${error.message}`;
+    }
   }
 
   /* ---- what is shown ---- */

@@ -87,15 +87,10 @@ class Instrument extends Hall {
       tone.stop(begin + 8 * decay * fading);
       return tone;
     });
-    const voice = {
-      release: (at) => {
-        const end = Math.max(at, this.now());
-        whole.gain.setTargetAtTime(0, end, release / 3);
-        for (const tone of tones) tone.stop(end < begin ? end : end + 4 * release);
-      },
-    };
-    tones[0].onended = () => this.voices.delete(voice);
-    this.voices.add(voice);
-    return voice;
+    return this.voice(tones[0], (at) => {
+      const end = Math.max(at, this.now());
+      whole.gain.setTargetAtTime(0, end, release / 3);
+      for (const tone of tones) tone.stop(end < begin ? end : end + 4 * release);
+    });
   }
 }

@@ -32,6 +32,14 @@ class Sound {
     return this.context ? this.context.currentTime : 0;
   }
 
+  /* A voice, until its source ends. */
+  voice(source, release) {
+    const voice = { release };
+    source.onended = () => this.voices.delete(voice);
+    this.voices.add(voice);
+    return voice;
+  }
+
   silence() {
     for (const voice of this.voices) voice.release(this.now());
   }

@@ -29,7 +29,6 @@ from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
-from seqmodel.outputs.protocol import CompiledDraw
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, restoring
 from seqmodel.sampling.filling import CANDIDATES, resampling, sharing, weighing
 from seqmodel.sampling.sampler import Sampler
@@ -62,12 +61,12 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
             draw = model.output.compiled_draw(own.draw_setting(1, temperature))
             if draw is None:
                 return None
-            draws.append([_refill(stream, draw, model.output.uniforms_per_frame), draw.call])
-        below, filled = None, tuple[list[Call], ...]()
+            count = model.output.uniforms_per_frame
+            draws.append([_taking(stream, draw.uniforms, count, later=True), draw.call])
+        filled, slots = list[list[Call]](), dict[str, Slot]()
         if voices and isinstance(model.output, NotesOutput):
             own = replace(compiled, arena=copy(compiled.arena))
-            below = _Voices(model.output, own, stream)
-            filled = below.sequences
+            filled, slots = _voices(model.output, own, stream)
         variants = {_functions(calls): calls for calls in [*draws, *filled]}
         of_draws = len({_functions(calls) for calls in draws})
         code = _code(compiled.calls, [*variants.values()], of_draws)
@@ -114,59 +113,60 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         "last": [arena + last.start, *last.shape],
         "frameSize": model.output.frame_size,
         "labels": told and [told.start, *told.shape[1:]],
-        "voices": below
-        and {
+        "voices": {
             **{"particles": PARTICLES, "candidates": CANDIDATES, "past": of_past},
-            **{name: number(slot) for name, slot in below.slots.items()},
+            **{name: number(slot) for name, slot in slots.items()},
             "steps": steps[len(draws) :],
             "by": {"free": FREE, "on": ON, "off": OFF},
         },
     }
 
 
-class _Voices:
-    """The calls that fill as `sampling.filling` does, by particles one after another."""
+def _voices(
+    output: NotesOutput, model: CompiledModel, stream: Slot
+) -> tuple[list[list[Call]], dict[str, Slot]]:
+    """The calls that fill as `sampling.filling` does, by particles one after another; their slots.
 
-    def __init__(self, output: NotesOutput, model: CompiledModel, stream: Slot) -> None:
-        N, M, F, take = PARTICLES, CANDIDATES, output.frame_size, model.arena.take
-        draw = output.compiled_draw(model.draw_setting(M, 1.0, fills=True))
-        assert isinstance(draw, NotesDraw)
-        assert draw.forced is not None
-        assert draw.logits is not None
-        last = model.inputs.last
-        copied, one = take(*last.shape), take(1)
-        byte, whole = torch.uint8, torch.int64
-        arrays = {
-            "frames": take(N, M, F, dtype=byte), "logits": take(N, M, F + 1),
-            "x": take(F, dtype=byte), "free": take(F, dtype=byte), "at": take(N),
-            "before": take(N, F, dtype=byte), "gains": take(N, M), "weights": take(N),
-            "chosen": take(N, dtype=whole),
-        }  # fmt: skip
-        shares, facts = take(N), take(2)
-        ancestors, picked = take(N, dtype=whole), take(1, dtype=whole)
-        settings = {"N": N, "M": M, "F": F, "D": output.notes, "ends": int(output.end)}
-        over = [_alone(weighing(), over=k, **settings, **arrays) for k in (0, 1)]
-        weights = {"weights": arrays["weights"], "shares": shares, "facts": facts}
-        share = _alone(sharing(), N=N, number=N, **weights)
-        for_all, for_one = (
-            _alone(resampling(), N=N, count=count, A=1, shares=shares, at=one, ancestors=chosen)
-            for count, chosen in ((N, ancestors), (1, picked))
-        )
-        uniforms, another = _taking(stream, arrays["at"]), _taking(stream, one)
-        refill = _refill(stream, draw, M * output.uniforms_per_frame)
-        self.sequences = (
-            [refill, restoring(copied, last), draw.call],
-            *([uniforms, weigh, share] for weigh in over),
-            [another, for_all],
-            [share, another, for_one],
-        )
-        """A particle's candidates; their weights, before the last frame and there; resampling; the
-        choice of one."""
-        self.slots = {
-            **{"forced": draw.forced, "drawn": draw.frames, "scores": draw.logits},
-            **{"copied": copied, "facts": facts, "ancestors": ancestors, "picked": picked},
-            **arrays,
-        }
+    They are of a particle's candidates; their weights, before the last frame and there; resampling;
+    the choice of one.
+    """
+    N, M, F, take = PARTICLES, CANDIDATES, output.frame_size, model.arena.take
+    draw = output.compiled_draw(model.draw_setting(M, 1.0, fills=True))
+    assert isinstance(draw, NotesDraw)
+    assert draw.forced is not None
+    assert draw.logits is not None
+    last = model.inputs.last
+    copied, one = take(*last.shape), take(1)
+    byte, whole = torch.uint8, torch.int64
+    arrays = {
+        "frames": take(N, M, F, dtype=byte), "logits": take(N, M, F + 1),
+        "x": take(F, dtype=byte), "free": take(F, dtype=byte), "at": take(N),
+        "before": take(N, F, dtype=byte), "gains": take(N, M), "weights": take(N),
+        "chosen": take(N, dtype=whole),
+    }  # fmt: skip
+    shares, facts = take(N), take(2)
+    ancestors, picked = take(N, dtype=whole), take(1, dtype=whole)
+    settings = {"N": N, "M": M, "F": F, "D": output.notes, "ends": int(output.end)}
+    over = [_alone(weighing(), over=k, **settings, **arrays) for k in (0, 1)]
+    weights = {"weights": arrays["weights"], "shares": shares, "facts": facts}
+    share = _alone(sharing(), N=N, number=N, **weights)
+    for_all, for_one = (
+        _alone(resampling(), N=N, count=count, A=1, shares=shares, at=one, ancestors=chosen)
+        for count, chosen in ((N, ancestors), (1, picked))
+    )
+    uniforms, another = _taking(stream, arrays["at"], N), _taking(stream, one, 1)
+    refill = _taking(stream, draw.uniforms, M * output.uniforms_per_frame, later=True)
+    sequences = [
+        [refill, restoring(copied, last), draw.call],
+        *([uniforms, weigh, share] for weigh in over),
+        [another, for_all],
+        [share, another, for_one],
+    ]
+    return sequences, {
+        **{"forced": draw.forced, "drawn": draw.frames, "scores": draw.logits},
+        **{"copied": copied, "facts": facts, "ancestors": ancestors, "picked": picked},
+        **arrays,
+    }
 
 
 def _alone(kernel: Kernel, **fields: int | Slot) -> Call:
@@ -241,44 +241,26 @@ def _is_narrow(array: NDArray[Any]) -> bool:
     return array.dtype == np.float64 and bool((array == array.astype(np.float32)).all())
 
 
-# ---- the uniforms that draws read, from the stream of the piece
+# ---- the uniforms of the piece's stream
 
 
-_STREAM = Signature(
-    "stream",
-    ("count",),
-    (Array("stream", ("1",), torch.int64), Array("uniforms", ("1",), torch.int64)),
-)
-_TAKE = Signature(
-    "take", ("count",), (Array("stream", ("1",), torch.int64), Array("uniforms", ("count",)))
-)
-
-
-def _refill(stream: Slot, draw: CompiledDraw, count: int) -> Call:
-    """Let the draw read the stream from where it is, and let that go on by `count` numbers."""
-    fields = {"stream": stream, "uniforms": draw.uniforms}
-    return step_call(_STREAM, _write_stream, count=count, **fields)
-
-
-def _write_stream(e: Emitter, f: dict[str, Any]) -> None:
-    b = e.builder
-    state = b.load(f["stream"], typ=INT)
-    b.store(state, f["uniforms"])
-    b.store(e.add(state, e.mul(f["count"], GAMMA)), f["stream"])
-
-
-def _taking(stream: Slot, uniforms: Slot) -> Call:
-    """The call that takes the next uniforms."""
+def _taking(stream: Slot, uniforms: Slot, count: int, *, later: bool = False) -> Call:
+    """The call that takes the next uniforms; `later` takes where they begin, for a draw to read."""
+    taken = Array("uniforms", ("1",), torch.int64) if later else Array("uniforms", ("count",))
+    signature = Signature("take", ("count",), (Array("stream", ("1",), torch.int64), taken))
     fields = {"stream": stream, "uniforms": uniforms}
-    return step_call(_TAKE, _write_taken, count=uniforms.shape[0], **fields)
+    return step_call(signature, _write_taken, later, count=count, **fields)
 
 
-def _write_taken(e: Emitter, f: dict[str, Any]) -> None:
+def _write_taken(e: Emitter, f: dict[str, Any], later: bool) -> None:
     b = e.builder
     state = b.load(f["stream"], typ=INT)
 
     def take(n: Any, lanes: Any) -> None:
         e.store(uniforms(e, state, n).value, e.offset(f["uniforms"], n), lanes)
 
-    e.columns(f["count"], take)
+    if later:
+        b.store(state, f["uniforms"])
+    else:
+        e.columns(f["count"], take)
     b.store(e.add(state, e.mul(f["count"], GAMMA)), f["stream"])

@@ -200,7 +200,7 @@ def _menus(run: Run) -> Markup:
             tag("option", value or "any", value=value, selected=place == run.model.told[k])
             for place, value in enumerate(("", *values))
         ]
-        menu = tag("select", *options, id=f"label-{k}", name=f"is.{name}")
+        menu = tag("select", *options, id=f"label-{k}", name=f"is.{name}", data_do="restart")
         menus.append(tag("div", tag("label", name, for_=f"label-{k}"), menu))
     return joined(*menus)
 

@@ -18,9 +18,7 @@ class Speaker extends Sound {
     const source = new AudioBufferSourceNode(this.context, { buffer });
     source.connect(this.output);
     source.start(time);
-    const voice = { release: () => source.stop() };
-    source.onended = () => this.voices.delete(voice);
-    this.voices.add(voice);
+    this.voice(source, () => source.stop());
   }
 }
 
