@@ -23,9 +23,9 @@ _REST = 2**31
 """The end of a slice that goes to the end of its axis."""
 
 
-def _operator(op: str, *, swapped: bool = False) -> Callable[["Symbol", "Value"], "Symbol"]:
-    def operate(self: "Symbol", other: "Value") -> "Symbol":
-        return self.graph(op, other, self) if swapped else self.graph(op, self, other)
+def _operator(op: str, *, swapped: bool = False) -> Callable[..., "Symbol"]:
+    def operate(self: "Symbol", *others: "Value") -> "Symbol":
+        return self.graph(op, *others, self) if swapped else self.graph(op, self, *others)
 
     return operate
 
@@ -45,25 +45,14 @@ class Symbol:
     __mod__, __matmul__ = _operator("Mod"), _operator("MatMul")
     __lt__, __le__ = _operator("Less"), _operator("LessOrEqual")
     __gt__, __ge__ = _operator("Greater"), _operator("GreaterOrEqual")
-    __and__, __or__ = _operator("And"), _operator("Or")
-
-    def __neg__(self) -> "Symbol":
-        return self.graph("Neg", self)
+    __and__, __or__, __neg__ = _operator("And"), _operator("Or"), _operator("Neg")
 
     # As vectors of compiled code have it, so that their formulas are the graph's too.
 
+    log, exp = _operator("Log"), _operator("Exp")
     in_powers, where = Vector.in_powers, Vector.where
 
-    def log(self) -> "Symbol":
-        """See `Vector.log`."""
-        return self.graph("Log", self)
-
-    def exp(self) -> "Symbol":
-        """See `Vector.exp`."""
-        return self.graph("Exp", self)
-
     def replaced(self, where: "Symbol", relation: str, limit: "Value", then: "Value") -> "Symbol":
-        """See `Vector.replaced`."""
         return self.graph("Where", where > limit if relation == ">" else where < limit, then, self)
 
     def __getitem__(self, key: slice | tuple[slice, ...]) -> "Symbol":
@@ -134,7 +123,6 @@ class Graph:
         return given_out
 
     def finished(self, name: str) -> GraphProto:
-        """The graph."""
         constants = list(self._constants.values())
         return helper.make_graph(self._nodes, name, self._inputs, self._outputs, constants)
 
@@ -147,7 +135,6 @@ class Graph:
     def several(
         self, count: int, op: str, *inputs: Value | None, **attributes: Any
     ) -> list[Symbol]:
-        """Add a node with `count` outputs."""
         double = any(value.double for value in inputs if isinstance(value, Symbol))
         names = ["" if value is None else self._value(value, double) for value in inputs]
         name = self._named(op)
@@ -156,7 +143,6 @@ class Graph:
         return [Symbol(self, output, double=double) for output in outputs]
 
     def constant(self, array: NDArray[Any], name: str) -> Symbol:
-        """Store an array."""
         name = self._named(name)
         self._constants[name] = numpy_helper.from_array(np.array(array, order="C"), name)
         return Symbol(self, name, double=array.dtype == np.float64)
@@ -195,13 +181,11 @@ class Graph:
     # ---- shapes and types ----
 
     def split(self, value: Symbol, sizes: Sequence[int], axis: int) -> list[Symbol]:
-        """Parts of these sizes."""
         if len(sizes) == 1:
             return [value]
         return self.several(len(sizes), "Split", value, np.array(sizes), axis=axis)
 
     def concat(self, values: Sequence[Value], axis: int) -> Symbol:
-        """Values side by side."""
         return self("Concat", *values, axis=axis)
 
     def reshape(self, value: Symbol, *shape: int) -> Symbol:
@@ -217,7 +201,6 @@ class Graph:
         return self("Squeeze", value, np.array([axis]))
 
     def sum(self, value: Symbol, axis: int, *, keep: bool = True) -> Symbol:
-        """The sum over an axis."""
         return self("ReduceSum", value, np.array([axis]), keepdims=int(keep))
 
     def cast(self, value: Symbol, kind: int) -> Symbol:
