@@ -10,6 +10,7 @@ import torch
 from chrome import Chrome
 from playing import FRAMES, OWN, drawn, sampled
 
+from seqmodel.errors import SeqmodelError
 from seqmodel.sampling.filling import Filler
 from seqmodel.sampling.sampler import Freeze
 
@@ -162,3 +163,17 @@ def test_voices_below_are_those_that_the_command_fills_in(chrome: Chrome, tmp_pa
         assert ours == filled.frames.tolist()
         assert filled.frames[:, :88][free].sum() > len(piece)
     assert filled.effective.min() < 8  # some were resampled
+    if run.model.output.onsets:
+        piece[5, 88 + 40] = 1  # a strike of what does not sound
+        with pytest.raises(SeqmodelError, match="impossible"):
+            filler.fill(piece, free, seed=1)
+        said, frames = chrome.run(
+            f"""(() => {{
+              const [model, melody] = [{OWN}, {piece.tolist()}.map((x) => Float64Array.from(x))];
+              openingFrames = () => melody;
+              const {{ remark, frame }} = voiced(model, {{ seed: 1n }}).next().value;
+              return [remark, [...frame]];
+            }})()"""
+        )
+        assert said.startswith("No voices fit")
+        assert frames == piece[0].tolist()

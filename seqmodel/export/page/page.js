@@ -187,7 +187,7 @@ class Page {
     if (!this.player.running) return;
     if (this.player.playing)
       this.say(this.stuck ? NO_SOUND : this.player.next === 0 ? "Drawing."
-        : this.player.slow ? SLOW : "Playing.");
+        : this.player.slow ? SLOW : this.player.remark ?? "Playing.");
     this.following = requestAnimationFrame(() => this.follow());
   }
 

@@ -131,6 +131,7 @@ class Player {
     while (source.waiting.length && this.timeOf(this.next) < this.sound.now() + ahead) {
       const drawn = source.waiting.shift();
       this.play(drawn);
+      this.remark = drawn.remark;
       this.coming.push({ at: this.next, drawn });
       this.next += 1;
     }

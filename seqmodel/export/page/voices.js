@@ -2,16 +2,21 @@
    temperature 1: see seqmodel/sampling/filling.py. All arithmetic is that command's own, compiled;
    what is here is which particle goes on from which past. */
 
+const NONE_FIT = "No voices fit below this tune: it is continued instead.";
+
 /* The opening as a melody, with voices below it. */
 function* voiced(model, piece) {
   const melody = openingFrames(model, piece.given);
   const free = below(melody, model);
-  for (const [place, frame] of fill(model, piece.seed, melody, free).entries())
+  const frames = fill(model, piece.seed, melody, free);
+  if (!frames)
+    for (const drawn of composed(model, piece, 0)) yield { ...drawn, remark: NONE_FIT };
+  for (const [place, frame] of frames?.entries() ?? [])
     yield { frame, number: 0, place, given: Array.from(free[place], (one) => !one) };
 }
 
-/* The frames of a melody with all notes below its highest voice drawn. `free` are its numbers to be
-   drawn, frame by frame. */
+/* The frames of a melody with all notes below its highest voice drawn; null if none are possible.
+   `free` are its numbers to be drawn, frame by frame. */
 function fill(model, seed, melody, free) {
   const { voices, frameSize: F, arena, last } = model;
   const { particles: N, candidates: M, by } = voices;
@@ -63,6 +68,7 @@ function fill(model, seed, melody, free) {
     return { from, frames: particles.map(({ frame }) => frame) };
   });
   run(4);
+  if (array(Float64Array, "facts", 2)[1] === -Infinity) return null;
   let k = Number(array(BigInt64Array, "picked", 1)[0]);
   const path = [];
   for (const one of history.reverse()) {
