@@ -137,8 +137,7 @@ def _figures(comparison: Comparison) -> parts.Table:
         trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
         rows.append(parts.Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
     notes = [table.BOLD.format(comparison.judged)] if comparison.conclusive else []
-    heads = (parts.Column("model"), *map(parts.Column, labels))
-    return parts.Table(heads, tuple(rows), "Nats per frame", tuple(notes))
+    return parts.Table(("model", *labels), tuple(rows), "Nats per frame", tuple(notes))
 
 
 def _curves(comparison: Comparison) -> parts.Curves:
@@ -212,6 +211,5 @@ def _runs(comparison: Comparison) -> parts.Table:
         for kind, attempts in (("trial", outcome.trials), ("seed", outcome.seeds))
         for attempt in attempts
     ]
-    texts = ("valid over epochs", "ended")
-    columns = tuple(parts.Column(name, is_text=name in texts) for name in names)
-    return parts.Table(columns, tuple(rows), "All runs", collapsed=True)
+    text = ("valid over epochs", "ended")
+    return parts.Table(names, tuple(rows), "All runs", collapsed=True, text=text)

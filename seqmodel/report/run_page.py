@@ -4,7 +4,7 @@ Samples are the output of `seqmodel sample`, and pictures of it.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -98,24 +98,21 @@ def _section(
     seed: int,
     options: Mapping[str, Any],
 ) -> parts.Section:
-    datasets = [scored.dataset for scored in group if scored.dataset is not None]
-    shown: list[parts.Part] = (
-        [_figures(group), _more_figures(group)] if datasets else [_figures(group)]
-    )
+    dataset = next((scored.dataset for scored in group if scored.dataset is not None), None)
+    shown: list[parts.Part] = [_figures(group)]
+    if dataset is not None:
+        shown.append(_more_figures(group))
     shown.append(parts.Curves(tuple(scored.curve for scored in group)))
-    dataset = datasets[0] if datasets else None
     drawn = [scored for scored in group if samples.get(scored.name)]
     if drawn:
-        pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
-        number = len(samples[drawn[0].name])
-        how = sample_command(
-            [subject.run for subject in drawn], number=number, seed=seed, options=options
-        )
-        pieces += tuple(real_piece(drawn[0].run, dataset, options))
+        pieces = [sample for subject in drawn for sample in samples[subject.name]]
+        number = len(pieces) // len(drawn)
+        how = _sample_command([subject.run for subject in drawn], number, seed, options)
+        pieces += real_piece(drawn[0].run, dataset, options)
         said = [f"Drawn with seed {seed}; to reproduce: {how}"]
         if any(piece.picture.given for piece in pieces):
             said.append("What was given is grey.")
-        shown.append(parts.Samples(pieces, notes=tuple(said)))
+        shown.append(parts.Samples(tuple(pieces), tuple(said)))
     notes = []
     if dataset is not None:
         splits = [
@@ -134,7 +131,6 @@ def _section(
 def _figures(group: Sequence[Subject]) -> parts.Table:
     splits = [*dict.fromkeys(split for scored in group for split in scored.splits)] or ["valid"]
     names = ("run", *splits, "parameters (with output)", "best epoch", "training time")
-    columns = tuple(map(parts.Column, names))
     rows = []
     for scored in group:
         curve, counts = scored.curve, scored.run.model.parameter_counts()
@@ -144,11 +140,10 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
             more = " more" if scored.run.began_from else ""
             about = (about[0], f"{curve.best} of {epochs_of(curve.metrics)}{more}", time)
         cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
-        best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
-        about_model = model_in_words(scored.run)
-        rows.append(parts.Row(cells, frozenset(best), about_model, series=scored.name))
-    rows += _baselines(group, splits, len(columns))
-    return parts.Table(columns, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
+        best = frozenset(k for k, one in enumerate(splits, 1) if _is_best(scored, group, one))
+        rows.append(parts.Row(cells, best, model_in_words(scored.run), series=scored.name))
+    rows += _baselines(group, splits, len(names))
+    return parts.Table(names, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
 
 
 def _is_best(scored: Subject, group: Sequence[Subject], split: str) -> bool:
@@ -208,8 +203,7 @@ def _more_figures(group: Sequence[Subject]) -> parts.Table:
         counts = (f"{values['pieces']:,}", f"{values['frames']:,}")
         cells = (name, split, *counts, *(_nats(values.get(figure)) for figure in figures))
         rows.append(parts.Row(cells, series=name))
-    columns = tuple(parts.Column(head, is_text=head == "split") for head in heads)
-    return parts.Table(columns, tuple(rows), "All figures", collapsed=True)
+    return parts.Table(heads, tuple(rows), "All figures", collapsed=True, text=("split",))
 
 
 def _settings(subject: Subject) -> tuple[str, str]:
@@ -241,16 +235,24 @@ def draw(
     asked = [(subject, _sampling(subject.run, kind, options)) for subject, kind in kinds if kind]
     found: dict[str, list[parts.Sample]] = {}
     for done, (subject, sampling) in enumerate(asked):
-        found[subject.name] = []
-        for k, sample in enumerate(_samples(subject, sampling, options, number, seed), 1):
-            found[subject.name].append(sample)
-            progress(number * done + k, number * len(asked))
+        name, run, around, given = subject.name, subject.run, sampling.filling, sampling.given
+        freeze, sampler = Freeze.of(run), Sampler(run.model, given=given)
+        filler = Filler(run.model, particles=around.particles, given=given) if around else None
+        samples = found[name] = []
+        for k in range(number):
+            if around is None or filler is None:
+                chunks = [*sampler.piece(sampling.length, seed=seed, number=k, freeze=freeze)]
+            else:
+                piece, free = around.piece, around.free
+                filled = filler.fill(piece, free, seed=seed, number=k, sweeps=around.sweeps)
+                chunks = [filled.frames]
+            which = f"{name}, sample {k + 1}" if number > 1 else name
+            samples.append(_sample(run, options, sampling, chunks, which, series=name))
+            progress(number * done + k + 1, number * len(asked))
     return found
 
 
-def sample_command(
-    runs: Sequence[Run], *, number: int, seed: int, options: Mapping[str, Any] = NONE
-) -> str:
+def _sample_command(runs: Sequence[Run], number: int, seed: int, options: Mapping[str, Any]) -> str:
     """The command that writes the samples of runs of one medium to files."""
     medium = medium_of(runs[0].frame)
     name = shlex.quote(brief(runs[0].folder)) if len(runs) == 1 else "RUN"
@@ -297,24 +299,6 @@ def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Samplin
     except UsageError as error:
         hint = "" if any(options.values()) else "; or add --samples 0"
         raise UsageError(f"cannot sample {run.folder}: {error}{hint}") from error
-
-
-def _samples(
-    subject: Subject, sampling: Sampling, options: Mapping[str, Any], number: int, seed: int
-) -> Iterator[parts.Sample]:
-    model, around, freeze = subject.run.model, sampling.filling, Freeze.of(subject.run)
-    sampler, given = Sampler(model, given=sampling.given), sampling.given
-    filler = Filler(model, particles=around.particles, given=given) if around else None
-    for k in range(number):
-        if around is None or filler is None:
-            chunks = [*sampler.piece(sampling.length, seed=seed, number=k, freeze=freeze)]
-        else:
-            filled = filler.fill(
-                around.piece, around.free, seed=seed, number=k, sweeps=around.sweeps
-            )
-            chunks = [filled.frames]
-        name = f"{subject.name}, sample {k + 1}" if number > 1 else subject.name
-        yield _sample(subject.run, options, sampling, chunks, name, series=subject.name)
 
 
 def _sample(

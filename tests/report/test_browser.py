@@ -23,7 +23,6 @@ from seqmodel.media.picture import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (
-    Column,
     Curve,
     Curves,
     Dot,
@@ -74,7 +73,7 @@ def sample(name: str, kind: str) -> Sample:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One of everything, with very long texts."""
-    columns = tuple(Column(name) for name in ("run", *"abcdefghij", "a name " * 5))
+    columns = ("run", *"abcdefghij", "a name " * 5)
     table = Table(columns, (Row(("x" * 80, *["1,234.5678"] * 11)),), "Figures")
     dots = Dot("gru", 1e-4, 3.0), Dot("gru", 1e-3, 2.0), Dot("lstm", 3e-4, 2.5)
     parts = (
@@ -316,7 +315,7 @@ def test_any_figures_have_a_chart(chrome: Chrome, tmp_path: Path):
 
 def test_runs_are_sorted_found_and_hidden(chrome: Chrome, tmp_path: Path):
     """By numbers, times and names, unknown ones last; a search is in all tables and charts."""
-    columns = (Column("run"), Column("valid"), Column("time"))
+    columns = ("run", "valid", "time")
     cells = (
         ("gru 2", "9.5", "1 min 05 s"),
         ("gru 10", "1,000.25", "1 h 02 min"),

@@ -17,7 +17,6 @@ from seqmodel.media.picture import Box, Level, Picture, Shades
 from seqmodel.report.page import charts
 from seqmodel.report.page.charts import Trace
 from seqmodel.report.page.parts import (
-    Column,
     Curve,
     Curves,
     Dot,
@@ -70,7 +69,7 @@ SCATTER = Scatter(
     )
 )
 TABLE = Table(
-    (Column("run", is_text=True), Column("valid")),
+    ("run", "valid"),
     (Row(("lstm", "1.75"), frozenset({1}), "of 36", "lstm"), Row(("repeat", "4.4"), muted=True)),
     "Figures",
 )
@@ -86,7 +85,7 @@ def shown(*parts: object) -> Element:
 
 def test_traces_of_a_table_share_a_scale():
     """Guards against curves that look equally good, each stretched to its own cell."""
-    columns = (Column("run"), Column("valid", is_text=True))
+    columns = ("run", "valid")
     falling = Trace((12.0, 4.0, 3.0, 2.0, 2.0, 1.0))
     rows = (
         *(Row(("a", falling), series="a"), Row(("b", Trace((3.0, 3.0))))),
@@ -111,7 +110,7 @@ def test_traces_of_a_table_share_a_scale():
 
 def test_a_long_trace_is_thinned_and_keeps_its_ends():
     row = Row(("a", Trace(tuple(map(float, range(500))))))
-    trace = shown(Table((Column("run"), Column("v")), (row,))).one("polyline")
+    trace = shown(Table(("run", "v"), (row,))).one("polyline")
     x = [point.split(",")[0] for point in trace.attributes["points"].split()]
     assert len(x) == 51
     assert (x[0], x[-2], x[-1]) == ("0", "100", "100")
@@ -151,7 +150,7 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
             Section(
                 b,
                 (
-                    Table((Column(a), Column(b)), (Row((c, a), detail=b, series=c),), b, (c,)),
+                    Table((a, b), (Row((c, a), detail=b, series=c),), b, (c,)),
                     Curves((replace(curve(a, [2.0, 1.0]), family=b),)),
                     Scatter((Dot(b, 0.1, 1.0, c),)),
                     Samples(

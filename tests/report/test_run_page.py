@@ -62,7 +62,7 @@ def test_densities_and_probabilities_are_kept_apart(
         expected = values["baselines"].items()
         assert shown == {f"{name} (trivial)": f"{nats:.4f}" for name, nats in expected}
         assert [curve.name for curve in of_kind(section, Curves)[0].curves] == [folder.name]
-        names = [column.name for column in more.columns]
+        names = list(more.columns)
         assert ("bits per sample" in names) == (folder == logistic_run_folder)
         assert (
             more.rows[1].cells[names.index("nats per sample")] == f"{values['nats_per_sample']:.4f}"

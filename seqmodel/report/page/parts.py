@@ -54,14 +54,6 @@ MANNER = Markup(
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table; the first holds names, the others numbers or text."""
-
-    name: str
-    is_text: bool = False
-
-
-@dataclass(frozen=True)
 class Row:
     """A row of a table; its first cell is its heading, and must be text."""
 
@@ -81,16 +73,18 @@ class Row:
 class Table:
     """A table; rows have as many cells as there are columns."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
+    """The first holds names, the others numbers."""
     rows: tuple[Row, ...]
     heading: str = ""
     notes: tuple[str, ...] = ()
     collapsed: bool = False
     """Whether only its heading is shown until it is opened."""
+    text: tuple[str, ...] = ()
+    """The columns that hold text instead."""
 
     def markup(self, marks: Marks) -> Markup:
-        """The table with its heading and notes."""
-        kinds = [None, *(None if column.is_text else "number" for column in self.columns[1:])]
+        kinds = [None, *(None if name in self.text else "number" for name in self.columns[1:])]
         draw = trace_drawer([c for row in self.rows for c in row.cells if not isinstance(c, str)])
         rows = []
         for row in self.rows:
@@ -104,8 +98,8 @@ class Table:
             muted = "muted" if row.muted else None
             rows.append(tag("tr", first, *cells[1:], class_=muted, data_series=row.series or None))
         heads = (
-            tag("th", column.name, scope="col", class_=kind)
-            for column, kind in zip(self.columns, kinds, strict=True)
+            tag("th", name, scope="col", class_=kind)
+            for name, kind in zip(self.columns, kinds, strict=True)
         )
         whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
         content = joined(scrolled(whole, self.heading), notes(self.notes))
@@ -220,7 +214,6 @@ class Scatter:
     dots: tuple[Dot, ...]
 
     def markup(self, marks: Marks) -> Markup:
-        """The chart."""
         title = "Learning rates"
         names = ("run", "trial", "learning rate", "best valid, nats per frame")
         if not self.dots:
@@ -262,13 +255,14 @@ def _chart(
         tag("label", "over ", tag("select", *over, class_="over", autocomplete="off")),
         MANNER,
     )
-    columns = tuple(Column(name, is_text=name == "trial") for name in names)
+    text, heading = ("trial",), "The chart as a table"
+    table = Table(tuple(names), tuple(rows), heading, collapsed=True, text=text)
     figure = tag(
         "figure",
         tag("div", *legend, class_="legend"),
         tag("div", *options, class_="options"),
         tag("div", class_="plot"),
-        Table(columns, tuple(rows), "The chart as a table", collapsed=True).markup(marks),
+        table.markup(marks),
         class_="chart",
     )
     return joined(tag("h3", title), figure)
@@ -345,7 +339,6 @@ class Facts:
     """Headings and long texts, such as a run's settings, collapsed until they are opened."""
 
     def markup(self, _: Marks) -> Markup:
-        """A list, and the texts below it."""
         items = (joined(tag("dt", name), tag("dd", value)) for name, value in self.items)
         texts = [(head, "\n".join(map(escaped, text.split("\n")))) for head, text in self.details]
         details = (collapsed(heading, tag("pre", Markup(text))) for heading, text in texts)
@@ -364,7 +357,6 @@ class Section:
     notes: tuple[str, ...] = ()
 
     def markup(self, marks: Marks) -> Markup:
-        """The section."""
         parts = (part.markup(marks) for part in self.parts)
         return tag("section", tag("h2", self.heading), notes(self.notes), *parts)
 
