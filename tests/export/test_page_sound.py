@@ -129,8 +129,9 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: 
     assert len(begins) > 1
     assert samples.tolist() == right[: len(samples)]
     piece, _ = soundfile.read(chrome.saved(tmp_path / "piece", part="piece"), dtype="int16")
-    assert begins[-1] <= 400 * chrome.run("page.player.position")
-    assert piece.tolist() == right[begins[-1] : len(samples)]
+    reached = 400 * chrome.run("page.player.position")  # the next may begin in the block at hand
+    begun = max(first for first in begins if first <= reached)
+    assert piece.tolist() == right[begun : len(samples)]
 
 
 def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, write_page):
