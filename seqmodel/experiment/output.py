@@ -18,6 +18,7 @@ from seqmodel.media.words import listed, spaced
 from seqmodel.plots import plot_curves
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
+from seqmodel.report.page.parts import render
 from seqmodel.report.run_page import draw, real_piece
 from seqmodel.report.subjects import subject_of
 from seqmodel.runs.files import epochs_of
@@ -52,7 +53,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
         if curves := {winner.name: winner.seeds[0].metrics for winner in winners}:
             plot_curves(folder / f"curves-{comparison.dataset}.png", comparison.dataset, curves)
     page = comparison_page(studies.plan, comparisons, folder, notes, command)
-    write_file(folder / "report.html", parts.render(page).encode())
+    write_file(folder / "report.html", render(page).encode())
     return table.text(comparisons, notes), [*files, "report.html"]
 
 

@@ -76,9 +76,8 @@ def version() -> str:
     # An installed package may lie inside an unrelated repository.
     if Path(_git(root, "rev-parse", "--show-toplevel") or "") != root:
         return seqmodel.__version__
-    commit = _git(root, "rev-parse", "--short", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return f"{seqmodel.__version__}, commit {commit}{' with changes' if changed else ''}"
+    commit = _git(root, "describe", "--always", "--exclude=*", "--dirty= with changes")
+    return f"{seqmodel.__version__}, commit {commit}"
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -12,7 +13,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.report.page.parts import Page, render
 from seqmodel.report.run_page import run_page
 from seqmodel.report.subjects import names_of, subject_of
-from seqmodel.runs.folder import METRICS, load_run
+from seqmodel.runs.folder import BEST, CONFIG, METRICS, load_run
 
 HERE = "127.0.0.1"
 
@@ -25,27 +26,25 @@ def server_of(
     Why runs are not shown, such as one before its first epoch, is told once each.
     """
     runs = [*{run.resolve(): run for run in runs}.values()]
-    lock, known, told = Lock(), dict[tuple[object, ...], bytes](), set[str]()
+    lock, told = Lock(), set[str]()
 
     def tell_once(news: str) -> None:
         if news not in told:
             told.add(news)
             tell(news)
 
+    @lru_cache(maxsize=1)
+    def page_at(_: tuple[object, ...]) -> bytes:
+        shown, missing = _page(runs, command)
+        for error in missing:
+            tell_once(f"not shown: {error}")
+        return render(shown, live=True).encode()
+
     def page() -> bytes:
-        """The page, made anew if a run has been looked at since, or is not shown."""
+        """The page, made anew if a run has been written to since."""
         with lock:
-            stamps = tuple(_stamp(run / METRICS) for run in runs)
-            if stamps in known:
-                return known[stamps]
-            shown, missing = _page(runs, command)
-            content = render(shown, live=True).encode()
-            known.clear()
-            if not missing:
-                known[stamps] = content
-            for error in missing:
-                tell_once(f"not shown: {error}")
-            return content
+            files = (run / name for run in runs for name in (CONFIG, METRICS, BEST))
+            return page_at(tuple(map(_stamp, files)))
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: object) -> None:

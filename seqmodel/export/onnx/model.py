@@ -29,16 +29,12 @@ def export_graph(run: Run) -> bytes:
     Raises:
         SeqmodelError: if there are no operators for its encoder or output.
     """
-    if type(run.model.encoder) not in ENCODERS:
+    known = type(run.model.encoder) in ENCODERS
+    if not (known and type(run.model.output) in OUTPUTS):
+        output = f"output {output_name(run.config, run.frame)} of the " if known else ""
         raise SeqmodelError(
-            f"{run.folder} has the {run.config.model} model, which has no form in ONNX: "
+            f"{run.folder} has the {output}{run.config.model} model, which has no form in ONNX: "
             "`seqmodel sample` draws from it"
-        )
-    if type(run.model.output) not in OUTPUTS:
-        name = output_name(run.config, run.frame)
-        raise SeqmodelError(
-            f"{run.folder} has the output {name} of the {run.config.model} model, which has no "
-            "form in ONNX: `seqmodel sample` draws from it"
         )
     model = helper.make_model(
         _graph(run.model).finished(run.folder.name or "model"),

@@ -33,8 +33,6 @@ from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.units import unit_spec
 
-ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><g fill="#0069b0">
-<path d="M1 9h3v6H1zM5 5h3v7H5zM9 8h3v5H9zM13 2h2v8h-2z"/></g></svg>"""
 SEEDS = range(1, 33)
 """Of which one is looked for that sounds at once."""
 SOUNDING = 0.5
@@ -99,9 +97,8 @@ def export_page(
     begins = {"seed": str(seed), "temperature": f"{temperature:g}"}
     texts = {"title": title, "lead": LEADS[kind], **begins}
     texts |= {"labels": _menus(run), "about": _about(run, suffix, begins)}
+    texts["data"] = Markup(json.dumps(content).replace("<", "\\u003c"))  # cannot end its element
     body = filled(_of_kinds(resource(__package__, "page.html"), blocks), **texts, **tempos)
-    data = Markup(json.dumps(content).replace("<", "\\u003c"))  # which cannot end the element
-    body = joined(body, tag("script", data, type="application/json", id="model"))
     files = ["model", "worker", "player", "page", *SCRIPTS[kind].split()]
     sounds = [f"const SOUNDS = {json.dumps(SOUNDS)};"] if kind == "drums" else []
     parts = ['"use strict";', *sounds, *(resource(__package__, f"{file}.js") for file in files)]
@@ -113,7 +110,7 @@ def export_page(
         style=resource(__package__, "page.css"),
         wasm=True,
         description=LEADS[kind],
-        icon=f"data:image/svg+xml,{quote(ICON)}",
+        icon=f"data:image/svg+xml,{quote(resource(__package__, 'icon.svg'))}",
     )
     return html.encode()
 

@@ -12,8 +12,8 @@ from string import Template
 
 from seqmodel.media.words import printable
 
-VOID = frozenset({"img", "input", "link", "meta"})
-"""Elements without content or end tag."""
+VOID = frozenset({"img", "meta"})
+"""Elements without content or end tag, of those that are made here."""
 
 
 class Markup(str):
@@ -101,21 +101,14 @@ def document(
     allowed += " 'wasm-unsafe-eval'; worker-src blob:" if wasm else ""
     policy = f"default-src 'none'; {allowed}; media-src data:; img-src data:"
     policy += "; connect-src 'self'" if live else ""
-    preview = {"og:title": title, "og:description": description, "og:type": "website"}
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href=icon),
-        tag("title", title),
-        tag("style", style),
-    ]
+    preview = []
     if description:
-        head.append(tag("meta", name="description", content=description))
-        head += [tag("meta", property=name, content=text) for name, text in preview.items()]
-    content = tag("html", tag("head", *head), tag("body", body, tag("script", script)), lang="en")
-    return f"<!DOCTYPE html>\n{content}\n"
+        graph = {"og:title": title, "og:description": description, "og:type": "website"}
+        preview.append(tag("meta", name="description", content=description))
+        preview += [tag("meta", property=name, content=text) for name, text in graph.items()]
+    inside: dict[str, str] = {"title": title, "icon": icon, "policy": policy, "body": body}
+    inside |= {"preview": joined(*preview), "style": style, "script": script}
+    return filled(resource(__package__, "document.html"), **inside)
 
 
 def resource(package: str, name: str) -> Markup:

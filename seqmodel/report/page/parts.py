@@ -29,6 +29,7 @@ from seqmodel.report.page.markup import (
     document,
     embedded,
     escaped,
+    filled,
     joined,
     notes,
     resource,
@@ -45,12 +46,6 @@ SHOWN = "epoch", "updates", "seconds", "train_nats_per_frame", "valid_nats_per_f
 """What stands in the columns of a table of curves before any others."""
 TRAIN, VALID = 4, 5
 """The columns of nats per frame there."""
-MANNER = Markup(
-    '<label><input type="checkbox" class="log" autocomplete="off"> log axes</label>'
-    '<label>smooth <input type="range" class="smooth" autocomplete="off"'
-    ' min="0" max="0.95" step="0.05" value="0"></label>'
-)
-"""How a chart is drawn."""
 
 
 @dataclass(frozen=True)
@@ -250,22 +245,10 @@ def _chart(
         tag("button", marks.key(name), name, value=name, **entry)
         for name in dict.fromkeys(row.series for row in rows)
     )
-    options = (
-        tag("label", "Figure ", tag("select", *figures, class_="of", autocomplete="off")),
-        tag("label", "over ", tag("select", *over, class_="over", autocomplete="off")),
-        MANNER,
-    )
     text, heading = ("trial",), "The chart as a table"
-    table = Table(tuple(names), tuple(rows), heading, collapsed=True, text=text)
-    figure = tag(
-        "figure",
-        tag("div", *legend, class_="legend"),
-        tag("div", *options, class_="options"),
-        tag("div", class_="plot"),
-        table.markup(marks),
-        class_="chart",
-    )
-    return joined(tag("h3", title), figure)
+    table = Table(tuple(names), tuple(rows), heading, collapsed=True, text=text).markup(marks)
+    drawn = {"legend": joined(*legend), "figures": joined(*figures), "over": joined(*over)}
+    return filled(resource(__package__, "chart.html"), title=title, table=table, **drawn)
 
 
 # ---- samples -------------------------------------------------------------------------------------
@@ -288,22 +271,21 @@ class Sample:
 
     def markup(self, marks: Marks, axes: Picture) -> Markup:
         """It with the browser's own player; page.js shows in the picture where that is."""
-        name, download = self.caption, Markup()
+        download = Markup()
         if self.download is not None:
-            file, content = self.download
-            source = embedded("application/octet-stream", content)
+            file, written = self.download
+            source = embedded("application/octet-stream", written)
             download = tag("a", f"Save as .{file.rpartition('.')[2]}", download=file, href=source)
-        image = picture_image(self.picture, axes, marks.colour(self.series))
-        time = tag("div", tag("span", class_="cursor"), class_="time", data_seconds=axes.seconds)
-        source = embedded(MEDIA_TYPES[self.kind], self.sound)
-        return tag(
-            "figure",
-            tag("figcaption", marks.key(self.series), tag("span", name), download),
-            scrolled(tag("div", image, time, class_="picture"), f"Picture of {name}"),
-            tag("audio", controls=True, preload="metadata", src=source, aria_label=name),
-            class_="sample",
-            data_series=self.series or None,
+        content = filled(
+            resource(__package__, "sample.html"),
+            caption=self.caption,
+            key=marks.key(self.series),
+            download=download,
+            image=picture_image(self.picture, axes, marks.colour(self.series)),
+            seconds=axes.seconds,
+            source=embedded(MEDIA_TYPES[self.kind], self.sound),
         )
+        return tag("figure", content, class_="sample", data_series=self.series or None)
 
 
 @dataclass(frozen=True)
