@@ -312,8 +312,14 @@ def _drawing(
 
     from seqmodel.evaluation.average import named
     from seqmodel.runs.files import METRICS
-    from seqmodel.sampling.average import AverageSampler
-    from seqmodel.sampling.sampler import DrawnPiece, Freeze, PieceSampler, Sampler, side_by_side
+    from seqmodel.sampling.sampler import (
+        AverageSampler,
+        DrawnPiece,
+        Freeze,
+        PieceSampler,
+        Sampler,
+        side_by_side,
+    )
 
     stated, run = {**stated, "given": sampling.given}, told[0][0]
     samplers: list[PieceSampler] = [

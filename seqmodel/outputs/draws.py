@@ -203,7 +203,7 @@ class NotesWriter(DrawWriter):
 
 
 class NotesDraw(Draw):
-    """A draw of notes that, if it fills, takes numbers as given: see `sampling.plain`.
+    """A draw of notes that, if it fills, takes numbers as given: see `sampling.compiled`.
 
     Attributes:
         forced: if it fills, (chunk, D + 1), read instead of the uniforms where not 0.

@@ -82,7 +82,7 @@ class DrawSetting(NamedTuple):
     """Steps drawn at a time."""
     temperature: float
     fills: bool = False
-    """Whether numbers may be given, see `sampling.plain`; only for outputs over notes."""
+    """Whether numbers may be given, see `sampling.compiled`; only for outputs over notes."""
 
 
 class CompiledDraw(Protocol):

@@ -1,10 +1,12 @@
 """Sampling in compiled code: unit, output and draw, frame by frame, without torch in between."""
 
-from collections.abc import Callable, Sequence
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +34,7 @@ from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.outputs.protocol import DrawSetting
-from seqmodel.sampling.own_module import PythonStep
-from seqmodel.sampling.plain import Drawing, Draws
+from seqmodel.system import native
 from seqmodel.units.cpu.stepping import steps
 from seqmodel.units.module import units_of
 from seqmodel.units.own_module import ModuleUnit
@@ -41,6 +42,12 @@ from seqmodel.units.own_module import ModuleUnit
 FREE, ON, OFF = 0.0, -1.0, 2.0
 """Uniforms that a number is forced by: -1 is below every probability, and 2 below none, so that
 whatever draws frames also places what is given; FREE forces nothing."""
+
+
+Drawing = Iterator[tuple[NDArray[Any], bool]]
+"""Frames without end, in chunks (n, F), each with whether the piece ends there."""
+Draws = Callable[[Carry, Uniforms, float], Drawing]
+"""Draws a piece that goes on from a carry and does not end before so many steps."""
 
 
 class Candidates(NamedTuple):
@@ -51,6 +58,58 @@ class Candidates(NamedTuple):
     logits: NDArray[np.float64]
     """(N, M, F + 1), by which the numbers were drawn, see `NotesOutput.tempered`, and of the piece
     ending here, if the model predicts ends."""
+
+
+class PythonStep:
+    """The step of layers in float64, between slots of whichever arena it is called in.
+
+    Attributes:
+        call: it.
+        states: the slots of the layers' states, in the order of `Carry.tensors`.
+        h: that of the last layer's h.
+    """
+
+    def __init__(self, layers: Sequence[ModuleUnit], x: Slot, arena: Arena) -> None:
+        self._layers = [copy.deepcopy(layer).double().eval() for layer in layers]
+        self._x, self._arena, (*rows, _) = x, arena, x.shape
+        self._of_layers: list[list[Slot]] = []
+        for layer in self._layers:
+            state = layer.zero_state(*(rows or [1]))
+            self._of_layers.append([arena.take(*t.shape, dtype=t.dtype) for t in state])
+        self.states = [slot for layer in self._of_layers for slot in layer]
+        self.h = arena.take(*rows, self._layers[-1].hidden_size)
+        self._failure: BaseException | None = None
+        address, self._callback = native.callback(self._step)
+        count = int(np.prod(x.shape))
+        self.call: Call = step_call(
+            _PYTHON, _write_python, callback=address, N=count, x=x.reshaped(count)
+        )
+
+    def check(self) -> None:
+        """Raise what a step has raised, which compiled code cannot."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _step(self, x: int) -> None:
+        if self._failure is not None:
+            return
+        try:
+            with torch.inference_mode():
+                base = native.memory_at(x - self._x.start, self._arena.size)
+                self._advance(np.frombuffer(base, np.uint8))
+        except BaseException as error:
+            self._failure = error
+
+    def _advance(self, memory: NDArray[np.uint8]) -> None:
+        values = torch.from_numpy(self._x.of(memory)).view(1, -1, self._x.shape[-1])
+        for layer, slots in zip(self._layers, self._of_layers, strict=True):
+            held = [slot.of(memory) for slot in slots]
+            before = tuple(torch.from_numpy(part).clone() for part in held)
+            values, after = layer(values, before)
+            for part, new in zip(held, after, strict=True):
+                part[:] = new.numpy()
+        self.h.of(memory)[:] = values.view(self.h.shape).numpy()
 
 
 @dataclass(frozen=True)
@@ -81,10 +140,11 @@ class CompiledModel:
         inputs, labels, skip = encoder.compiled(arena), None, encoder.skip_size
         if count := column_count(model.known_labels):
             labels = arena.take(1, count)
-            x, joining = with_labels(inputs.x, labels, skip, arena)
-            inputs, skip = inputs._replace(x=x, calls=[*inputs.calls, joining]), skip + count
-        own = [layer for layer in layers if isinstance(layer, ModuleUnit)]
-        python = PythonStep(own, inputs.x, arena) if own else None
+            own, I = inputs.x.shape[-1] - skip, inputs.x.shape[-1]  # noqa: E741
+            x, calls = joined(arena, (inputs.x, 0, own), (labels, 0, count), (inputs.x, own, I))
+            inputs, skip = inputs._replace(x=x, calls=[*inputs.calls, *calls]), skip + count
+        modules = [layer for layer in layers if isinstance(layer, ModuleUnit)]
+        python = PythonStep(modules, inputs.x, arena) if modules else None
         if python is not None:
             calls, states, h = [python.call], python.states, python.h
         else:
@@ -94,8 +154,9 @@ class CompiledModel:
         if inputs.changed is not None:
             calls = [where(inputs.changed, calls)]
         if skip:
-            h, joining = with_skip(h, inputs.x, skip, arena)
-            calls.append(joining)
+            I = inputs.x.shape[-1]  # noqa: E741
+            h, joining = joined(arena, (h, 0, h.shape[-1]), (inputs.x, I - skip, I))
+            calls += joining
         return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls], python, labels)
 
     def draw_setting(self, chunk: int, temperature: float, *, fills: bool = False) -> DrawSetting:
@@ -112,7 +173,7 @@ class CompiledModel:
 
 
 def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws | None:
-    """As `plain.plain_sampler`, compiled; None if the model's output has no compiled draw."""
+    """As `sampler.plain_sampler`, compiled; None if the model's output has no compiled draw."""
     with torch.no_grad():
         compiled = CompiledModel.of(model)
         frame = model.output.compiled_draw(compiled.draw_setting(chunk, temperature))
@@ -155,7 +216,7 @@ class CompiledParticles:
         assert isinstance(draw, NotesDraw)
         self._draw, last = draw, self._model.inputs.last
         self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces them
-        calls = [*self._model.calls, restoring(self._copy_of_last, last), draw.call]
+        calls = [*self._model.calls, copying(self._copy_of_last, last), draw.call]
         self._fields = CallFields(calls)
         outside = filter(None, (draw.forced, draw.logits, draw.frames))
         self._columns = [self._fields.columns(slot) for slot in outside]
@@ -268,86 +329,58 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
     return run
 
 
-_RESTORE = Signature("restore", ("F",), (Array("before", ("F",)), Array("last", ("F",))))
-_WITH_SKIP = Signature(
-    "with_skip",
-    ("R", "H", "I", "E"),
-    (Array("h", ("R", "H")), Array("x", ("R", "I")), Array("joined", ("R", "H + E"))),
-)
-
-
-def restoring(copy: Slot, last: Slot) -> Call:
-    """The call after which the last numbers are as they were before a draw."""
-    return step_call(_RESTORE, _write_restore, F=last.shape[0], before=copy, last=last)
-
-
-def _write_restore(e: Emitter, f: dict[str, Any]) -> None:
-    e.copy(f["before"], f["last"], f["F"])
-
-
 _WHERE = Signature("where", (), (Array("flag", ("1",)),))
+_COPY = Signature(
+    "copy",
+    ("Q", "I", "R", "J", "step", "first", "at", "size"),
+    (Array("source", ("Q", "I")), Array("to", ("R", "J"))),
+)
 
 
 def where(flag: Slot, calls: Sequence[Call]) -> Call:
     """The calls, if the flag is not 0."""
-    library = _where(tuple(call.shape for call in calls))
-    return Call(library.address("where"), _WHERE, ITEMSIZE, {"flag": flag}, inner=calls)
+    shapes = tuple(call.shape for call in calls)
+    return step_call(_WHERE, _write_where, shapes, inner=calls, flag=flag)
 
 
-@compiled_once
-def _where(calls: tuple[tuple[int, int], ...]) -> Library:
-    module = ir.Module("where")
-    with function(module, "where", [POINTER], ITEMSIZE) as (e, fields):
-        b, flag = e.builder, _WHERE.load(e, fields)["flag"]
-        with b.if_then(b.fcmp_ordered("!=", b.load(flag, typ=e.real), e.real(0.0))):
-            write_calls(e, calls, b.gep(fields, [e.int(len(_WHERE.fields))], source_etype=INT))
-    return Library(module)
+def _write_where(e: Emitter, f: dict[str, Any], calls: tuple[tuple[int, int], ...]) -> None:
+    b = e.builder
+    with b.if_then(b.fcmp_ordered("!=", b.load(f["flag"], typ=e.real), e.real(0.0))):
+        write_calls(e, calls, f["inner"])
 
 
-def with_skip(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
-    """The rows of h (R, H) followed by the last `size` numbers of x (R, I): (R, H + size).
+def joined(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call]]:
+    """Rows side by side: of each slot (R, I), or one row for all, the columns of a range.
 
-    A single row may be (H,).
+    The first may also be (I,), and the result is then a single row, too.
     """
-    (*rows, H), R = h.shape, int(np.prod(h.shape[:-1]))
-    joined, inputs = arena.take(*rows, H + size), x.shape[-1]
-    arrays = {"h": (h, H), "x": (x, inputs), "joined": (joined, H + size)}
-    slots = {name: slot.reshaped(R, width) for name, (slot, width) in arrays.items()}
-    return joined, step_call(_WITH_SKIP, _write_with_skip, R=R, H=H, I=inputs, E=size, **slots)
+    rows, ends = parts[0][0].shape[:-1], [*accumulate(stop - first for _, first, stop in parts)]
+    to = arena.take(*rows, ends[-1])
+    starts = [0, *ends]
+    return to, [
+        copying(slot, to, first, stop - first, at)
+        for (slot, first, stop), at in zip(parts, starts, strict=False)
+    ]
 
 
-def with_labels(x: Slot, labels: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
-    """The rows of x (R, I) with the labels (1, N) before the last `size` numbers: (R, I + N).
-
-    A single row may be (I,).
-    """
-    (*rows, inputs), N, R = x.shape, labels.shape[1], int(np.prod(x.shape[:-1]))
-    joined = arena.take(*rows, inputs + N)
-    slots = {"x": x.reshaped(R, inputs), "labels": labels, "joined": joined.reshaped(R, inputs + N)}
-    return joined, step_call(_WITH_LABELS, _write_with_labels, R=R, I=inputs, N=N, E=size, **slots)
+def copying(source: Slot, to: Slot, first: int = 0, size: int | None = None, at: int = 0) -> Call:
+    """The call that copies columns from `first` on to those from `at` on, by default all."""
+    (Q, I), (R, J) = ((math.prod(one.shape[:-1]), one.shape[-1]) for one in (source, to))  # noqa: E741
+    return step_call(
+        _COPY, _write_copy, Q=Q, I=I, R=R, J=J, step=I if Q > 1 else 0, first=first, at=at,
+        size=I if size is None else size, source=source.reshaped(Q, I), to=to.reshaped(R, J),
+    )  # fmt: skip
 
 
-_WITH_LABELS = Signature(
-    "with_labels",
-    ("R", "I", "N", "E"),
-    (Array("x", ("R", "I")), Array("labels", ("1", "N")), Array("joined", ("R", "I + N"))),
-)
-
-
-def _write_with_labels(e: Emitter, f: dict[str, Any]) -> None:
-    inputs, N, own = f["I"], f["N"], e.builder.sub(f["I"], f["E"])
+def _write_copy(e: Emitter, f: dict[str, Any]) -> None:
     with e.loop(0, f["R"]) as row:
-        x = e.offset(f["x"], e.mul(row, inputs))
-        to = e.offset(f["joined"], e.mul(row, e.add(inputs, N)))
-        e.copy(x, to, own)
-        e.copy(f["labels"], e.offset(to, own), N)
-        e.copy(e.offset(x, own), e.offset(to, own, N), f["E"])
+        source = e.offset(f["source"], e.mul(row, f["step"]), f["first"])
+        e.copy(source, e.offset(f["to"], e.mul(row, f["J"]), f["at"]), f["size"])
 
 
-def _write_with_skip(e: Emitter, f: dict[str, Any]) -> None:
-    H, size, inputs = f["H"], f["E"], f["I"]
-    with e.loop(0, f["R"]) as row:
-        to = e.offset(f["joined"], e.mul(row, e.add(H, size)))
-        e.copy(e.offset(f["h"], e.mul(row, H)), to, H)
-        from_x = e.offset(f["x"], e.builder.sub(e.mul(e.add(row, 1), inputs), size))
-        e.copy(from_x, e.offset(to, H), size)
+_PYTHON = Signature("call_python", ("callback", "N"), (Array("x", ("N",)),))
+
+
+def _write_python(e: Emitter, f: dict[str, Any]) -> None:
+    kind = ir.PointerType(ir.FunctionType(ir.VoidType(), [POINTER]))
+    e.builder.call(e.builder.inttoptr(f["callback"], kind), [f["x"]])

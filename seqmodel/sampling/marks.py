@@ -12,7 +12,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import MARKS
 from seqmodel.model.marks import TO_DRAW, UNKNOWN
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.sampling.plain import Drawing
+from seqmodel.sampling.compiled import Drawing
 
 
 class Place(NamedTuple):

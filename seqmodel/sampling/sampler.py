@@ -7,14 +7,15 @@ of pieces, their length, the backend or the machine.
 """
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from itertools import takewhile
+from itertools import count, takewhile
 from threading import Event
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -26,11 +27,9 @@ from seqmodel.media.music.frames import chord_ages
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.plain import Drawing, Draws, plain_sampler
+from seqmodel.sampling.compiled import Drawing, Draws, compiled_sampler
+from seqmodel.sampling.marks import MarksDraw
 from seqmodel.units.own_module import ModuleUnit
-
-if TYPE_CHECKING:
-    from seqmodel.sampling.marks import MarksDraw
 
 CHUNK = 256
 """Steps drawn at a time, taking a few milliseconds."""
@@ -136,12 +135,10 @@ class Sampler(PieceSampler):
         return self.marks.follow(frames, place, uniforms.apart())
 
     @cached_property
-    def marks(self) -> "MarksDraw | None":
+    def marks(self) -> MarksDraw | None:
         """What draws marks, if the model has any."""
         if self.model.marks is None:
             return None
-        from seqmodel.sampling.marks import MarksDraw  # loads the compiler
-
         return MarksDraw(self.double, self._mark_temperature)
 
     def go_on(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Drawing:
@@ -166,8 +163,6 @@ class Sampler(PieceSampler):
 
     @cached_property
     def _compiled(self) -> Draws | None:
-        from seqmodel.sampling.compiled import compiled_sampler  # loads the compiler
-
         return compiled_sampler(self.model, self._chunk, self._temperature)
 
     @cached_property
@@ -190,6 +185,77 @@ class Sampler(PieceSampler):
                 line = torch.from_numpy(frames).unsqueeze(1)
                 carry = self.double.read(line, carry).after
         return carry
+
+
+class AverageSampler(PieceSampler):
+    """Draws each frame from one of the models, and lets all of them read it.
+
+    A uniform chooses the model, each as likely as the others, and those that follow in the stream
+    are the frame's; whether the piece ends with it is that model's word too. So the probability of
+    a piece is exactly that of the average. Between frames PyTorch reads them, which takes most of
+    the time. Marks, if the first model has any, are its own.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[SequenceModel],
+        *,
+        temperature: float = 1.0,
+        given: NDArray[Any] | None = None,
+        mark_temperature: float | None = None,
+    ) -> None:
+        """The temperatures are those of each model; `given` is as in `Sampler`."""
+        of_marks = mark_temperature
+        self._samplers = [
+            Sampler(model, temperature=temperature, given=given, chunk=1, mark_temperature=of_marks)
+            for model in models
+        ]
+
+    def draw(
+        self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
+    ) -> Drawing:
+        """See `PieceSampler.draw`; ends drawn before frame `shortest` are passed over."""
+        carries = [s.start if prime is None else s.after(prime) for s in self._samplers]
+        frames = self._frames(carries, uniforms, shortest)
+        return self._samplers[0].played(frames, carries[0], prime, uniforms)
+
+    def _frames(self, carries: list[Carry], uniforms: Uniforms, shortest: float) -> Drawing:
+        """The frames that follow the models' `carries`, without marks."""
+        for frames in count(1):
+            k = int(uniforms.take(1)[0] * len(carries))
+            endless = 0 if frames >= shortest else math.inf
+            frame, ended = next(self._samplers[k].go_on(carries[k], uniforms, endless))
+            yield frame, ended
+            carries = [s.after(frame, c) for s, c in zip(self._samplers, carries, strict=True)]
+
+
+def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws:
+    """Draws `chunk` steps at a time by PyTorch: the specification of compiled sampling.
+
+    Outputs without a compiled draw are drawn from by it. The model is in float64 on the CPU.
+    """
+    output, steps = model.output, model.encoder.steps
+
+    def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Drawing:
+        count = 0
+        while True:
+            frames, ended = [], False
+            numbers = uniforms.take(chunk, 1, output.uniforms_per_frame)
+            with torch.inference_mode():
+                for uniform in torch.from_numpy(numbers):
+                    h, state = model.step(carry)
+                    drawn = output.draw_frame(h, carry.past.numbers, uniform, temperature)
+                    past = model.encoder.append(carry.past, drawn.frame)
+                    carry = carry._replace(state=state, past=past)
+                    frames.append(drawn.frame[0].numpy())
+                    count += 1
+                    ended = bool(drawn.ended) and count % steps == 0 and count >= shortest
+                    if ended:
+                        break
+            line = np.stack(frames).astype(output.frame_type)
+            yield line.reshape(len(line) // steps, -1), ended
+
+    return draw
 
 
 class Freeze(NamedTuple):

@@ -8,8 +8,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.sampling.plain import plain_sampler
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Sampler, plain_sampler
 
 DRAWN = 96
 """Frames, at most: more than the rows of a clock's table. A plain one takes milliseconds."""

@@ -25,8 +25,7 @@ from seqmodel.model.marks import (
     rates,
     standard,
 )
-from seqmodel.sampling.average import AverageSampler
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import AverageSampler, Sampler
 from seqmodel.training.update import window_loss
 
 pytestmark = pytest.mark.usefixtures("unoptimised")

@@ -19,9 +19,7 @@ from seqmodel.outputs.bernoulli import BernoulliOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.runs.folder import load_run
-from seqmodel.sampling.average import AverageSampler
-from seqmodel.sampling.plain import plain_sampler
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import AverageSampler, Sampler, plain_sampler
 
 
 @pytest.fixture(scope="module")

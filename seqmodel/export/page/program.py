@@ -29,7 +29,7 @@ from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
-from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, restoring
+from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copying
 from seqmodel.sampling.filling import CANDIDATES, resampling, sharing, weighing
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.module import units_of
@@ -157,7 +157,7 @@ def _voices(
     uniforms, another = _taking(stream, arrays["at"], N), _taking(stream, one, 1)
     refill = _taking(stream, draw.uniforms, M * output.uniforms_per_frame, later=True)
     sequences = [
-        [refill, restoring(copied, last), draw.call],
+        [refill, copying(copied, last), draw.call],
         *([uniforms, weigh, share] for weigh in over),
         [another, for_all],
         [share, another, for_one],

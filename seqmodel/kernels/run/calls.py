@@ -125,22 +125,24 @@ def step_call(
     write: Callable[..., None],
     *parameters: Any,
     stored: Any = None,
+    inner: Any = (),
     **fields: int | Tensor | Slot | None,
 ) -> Call:
     """The call of a function in float64 whose body `write(e, fields by name, *parameters)` writes.
 
     It is compiled once for each `write`, a function of a module, and its parameters. Numbers of
-    packed matrices take `stored` bytes.
+    packed matrices take `stored` bytes. The fields of `inner` calls begin at the address "inner".
     """
     library = _step(signature, write, parameters)
-    return Call(library.address("step"), signature, ITEMSIZE, fields, stored)
+    return Call(library.address("step"), signature, ITEMSIZE, fields, stored, inner)
 
 
 @compiled_once
 def _step(signature: Signature, write: Callable[..., None], parameters: tuple[Any, ...]) -> Library:
     module = ir.Module(f"{signature.name}_step")
     with function(module, "step", [POINTER], ITEMSIZE) as (e, fields):
-        write(e, signature.load(e, fields), *parameters)
+        inner = e.builder.gep(fields, [e.int(len(signature.fields))], source_etype=INT)
+        write(e, signature.load(e, fields) | {"inner": inner}, *parameters)
     return Library(module)
 
 
