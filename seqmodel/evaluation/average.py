@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.evaluation.likelihood import Likelihood
-from seqmodel.outputs.ends import END_LABELS, FIGURE
-from seqmodel.outputs.protocol import labelled
+from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, labelled
 from seqmodel.outputs.samples import LABELS
 from seqmodel.runs.folder import Run
 
@@ -58,7 +57,7 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
         ]
         joint = map(mean_nats, zip(*both, strict=True))
         ends = [of_both - of_frames for of_both, of_frames in zip(joint, frames, strict=True)]
-        figures[FIGURE] = float(np.mean([piece.sum() for piece in ends]))
+        figures[END_FIGURE] = float(np.mean([piece.sum() for piece in ends]))
     return Likelihood.of(lengths, nats, first, figures, frames, ends)
 
 

@@ -15,7 +15,6 @@ from seqmodel.data.dataset import Split
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.protocol import Window
 
 BATCH_SIZE = 32
@@ -108,7 +107,7 @@ def likelihood(
     model.eval()
     nats, first = np.zeros(len(split)), np.zeros(len(split))
     sums, done = defaultdict[str, float](float), 0
-    ends = isinstance(model.output, EndingOutput) and model.output.end
+    ends = model.output.end
     frame_nats, end_nats = (
         [np.zeros(length) for length in split.lengths] if asked else []
         for asked in (each_frame, each_frame and ends)
@@ -177,7 +176,6 @@ def _score(
         if frame_nats:
             _place(scores, indices, begin, frame_nats)
         if end_nats:
-            assert isinstance(model.output, EndingOutput)
             _place(model.output.end_score(h, window.ends.to(h)), indices, begin, end_nats)
         if begin == 0:
             first = scores[0].cpu().numpy()

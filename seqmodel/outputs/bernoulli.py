@@ -4,22 +4,23 @@ The plain score reads and writes the logits a dozen times. In the compiled one a
 in the L1 cache from the matrix product to the nats, and gradients overwrite the logits.
 """
 
+import math
 from typing import Any, Self
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.config import Config
-from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.emit import POINTER, Emitter, Lanes
 from seqmodel.kernels.code.language import copy, translate
+from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
-from seqmodel.outputs.notes_kernels import write_frame_nats
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
+from seqmodel.outputs.protocol import DrawSetting
 
 
 class BernoulliOutput(LinearNotesOutput):
@@ -51,7 +52,7 @@ class BernoulliOutput(LinearNotesOutput):
         layer = self.without_end()
         return linear_nats(_SCORE, weights, h, *layer, frames=rows_of(frames), past=before)
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> LinearNotesDraw:
         return LinearNotesDraw(self, setting, _DRAW, _write_draw)
 
 
@@ -76,7 +77,7 @@ class TiedBernoulliOutput(TiedOutput):
         """The logits (..., B, F) of frames, from h (..., B D, H)."""
         return self.logits(h.view(*h.shape[:-2], -1, self.notes, h.shape[-1]))
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> TiedDraw:
         return TiedDraw(self, setting)
 
 
@@ -84,6 +85,68 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
     logits = e.offset(f["slope"], e.mul(r, f["N"]))
     nats = write_frame_nats(e, f, r, f["N"], logits, bias=f["bias"], slopes=logits)
     e.builder.store(nats, e.offset(f["nats"], r))
+
+
+def write_frame_nats(
+    e: Emitter,
+    f: dict[str, Any],
+    r: Any,
+    D: Any,
+    logits: Any,
+    *,
+    bias: Any = None,
+    slopes: Any = None,
+) -> Any:
+    """The nats of row `r` of the fields `frames` and, with onsets, `past`, given its D logits.
+
+    `bias` is the address of biases to add to the logits; the nats' slopes go to `slopes`, which may
+    be the logits' address.
+    """
+    b, row = e.builder, e.mul(r, D)
+    frame, past = e.offset(f["frames"], row), e.offset(f["past"], row)
+    onsets = b.icmp_unsigned("!=", f["past"], POINTER(None))
+    notes = b.select(onsets, b.lshr(D, e.int(1)), D)
+
+    def load(place: Any, j: Any, lanes: Lanes | None) -> Vector:
+        return Vector(e, e.load(e.offset(place, j), lanes))
+
+    def nats_and_slope(j: Any, lanes: Lanes | None) -> tuple[Vector, Vector]:
+        """The nats of the numbers from j on, and their slopes with respect to the logits."""
+        logit, x = load(logits, j, lanes), load(frame, j, lanes)
+        if bias is not None:
+            logit = logit + load(bias, j, lanes)
+        # -log p of a sounding note is that of a silent one at the negated logit. Computed this way,
+        # confident predictions lose no precision.
+        sign = 1.0 - x * 2.0
+        nats, probability = (logit * sign).softplus()
+        return nats, sign * probability
+
+    def kept(nats: Vector, slope: Vector, j: Any, lanes: Lanes | None) -> Any:
+        if slopes is not None:
+            e.store(slope.value, e.offset(slopes, j), lanes)
+        return (nats.masked(lanes) if lanes else nats).value
+
+    def sounds(j: Any, lanes: Lanes | None) -> Any:
+        return kept(*nats_and_slope(j, lanes), j, lanes)
+
+    def strikes(note: Any, lanes: Lanes | None) -> Any:
+        """Of the bits that say which notes are struck; they follow the notes in a frame.
+
+        See `NotesOutput.onset_nats`: bits that are not free cost nothing and have no slope; an
+        impossible frame costs infinity.
+        """
+        j = e.add(notes, note)
+        nats, slope = nats_and_slope(j, lanes)
+        sounding, struck = load(frame, note, lanes), load(frame, j, lanes)
+        free, wrong = sounding * load(past, note, lanes), struck - sounding
+        cost = Vector(e, e.zero()).replaced(wrong * wrong, ">", 0.5, math.inf)
+        nats, slope = nats.replaced(free, "<", 0.5, cost), slope.replaced(free, "<", 0.5, 0.0)
+        return kept(nats, slope, j, lanes)
+
+    total = [e.summed(notes, sounds)]
+    with e.when(onsets, total) as inside:
+        inside[0] = b.fadd(inside[0], e.summed(notes, strikes))
+    return total[0]
 
 
 # N numbers: notes, and with onsets as many strikes, which depend on the past.

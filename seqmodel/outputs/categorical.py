@@ -19,10 +19,9 @@ from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
-from seqmodel.outputs.ends import END_LABELS
 from seqmodel.outputs.linear_score import likelihood, linear_nats
 from seqmodel.outputs.mixtures import WORK, Mixture
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Sums, Window, labelled
+from seqmodel.outputs.protocol import END_LABELS, DrawSetting, Sums, Window, labelled
 from seqmodel.outputs.samples import LABELS, SampleWiseOutput, choose
 
 SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
@@ -97,7 +96,7 @@ class CategoricalOutput(SampleWiseOutput):
         samples = torch.from_numpy(mu_law.SAMPLES).to(parameters)
         return samples[level].unsqueeze(-1)
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         return SamplesDraw(
             self, setting, _DRAW, _write_draw,
             weight=pack(self.linear.weight), bias=self.linear.bias.double(),

@@ -93,7 +93,14 @@ class DrawWriter:
 
 
 class Draw:
-    """A `CompiledDraw`, whose `frames` (chunk, D) are what it drew."""
+    """A draw in compiled code, which `sampling.compiled` calls for each step, usually a frame.
+
+    Attributes:
+        call: draw(fields, n), which draws step n of a chunk from h, leaves the last C numbers in x,
+            and returns 1 if the piece ends there, else 0.
+        uniforms: (1,), where the chunk begins in the stream.
+        frames: (chunk, D), what it drew.
+    """
 
     writer: ClassVar[type[DrawWriter]] = DrawWriter
     dtype: ClassVar[torch.dtype]
@@ -131,9 +138,11 @@ class Draw:
         self.call = Call(address, signature, ITEMSIZE, all_fields, stored, calls)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
+        """Take the uniforms of the next chunk."""
         self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
+        """What the first `count` steps of the chunk drew (count, D)."""
         return self.frames.of(memory)[:count].astype(self._type)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.outputs.ends import log_odds
+from seqmodel.outputs.protocol import log_odds
 
 HIDDEN = 32
 """Hidden units of each note."""

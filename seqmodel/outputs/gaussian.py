@@ -22,7 +22,7 @@ from seqmodel.kernels.run.signature import STORED, Array, packed
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Sums, Window
+from seqmodel.outputs.protocol import DrawSetting, Sums, Window
 from seqmodel.outputs.samples import (
     LEAST_UNIFORM,
     LEVEL_STEP,
@@ -130,7 +130,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         z = _of_component(means, component) + temperature * sigma * noise
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         K, columns = self.components, 2 * self.frame_size
         weight = self.linear.weight.view(columns + 1, K, -1)
         bias = self.linear.bias.double().view(columns + 1, K)

@@ -28,6 +28,7 @@ from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.bernoulli import write_frame_nats
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import (
     BLOCK,
@@ -39,8 +40,7 @@ from seqmodel.outputs.linear_score import (
     threads_for,
 )
 from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
-from seqmodel.outputs.notes_kernels import write_frame_nats
-from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
+from seqmodel.outputs.protocol import DrawSetting
 
 
 class NadeOutput(LinearNotesOutput):
@@ -138,7 +138,7 @@ class NadeOutput(LinearNotesOutput):
             a = a + frame[:, d : d + 1] * self.V[d]
         return frame
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> LinearNotesDraw:
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
         P = V.shape[1]
         return LinearNotesDraw(

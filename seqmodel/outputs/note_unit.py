@@ -28,7 +28,7 @@ from seqmodel.outputs.notes_tied import (
     below_size,
     read_below,
 )
-from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
+from seqmodel.outputs.protocol import Drawn, DrawSetting
 from seqmodel.units.cpu.stepping import steps
 from seqmodel.units.module import Layer, Stack, Unit, units_of
 
@@ -192,7 +192,7 @@ class NoteUnitOutput(TiedOutput):
             frame[:, own] = self.draw(at[:, own], past[:, own], uniforms[:, own], whether)
         return Drawn(frame, self.ends(h, uniforms))
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> TiedDraw:
         layers, arena, H = self.layers(), setting.arena, setting.h.shape[1]
         weight = layers[0].weights()["W"]
         assert weight is not None  # a unit without W would not read the notes below

@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.ends import END_LABELS, EndingOutput, log_odds
-from seqmodel.outputs.protocol import Sums, Window, labelled
+from seqmodel.outputs.protocol import END_LABELS, Output, Sums, Window, labelled, log_odds
 
 OCTAVE = 12
 """Semitones: as far as a note of the tied model reads its neighbours one by one, and the number of
@@ -76,7 +75,7 @@ def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return struck, chances
 
 
-class NotesOutput(EndingOutput):
+class NotesOutput(Output):
     """An output over frames of F numbers, zeros and ones: which of D notes sound.
 
     With `onsets` F is 2 D and the second half says which of them are struck, see above;
@@ -240,5 +239,5 @@ class LinearNotesOutput(NotesOutput):
         return (weight[:-1], bias[:-1]) if self.end else (weight, bias)
 
     def end_logits(self, h: Tensor) -> Tensor:
-        """See `EndingOutput.end_logits`: the layer's last column."""
+        """See `Output.end_logits`: the layer's last column."""
         return F.linear(h, self.linear.weight[-1:], self.linear.bias[-1:]).squeeze(-1)

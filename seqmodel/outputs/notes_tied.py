@@ -18,10 +18,9 @@ from seqmodel.kernels.linear.matmul import matmul, pack
 from seqmodel.kernels.run.calls import Call, Slot, write_calls
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.outputs.draws import DrawField, NotesDraw, NotesWriter
-from seqmodel.outputs.ends import log_odds
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, first_logit, tell_first
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, restrikes
-from seqmodel.outputs.protocol import DrawSetting
+from seqmodel.outputs.protocol import DrawSetting, log_odds
 
 JOINING = 3.5
 """Keeps about as many notes to a frame at any temperature: see `NoteUnitOutput.tempered`."""
@@ -104,7 +103,7 @@ class TiedOutput(NotesOutput):
         return self.nats(self.note_logits(h, frames, past), frames, past)
 
     def end_logits(self, h: Tensor) -> Tensor:
-        """See `EndingOutput.end_logits`: the log of the mean odds of the notes, h (..., B D, H).
+        """See `Output.end_logits`: the log of the mean odds of the notes, h (..., B D, H).
 
         Any one note can thus signal the end, however many are silent.
         """

@@ -10,20 +10,24 @@ S steps per frame (1, except for models that make one per sample).
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
 from seqmodel.media.definitions import FrameDefinition
 
 if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Call, Slot
-    from seqmodel.kernels.uniforms import Uniforms
+    from seqmodel.kernels.run.calls import Arena, Slot
+
+END_FIGURE = "end_nats_per_piece"
+END_LABELS = {END_FIGURE: "end, nats per piece"}
 
 
 class Loss(NamedTuple):
@@ -85,29 +89,13 @@ class DrawSetting(NamedTuple):
     """Whether numbers may be given, see `sampling.compiled`; only for outputs over notes."""
 
 
-class CompiledDraw(Protocol):
-    """A draw in compiled code, which `sampling.compiled` calls for each step, usually a frame.
-
-    Attributes:
-        call: draw(fields, n), which draws step n of a chunk from h, leaves the last C numbers in x,
-            and returns 1 if the piece ends there, else 0.
-        uniforms: (1,), where the chunk begins in the stream.
-    """
-
-    call: "Call"
-    uniforms: "Slot"
-
-    def refill(self, memory: NDArray[np.uint8], uniforms: "Uniforms") -> None:
-        """Take the uniforms of the next chunk."""
-
-    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """What the first `count` steps of the chunk drew (count, D)."""
-
-
 class Output(nn.Module, ABC):
     """The distribution of the next frame, given h and the numbers before the frame.
 
+    It defines `forward`, `nats` and `draw`, or else `score` and `draw_frame`; the rest is optional.
+
     Attributes:
+        end: whether it also predicts when pieces end, by `end_logits`.
         discrete: whether nats are of probabilities, comparable with any model's, or of a density.
         over_notes: whether a separate unit runs over a frame's notes.
         frame_type: the NumPy type of drawn frames.
@@ -118,6 +106,7 @@ class Output(nn.Module, ABC):
     discrete: ClassVar[bool]
     over_notes: ClassVar[bool] = False
     frame_type: ClassVar[type[np.generic]]
+    end: bool = False
     frame_size: int
     uniforms_per_frame: int
 
@@ -150,12 +139,43 @@ class Output(nn.Module, ABC):
         By default they depend on what frames do.
         """
 
-    @abstractmethod
-    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+    def nats(self, parameters: Tensor, frames: Tensor, past: Any) -> Tensor:
+        """-log p of frames (T, B, F), given `forward(h)` and the past (T, B, C): (T, B)."""
+        raise NotImplementedError
+
+    def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
+        """`score` by PyTorch: the specification."""
+        return self.nats(self(h), frames, past)
+
+    def compiled_nats(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
+    ) -> Tensor | None:
+        """`score` in compiled code or, with weights, `weighted_score`; None if there is none."""
+        return None
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p(x_t | x_<t) in nats, exact: (T, B), differentiable.
 
         Compiled where possible; equal to the specification within a few rounding errors.
         """
+        found = self._compiled(h, frames, past, None)
+        return self.plain_nats(h, frames, past) if found is None else found
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        """The sum of `score` times weights (T, B), for training."""
+        found = self._compiled(h, frames, past, weights)
+        if found is not None:
+            return found
+        return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
+
+    def _compiled(self, h: Tensor, *given: Any) -> Tensor | None:
+        """`compiled_nats`, or None where compiled code cannot run."""
+        tensors = h, next(self.parameters(), None), *given
+        if not h.numel() or device.unsupported_reason(tensors) is not None:
+            return None
+        return self.compiled_nats(h, *given)
 
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
@@ -164,37 +184,69 @@ class Output(nn.Module, ABC):
 
         `lengths` (B,) is as in `Window`.
         """
-        total = self.weighted_score(h, frames, weights, past)
-        return Loss(total, total.detach())
+        nats = self.weighted_score(h, frames, weights, past)
+        if not self.end:
+            return Loss(nats, nats.detach())
+        last = torch.from_numpy(np.arange(len(weights))[:, None] == lengths - 1).to(h)
+        ends = self.end_score(h, last)
+        return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
-    def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor) -> Tensor:
-        """The sum of `score` times weights (T, B), for training."""
-        return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
+    def end_logits(self, h: Tensor) -> Tensor:
+        """The logits (...) of the end, from h (..., B R, H) or what of it the end depends on."""
+        raise NotImplementedError
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """-log p(whether the piece ends here) for `last` (T, B), 1 at a piece's last frame."""
+        return binary_cross_entropy_with_logits(self.end_logits(h), last, reduction="none")
 
     def figure_sums(self, window: Window) -> Sums:
         """What `figures` need, summed over the frames of a window; padding must not count."""
-        return {}
+        if not self.end:
+            return {}
+        nats = self.end_score(window.h, window.ends.to(window.h)).double()
+        return {"end_nats": float(nats[window.inside].sum())}
 
     def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """What is reported of a split, from its sums, total nats, frames and pieces.
 
-        By default nothing besides the nats. The names appear in `eval --json`, and as `valid_NAME`
-        in metrics.jsonl.
+        By default what ends cost, if there are any. The names appear in `eval --json`, and as
+        `valid_NAME` in metrics.jsonl.
         """
-        return {}
+        return {END_FIGURE: sums["end_nats"] / pieces} if self.end else {}
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """Its own among all `figures` as lines of text, as `seqmodel eval` prints them."""
-        return []
+        return labelled(figures, END_LABELS)
 
-    @abstractmethod
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw frames (B, F), given `forward(h)` and the rest as in `draw_frame`."""
+        raise NotImplementedError
+
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """Draw a frame of each piece: the specification of sampling.
 
         h is (B R, H), past (B, C), uniforms (B, uniforms_per_frame) float64 in [0, 1). How many
         steps a frame takes is up to the output.
         """
+        frame = self.draw(self(h), past, uniforms, temperature)
+        return Drawn(frame, self.ends(h, uniforms))
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
-        """The compiled draw of the same frames, or None if there is none."""
+    def ends(self, h: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw whether pieces end (B,) with the frame, from h (B R, H), by the last uniform.
+
+        The temperature does not apply: it governs what a frame holds, not a piece's length.
+        """
+        if not self.end:
+            return torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
+        return uniforms[..., -1] < torch.sigmoid(self.end_logits(h))
+
+    def compiled_draw(self, setting: DrawSetting) -> Any:
+        """The compiled draw of the same frames, a `draws.Draw`, or None if there is none."""
         return None
+
+
+def log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:
+    """The logits of `counts` out of `chances`, with half a count added to both outcomes."""
+    return torch.from_numpy(np.log(counts + 0.5) - np.log(chances - counts + 0.5))

@@ -67,7 +67,7 @@ OUTPUTS = {
     "logistic": OutputEntry(
         "samples",
         {
-            "frame-wise": "seqmodel.outputs.block_logistic:DiscretisedLogisticOutput",
+            "frame-wise": "seqmodel.outputs.logistic:DiscretisedLogisticOutput",
             "sample-wise": "seqmodel.outputs.logistic:SampleLogisticOutput",
         },
         "components",

@@ -18,8 +18,7 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.ends import EndingOutput, log_odds
-from seqmodel.outputs.protocol import Sums, labelled
+from seqmodel.outputs.protocol import Output, Sums, labelled, log_odds
 
 LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 LEVEL_STEP = 1 / 32768
@@ -35,7 +34,7 @@ LABELS = {"nats_per_sample": "nats per sample", "bits_per_sample": "bits per sam
 _FRAMES = 20_000
 
 
-class SampleBlocksOutput(EndingOutput):
+class SampleBlocksOutput(Output):
     """An output over blocks of F raw samples in [-1, 1), given the C samples before them.
 
     It computes with z = (x - mean) / deviation, the mean and deviation of the training samples.
@@ -47,9 +46,9 @@ class SampleBlocksOutput(EndingOutput):
     """
 
     frame_type = np.float32
-    end = False
     steps = 1
     floor: float
+    linear: nn.Linear
 
     def __init__(
         self,
@@ -168,7 +167,7 @@ class SampleWiseOutput(SampleBlocksOutput):
                 self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
 
     def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        """See `EndingOutput.end_score`: h (T S, B, H)."""
+        """See `Output.end_score`: h (T S, B, H)."""
         return super().end_score(h[self.steps - 1 :: self.steps], last)
 
     def of_steps(self, frames: Tensor) -> Tensor:

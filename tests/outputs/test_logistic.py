@@ -12,7 +12,7 @@ from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
 from scores import assert_any_dimensions
 
-from seqmodel.outputs.block_logistic import WIDTH, DiscretisedLogisticOutput
+from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
 
 H, F, K, C = 5, 3, 4, 6
 MEAN, DEVIATION = 0.01, 0.08

@@ -27,7 +27,7 @@ from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.run.threads import Kernel
 from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.draws import NotesDraw, uniforms
+from seqmodel.outputs.draws import Draw, NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copying
 from seqmodel.sampling.filling import CANDIDATES, resampling, sharing, weighing

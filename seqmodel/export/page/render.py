@@ -16,7 +16,6 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import BEATS_PER_MINUTE
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
-from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.report.page.charts import Marks
 from seqmodel.report.page.markup import (
@@ -152,7 +151,7 @@ def _shape(run: Run) -> dict[str, Any]:
     return {
         "notes": notes.notes if notes else 0,
         "onsets": notes is not None and notes.onsets,
-        "end": isinstance(output, EndingOutput) and output.end,
+        "end": output.end,
         "longest": run.longest_piece * encoder.steps,
         "freeze": None if freeze is None else {"chord": freeze.chord, "piece": freeze.piece},
         "steps": encoder.steps,
