@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.language import clear
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.run.signature import NEW, Array, Signature
-from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.kernels.run.threads import compile_text, run, thread_count
 from seqmodel.media.marks import Levels
 from seqmodel.model.notes import PITCH, absolute_pitch
 from seqmodel.outputs.notes import OCTAVE
@@ -169,9 +168,9 @@ class MarkOutput(nn.Module):
             "N": int(counts.sum()), "K": self.out.in_features - HIDDEN, "features": NEW,
             "starts": torch.cumsum(counts, 0) - counts,
         }  # fmt: skip
-        job = _reading(after.element_size()).job(fields)
-        parallel_for([job], thread_count(len(counts)))
-        return job.made["features"], after.to(memory)
+        kernel = compile_text(_READ, after.element_size(), read_levels, over="B")
+        made = run(kernel, thread_count(len(counts)), fields)
+        return made["features"], after.to(memory)
 
     def _fields(self, levels: Tensor, memory: Tensor) -> dict[str, Any]:
         T, B, D = levels.shape
@@ -193,8 +192,8 @@ class MarkOutput(nn.Module):
         remembered after them.
         """
         drawn, after = levels.clone().contiguous(), for_kernels(memory).clone()
-        job = _drawing().job(self.draw_fields(h, drawn, earlier, after, uniforms, temperature))
-        parallel_for([job], 1)
+        fields = self.draw_fields(h, drawn, earlier, after, uniforms, temperature)
+        run(compile_text(_DRAW, 8, draw_levels, over="B"), 1, fields)
         return drawn, after
 
     @torch.no_grad()
@@ -240,23 +239,21 @@ _COMMON = (
 )
 
 
-@compiled_once
-def _reading(itemsize: int) -> Kernel:
-    arrays = *_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)
-    signature = Signature("read_levels", ("T", "B", "D", "L", "M", "N", "K", "G"), arrays)
-    return compile_text(signature, itemsize, read_levels, over="B")
-
-
-@compiled_once
-def _drawing() -> Kernel:
-    arrays = (
+_READ = Signature(
+    "read_levels",
+    ("T", "B", "D", "L", "M", "N", "K", "G"),
+    (*_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)),
+)
+_DRAW = Signature(
+    "draw_levels",
+    (*_READ.sizes, "J", "greedy"),
+    (
         *_COMMON, Array("before", ("N", "J")), Array("weight", ("J", "K")),
         Array("out", ("L", "J + K")), Array("bias", ("L",)), Array("uniforms", ("N",)),
         Array("sharpness", ("1",)), Array("features", ("K",)), Array("seen", ("J",)),
         Array("odds", ("L",)),
-    )  # fmt: skip
-    sizes = "T", "B", "D", "L", "M", "N", "K", "G", "J", "greedy"
-    return compile_text(Signature("draw_levels", sizes, arrays), 8, draw_levels, over="B")
+    ),
+)  # fmt: skip
 
 
 # ---- texts of `kernels.code.language` ------------------------------------------------------------

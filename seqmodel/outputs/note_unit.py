@@ -8,14 +8,13 @@ from torch import Tensor
 from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.dropout import Dropout
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
-from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.kernels.run.threads import compile_text, run, thread_count
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.first_change import FirstChange
-from seqmodel.outputs.notes import hits_alone, needed, note_count
+from seqmodel.outputs.notes import OCTAVE, hits_alone, needed, note_count
 from seqmodel.outputs.notes_tied import (
     JOINING,
     WORK,
@@ -217,33 +216,32 @@ def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
     """The part from the notes below alone: frames (N, F), on any device -> (D, N, below_size)."""
     N, F = frames.shape
     notes, threads = for_kernels(frames).contiguous(), thread_count(N)
-    job = _kernel(notes.element_size(), onsets).job(
-        {
-            "N": N, "D": F // 2 if onsets else F, "threads": threads,
-            "notes": notes, "x": NEW, "work": NEW,
-        }
-    )  # fmt: skip
-    parallel_for([job], threads)
-    return job.made["x"].to(frames)
-
-
-@compiled_once
-def _kernel(itemsize: int, onsets: bool) -> Kernel:
-    size = below_size(onsets=onsets)
-    arrays = (
-        Array("notes", ("N", "2 * D" if onsets else "D")),
-        Array("x", ("D", "N", f"{size}")),
-        Array("work", (THREADS, f"2 * D + {WORK}")),
+    kernel = compile_text(
+        _BELOW[onsets], notes.element_size(), read_frames, over="N", onsets=onsets
     )
-    signature = Signature("notes_below", ("N", "D"), arrays)
-    return compile_text(signature, itemsize, read_frames, over="N", size=size, onsets=onsets)
+    sizes = {"N": N, "D": F // 2 if onsets else F, "threads": threads}
+    return run(kernel, threads, {**sizes, "notes": notes, "x": NEW, "work": NEW})["x"].to(frames)
+
+
+_BELOW = {
+    onsets: Signature(
+        "notes_below",
+        ("N", "D"),
+        (
+            Array("notes", ("N", "2 * D" if onsets else "D")),
+            Array("x", ("D", "N", f"{below_size(onsets=onsets)}")),
+            Array("work", (THREADS, f"2 * D + {WORK}")),
+        ),
+    )
+    for onsets in (False, True)
+}
 
 
 def read_frames(
-    notes: Any, x: Any, work: Any, first: Any, last: Any, thread: Any, N: Any, D: Any, size: int,
-    onsets: bool,
+    notes: Any, x: Any, work: Any, first: Any, last: Any, thread: Any, N: Any, D: Any, onsets: bool,
 ) -> None:  # fmt: skip
     """What the notes of the frames `first` to `last` read of those below them."""
+    size = (3 if onsets else 2) * OCTAVE + 1
     kept = work[thread * (2 * D + WORK) :]
     for frame in range(first, last):
         own = notes[frame * D * (2 if onsets else 1) :]

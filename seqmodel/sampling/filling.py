@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.run import threads
 from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, Array, Field, Signature
-from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for
+from seqmodel.kernels.run.threads import Kernel, compile_text
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.model.sequence import Carry, SequenceModel
@@ -240,7 +240,7 @@ class _Pass:
         self, weights: NDArray[np.float64], t: int
     ) -> tuple[NDArray[np.float64], float, float]:
         """See `share`; the mean is over all particles, those merged or given up included."""
-        made = run(sharing(), N=len(weights), number=self._number, weights=weights)
+        made = run(SHARE, N=len(weights), number=self._number, weights=weights)
         number, evidence = made["facts"].tolist()
         if evidence == NEVER:
             raise SeqmodelError(f"what is given is impossible from frame {t} on")
@@ -274,7 +274,7 @@ class _Pass:
         at = self._uniforms.take(N) if candidates > 1 else np.zeros(N)
         weights = weights.copy()
         chosen = run(
-            weighing(), N=N, M=candidates, F=F, D=self._output.notes, frames=drawn.frames,
+            WEIGH, N=N, M=candidates, F=F, D=self._output.notes, frames=drawn.frames,
             logits=drawn.logits, x=x, free=free.view(np.uint8), before=self._last, at=at,
             weights=weights, ends=int(self._output.end), over=int(t == len(self._piece) - 1),
         )["chosen"]  # fmt: skip
@@ -335,39 +335,26 @@ RESAMPLE = Signature(
 )
 
 
-@compiled_once
-def weighing() -> Kernel:
-    """The kernel of `weigh`."""
-    return compile_text(WEIGH, ITEMSIZE, weigh, over="N")
+def kernel_of(signature: Signature) -> Kernel:
+    """The kernel of `weigh`, `share` or `resample`."""
+    texts: dict[Signature, Any] = {WEIGH: weigh, SHARE: share, RESAMPLE: resample}
+    return compile_text(signature, ITEMSIZE, texts[signature], over="N")
 
 
-@compiled_once
-def sharing() -> Kernel:
-    """The kernel of `share`."""
-    return compile_text(SHARE, ITEMSIZE, share, over="N")
-
-
-@compiled_once
-def resampling() -> Kernel:
-    """The kernel of `resample`."""
-    return compile_text(RESAMPLE, ITEMSIZE, resample, over="N")
-
-
-def run(kernel: Kernel, **fields: int | NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Run a kernel over all items; arrays that are not given are made, and returned by name."""
-    given = dict[str, Field](dict.fromkeys((a.name for a in kernel.signature.arrays), NEW))
+def run(signature: Signature, **fields: int | NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Run one of these over all items; arrays that are not given are made, and returned by name."""
+    given = dict[str, Field](dict.fromkeys((a.name for a in signature.arrays), NEW))
     for name, field in fields.items():
         given[name] = field if isinstance(field, int) else torch.from_numpy(field)
-    job = kernel.job(given)
-    parallel_for([job], 1)
-    return {name: tensor.numpy() for name, tensor in job.made.items()}
+    made = threads.run(kernel_of(signature), 1, given)
+    return {name: tensor.numpy() for name, tensor in made.items()}
 
 
 def resampled(
     shares: NDArray[np.float64], at: NDArray[np.float64], count: int
 ) -> NDArray[np.int64]:
     """The ancestors (count,) of `resample`."""
-    made = run(resampling(), N=len(shares), count=count, A=len(at), shares=shares, at=at)
+    made = run(RESAMPLE, N=len(shares), count=count, A=len(at), shares=shares, at=at)
     return made["ancestors"]
 
 

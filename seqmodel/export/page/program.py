@@ -22,15 +22,14 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, Emitter, emitting_for
 from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.wasm import STACK, webassembly
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, write_calls
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
 from seqmodel.kernels.run.signature import Array, Signature
-from seqmodel.kernels.run.threads import Kernel
 from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.draws import Draw, NotesDraw, uniforms
+from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copying
-from seqmodel.sampling.filling import CANDIDATES, resampling, sharing, weighing
+from seqmodel.sampling.filling import CANDIDATES, RESAMPLE, SHARE, WEIGH, kernel_of
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.module import units_of
 
@@ -147,11 +146,13 @@ def _voices(
     shares, facts = take(N), take(2)
     ancestors, picked = take(N, dtype=whole), take(1, dtype=whole)
     settings = {"N": N, "M": M, "F": F, "D": output.notes, "ends": int(output.end)}
-    over = [_alone(weighing(), over=k, **settings, **arrays) for k in (0, 1)]
+    over = [text_call(kernel_of(WEIGH), over=k, **settings, **arrays) for k in (0, 1)]
     weights = {"weights": arrays["weights"], "shares": shares, "facts": facts}
-    share = _alone(sharing(), N=N, number=N, **weights)
+    share = text_call(kernel_of(SHARE), N=N, number=N, **weights)
     for_all, for_one = (
-        _alone(resampling(), N=N, count=count, A=1, shares=shares, at=one, ancestors=chosen)
+        text_call(
+            kernel_of(RESAMPLE), N=N, count=count, A=1, shares=shares, at=one, ancestors=chosen
+        )
         for count, chosen in ((N, ancestors), (1, picked))
     )
     uniforms, another = _taking(stream, arrays["at"], N), _taking(stream, one, 1)
@@ -167,11 +168,6 @@ def _voices(
         **{"copied": copied, "facts": facts, "ancestors": ancestors, "picked": picked},
         **arrays,
     }
-
-
-def _alone(kernel: Kernel, **fields: int | Slot) -> Call:
-    address = kernel.library.address(f"{kernel.signature.name}_alone")
-    return Call(address, kernel.signature, ITEMSIZE, fields)
 
 
 def _functions(calls: Sequence[Call]) -> tuple[int, ...]:

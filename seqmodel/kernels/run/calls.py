@@ -18,6 +18,7 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.run.signature import Signature
+from seqmodel.kernels.run.threads import Kernel
 
 _ALIGNED = 64  # bytes: a vector that straddles two cache lines takes twice as long to load
 
@@ -135,6 +136,12 @@ def step_call(
     """
     library = _step(signature, write, parameters)
     return Call(library.address("step"), signature, ITEMSIZE, fields, stored, inner)
+
+
+def text_call(kernel: Kernel, **fields: int | Tensor | Slot | None) -> Call:
+    """The call of a kernel of `compile_text`, in float64, on one thread."""
+    address = kernel.library.address(f"{kernel.signature.name}_alone")
+    return Call(address, kernel.signature, ITEMSIZE, fields)
 
 
 @compiled_once

@@ -78,6 +78,7 @@ def compile_kernel(
     return Kernel(signature, signature.layout(itemsize), library.address(name), library)
 
 
+@compiled_once
 def compile_text(
     signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, lanes: int = 1,
     **constants: Any,
@@ -86,7 +87,7 @@ def compile_text(
 
     Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes` and the
     number of each `lane`, and `constants`. The library also has a function of the fields alone, its
-    name followed by "_alone", which computes all items.
+    name followed by "_alone", which computes all items: see `calls.text_call`.
     """
     module, name = ir.Module(signature.name), signature.name
     wanted = inspect.signature(text).parameters
@@ -100,6 +101,13 @@ def compile_text(
         e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
     library = Library(module)
     return Kernel(signature, signature.layout(itemsize), library.address(name), library)
+
+
+def run(kernel: Kernel, threads: int, fields: Mapping[str, Field]) -> Mapping[str, Tensor]:
+    """Run a single job; returns the arrays that were passed as `NEW`."""
+    job = kernel.job(fields)
+    parallel_for([job], threads)
+    return job.made
 
 
 def parallel_for(jobs: Sequence[Job], threads: int) -> None:

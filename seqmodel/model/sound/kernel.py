@@ -14,9 +14,9 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import vector_lanes
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.language import copy, side_by_side, unrolled
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
-from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
-from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, text_call
+from seqmodel.kernels.run.signature import NEW, THREADS, Array, KernelFields, Signature
+from seqmodel.kernels.run.threads import Kernel, compile_text, run, thread_count
 from seqmodel.model.encoder import CompiledInputs
 from seqmodel.model.sound.predictors import (
     CLIP,
@@ -64,29 +64,26 @@ def compiled_inputs(
     lanes = vector_lanes(ITEMSIZE)
     groups = -(-B // lanes)
     threads = thread_count(groups)
-    job = _kernel(predictors, dtype, lanes).job(
-        {
-            "T": T, "B": B, "G": groups, "S": predictors.memory_size + T * len(predictors.lines),
-            "threads": threads, "samples": samples.contiguous(), "kept": memory, "x": NEW,
-            "noisy": int(noise is not None), "noise": None if noise is None else noise.to(dtype),
-            "known": known.packed(), "ends": torch.full((B,), T) if ends is None else ends,
-            "work": NEW,
-        }
-    )  # fmt: skip
-    parallel_for([job], threads)
-    return job.made["x"], memory
+    fields: KernelFields = {
+        "T": T, "B": B, "G": groups, "S": predictors.memory_size + T * len(predictors.lines),
+        "threads": threads, "samples": samples.contiguous(), "kept": memory, "x": NEW,
+        "noisy": int(noise is not None), "noise": None if noise is None else noise.to(dtype),
+        "known": known.packed(), "ends": torch.full((B,), T) if ends is None else ends,
+        "work": NEW,
+    }  # fmt: skip
+    made = run(_kernel(predictors, dtype, lanes), threads, fields)
+    return made["x"], memory
 
 
 def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) -> CompiledInputs:
     """The same for one sample of one piece, in float64."""
     sample, x = arena.take(1), arena.take(1, predictors.input_size)
     memory, kernel = arena.take(1, predictors.memory_size), _kernel(predictors, torch.float64, 1)
-    fields: dict[str, Any] = {
-        "T": 1, "B": 1, "samples": sample.reshaped(1, 1), "kept": memory, "known": known.packed(),
-        "x": x.reshaped(1, *x.shape), "threads": 1,
-    }  # fmt: skip
-    step = kernel.library.address(f"{kernel.signature.name}_alone")
-    return CompiledInputs(sample, x, [Call(step, kernel.signature, ITEMSIZE, fields)], memory)
+    call = text_call(
+        kernel, T=1, B=1, samples=sample.reshaped(1, 1), kept=memory, known=known.packed(),
+        x=x.reshaped(1, *x.shape), threads=1,
+    )  # fmt: skip
+    return CompiledInputs(sample, x, [call], memory)
 
 
 @compiled_once
