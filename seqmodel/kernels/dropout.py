@@ -58,13 +58,11 @@ class _Times(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: Tensor) -> Tensor:
-        """x * factors."""
         ctx.save_for_backward(factors)
         return _product(x, factors)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The gradient of x."""
         (factors,) = ctx.saved_tensors
         return _product(gradient, factors), None
 

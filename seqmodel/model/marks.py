@@ -68,7 +68,6 @@ class Marks(nn.ModuleDict):
         return nats, self.joined(after)
 
     def remember(self, levels: Levelled, memory: Tensor) -> Tensor:
-        """What is remembered (B, M) after `levels_of` frames."""
         after = self.split(memory)
         for name, own in levels.items():
             after[name] = self.outputs()[name].remember(own, after[name])
@@ -82,7 +81,6 @@ class Marks(nn.ModuleDict):
         return dict(zip(self, torch.split(memory, self._sizes(), 1), strict=True))
 
     def joined(self, memories: Mapping[str, Tensor]) -> Tensor:
-        """The inverse of `split`."""
         return torch.cat([*memories.values()], 1)
 
     def _sizes(self) -> list[int]:
@@ -145,7 +143,6 @@ class MarkOutput(nn.Module):
         return F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after
 
     def remember(self, levels: Tensor, memory: Tensor) -> Tensor:
-        """What is remembered (B, M) after `levels_of` frames."""
         return self._features(levels, memory, (levels > 0).sum((0, 2)))[1]
 
     def _given(

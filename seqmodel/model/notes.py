@@ -13,9 +13,9 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.language import clear, copy, unrolled
 from seqmodel.kernels.device import for_kernels, one_thread
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, text_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
-from seqmodel.kernels.run.threads import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_text, run, thread_count
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.ages import (
     AGES,
@@ -176,13 +176,12 @@ class NoteEncoder(nn.Module, Encoder):
         T, B, _ = before.shape
         memory = None if past.memory is None else past.memory.to("cpu", copy=True)
         fields = self._fields(T, B, memory, given.dtype)
-        kernel = self._kernel(given.element_size())
-        job = kernel.job(fields | {"frames": given, "x": NEW, "work": NEW, "changed": NEW})
-        parallel_for([job], thread_count(B))
-        x = job.made["x"].to(before)
+        fields |= {"frames": given, "x": NEW, "work": NEW, "changed": NEW}
+        made = run(self._kernel(given.element_size()), thread_count(B), fields)
+        x = made["x"].to(before)
         skip = x[..., -self.skip_size :] if self.skip_size else None
         memory = None if memory is None else memory.to(before.device)
-        changed = job.made["changed"] > 0 if self.rests else None
+        changed = made["changed"] > 0 if self.rests else None
         return Encoded(x, skip, frames, before, Past(last, memory), changed)
 
     def _heard(self, frames: Tensor) -> Tensor:
@@ -213,15 +212,11 @@ class NoteEncoder(nn.Module, Encoder):
         past, x = arena.take(C), arena.take(D, self.input_size)
         memory = arena.take(1, self._memory_size, dtype=torch.int64) if self._memory_size else None
         changed = arena.take(1)
-        fields = self._fields(1, 1, memory, torch.float64) | {
-            "frames": past.reshaped(1, 1, C),
-            "x": x.reshaped(1, *x.shape),
-            "work": arena.take(1, 2 * D + 6 * OCTAVE),
-            "changed": changed.reshaped(1, 1),
-        }
-        kernel = self._kernel(ITEMSIZE)
-        step = kernel.library.address(f"{kernel.signature.name}_alone")
-        call = Call(step, kernel.signature, ITEMSIZE, fields)
+        call = text_call(
+            self._kernel(ITEMSIZE), **self._fields(1, 1, memory, torch.float64),
+            frames=past.reshaped(1, 1, C), x=x.reshaped(1, *x.shape),
+            work=arena.take(1, 2 * D + 6 * OCTAVE), changed=changed.reshaped(1, 1),
+        )  # fmt: skip
         return CompiledInputs(past, x, [call], memory, changed if self.rests else None)
 
     def _fields(self, T: int, B: int, memory: Any, dtype: torch.dtype) -> dict[str, Any]:

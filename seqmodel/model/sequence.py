@@ -16,7 +16,7 @@ from seqmodel.media.labels import KnownLabels
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.outputs.protocol import Output, labelled
-from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack, layers_of
+from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
 
 if TYPE_CHECKING:
     from seqmodel.model.marks import Marks
@@ -117,8 +117,7 @@ class SequenceModel(nn.Module):
             self.output.start_ends_at(self.encoder.end_odds)
 
     def layers(self) -> list[Layer]:
-        """The layers of the unit, the lowest first."""
-        return layers_of(self.unit)
+        return self.unit.units()
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""

@@ -42,7 +42,6 @@ class BernoulliOutput(LinearNotesOutput):
     def note_logits(
         self, h: Tensor, frames: Tensor | None = None, past: Tensor | None = None
     ) -> Tensor:
-        """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
 
     def compiled_nats(
@@ -53,7 +52,7 @@ class BernoulliOutput(LinearNotesOutput):
         return linear_nats(_SCORE, weights, h, *layer, frames=rows_of(frames), past=before)
 
     def compiled_draw(self, setting: DrawSetting) -> LinearNotesDraw:
-        return LinearNotesDraw(self, setting, _DRAW, _write_draw)
+        return LinearNotesDraw(self, setting, _write_draw)
 
 
 class TiedBernoulliOutput(TiedOutput):
@@ -69,7 +68,6 @@ class TiedBernoulliOutput(TiedOutput):
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """See `NotesOutput.note_logits`; nothing depends on the frames."""
         logits: Tensor = self(h)
         return logits
 
@@ -152,7 +150,6 @@ def write_frame_nats(
 # N numbers: notes, and with onsets as many strikes, which depend on the past.
 _FRAMES, _PAST = Array("frames", ("rows", "N")), Array("past", ("rows", "N"), optional=True)
 _SCORE = likelihood("bernoulli", (), (_FRAMES, _PAST), _write_score)
-_DRAW = LinearNotesWriter.signature("bernoulli_draw")
 
 
 def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:

@@ -14,7 +14,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import Array, packed
+from seqmodel.kernels.run.signature import Array
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
@@ -98,7 +98,7 @@ class CategoricalOutput(SampleWiseOutput):
 
     def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         return SamplesDraw(
-            self, setting, _DRAW, _write_draw,
+            self, setting, _write_draw,
             weight=pack(self.linear.weight), bias=self.linear.bias.double(),
             logits=setting.arena.take(self.components),
             samples=torch.from_numpy(SAMPLES).double(),
@@ -154,15 +154,6 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
 
 _SCORE = likelihood(
     "categorical", ("K",), (Array("levels", ("rows",), torch.int64),), _write_score, work=WORK
-)
-_DRAW = SamplesWriter.signature(
-    "categorical_draw",
-    arrays=(
-        packed("weight", "H", "K"),
-        Array("bias", ("K",)),
-        Array("logits", ("K",)),
-        Array("samples", ("K",)),  # of the levels
-    ),
 )
 
 

@@ -12,22 +12,20 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numpy.typing import NDArray
-from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.language import Pointer
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack, row_matmul
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot
-from seqmodel.kernels.run.signature import Array, Signature, packed
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Given, fields_as
+from seqmodel.kernels.run.signature import Signature
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, Output
 from seqmodel.outputs.samples import LEAST_UNIFORM, LEVEL_STEP, LOWEST, SampleBlocksOutput
 
 _BYTE = ir.IntType(8)
-DrawField = int | Tensor | Slot | None
 
 
 def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
@@ -43,28 +41,16 @@ def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
 class DrawWriter:
     """What the code that draws step `n` of a chunk works with; `field` are the fields by name."""
 
-    sizes: ClassVar[tuple[str, ...]] = ("D", "numbers", "chunk")
-    """Numbers drawn by a step, uniforms that it takes, and steps in a chunk."""
-    arrays: ClassVar[tuple[Array, ...]] = (
-        Array("uniforms", ("1",), torch.int64),  # the stream's state before the chunk, unsigned
-    )
-
     def __init__(
         self, e: Emitter, signature: Signature, fields: Any, n: Any, *, stored: int, fills: bool
     ) -> None:
         """`fields` is their address; packed matrices take `stored` bytes per number."""
         self.e, self.fields, self.n, self.fills = e, fields, n, fills
+        self.signature = signature
         self.of_weights = Emitter(e.builder, stored)
         """Computes addresses within packed matrices."""
         self.field = signature.load(e, fields)
         self._first = e.mul(n, self.field["numbers"])  # of the step's uniforms
-
-    @classmethod
-    def signature(
-        cls, name: str, sizes: tuple[str, ...] = (), arrays: tuple[Array, ...] = (), **more: Any
-    ) -> Signature:
-        """The fields of a draw: the shared ones, and an output's own."""
-        return Signature(name, (*cls.sizes, *sizes), (*cls.arrays, *arrays), **more)
 
     def uniforms(self, j: Any) -> Vector:
         """A vector of the step's uniforms, from `j` on."""
@@ -110,14 +96,17 @@ class Draw:
         self,
         output: Output,
         setting: DrawSetting,
-        signature: Signature,
-        fields: Mapping[str, DrawField],
+        fields: Mapping[str, Given],
         write: Callable[..., Any],
         *parameters: Any,
         stored: int = ITEMSIZE,
         calls: Sequence[Call] = (),
     ) -> None:
-        """`fields` are those of this draw alone, `stored` is as in `DrawWriter`.
+        """`fields` are those of this draw alone, by which its code finds them.
+
+        All have besides the numbers D that a step draws, the `numbers` of uniforms that it takes,
+        the steps of a `chunk`, x, `frames`, and the state of the stream of `uniforms` before the
+        chunk. `stored` is as in `DrawWriter`.
 
         `write(writer, *parameters)` writes the code, which may make the `calls`, and returns
         whether the piece ends, or None if it never does.
@@ -133,9 +122,9 @@ class Draw:
             "D": output.frame_size, "numbers": numbers, "chunk": chunk, "x": x,
             "uniforms": self.uniforms, "frames": self.frames, **fields,
         }  # fmt: skip
+        signature, ordered = fields_as(type(output).__name__, all_fields)
         library = _library(signature, self.writer, stored, setting.fills, write, parameters)
-        address = library.address("draw")
-        self.call = Call(address, signature, ITEMSIZE, all_fields, stored, calls)
+        self.call = Call(library.address("draw"), ordered, calls)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
         """Take the uniforms of the next chunk."""
@@ -161,17 +150,11 @@ def _library(
 
 
 class NotesWriter(DrawWriter):
-    """The same for a draw of notes: D zeros and ones, which may be given if it `fills`."""
+    """The same for a draw of notes: D zeros and ones, which may be given if it `fills`.
 
-    arrays = (
-        *DrawWriter.arrays,
-        Array("x", ("D",)),  # the previous frame, then the one drawn, for the unit
-        Array("frames", ("chunk", "D"), torch.uint8),
-        Array("factor", ("1",)),  # multiplies the notes' logits
-        # For a draw that fills: where not 0, the number's uniform; by which each number was drawn.
-        Array("forced", ("chunk", "numbers"), optional=True),
-        Array("logits", ("chunk", "numbers"), optional=True),
-    )
+    x (D,) is the previous frame, then the one drawn, for the unit; the notes' logits are multiplied
+    by `factor` (1,).
+    """
 
     def array(self, name: str) -> Pointer:
         """A field for a text of `code.language`."""
@@ -223,8 +206,8 @@ class NotesDraw(Draw):
     writer, dtype = NotesWriter, torch.uint8
 
     def __init__(
-        self, output: NotesOutput, setting: DrawSetting, signature: Signature,
-        fields: Mapping[str, DrawField], *write: Any, **more: Any,
+        self, output: NotesOutput, setting: DrawSetting, fields: Mapping[str, Given], *write: Any,
+        **more: Any,
     ) -> None:  # fmt: skip
         """At temperature 0 the factor is 1."""
         (_, _, arena, chunk, temperature, fills), D = setting, output.frame_size
@@ -234,20 +217,14 @@ class NotesDraw(Draw):
             self.logits = arena.take(chunk, D + 1)
         factor = torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64)
         own = {"factor": factor, "forced": self.forced, "logits": self.logits, **fields}
-        super().__init__(output, setting, signature, own, *write, **more)
+        super().__init__(output, setting, own, *write, **more)
 
 
 class LinearNotesWriter(NotesWriter):
-    """The same where the numbers' logits are a layer's outputs, or follow from these."""
+    """The same where the numbers' logits are a layer's outputs, or follow from these.
 
-    sizes = (*NotesWriter.sizes, "H", "columns")
-    arrays = (
-        *NotesWriter.arrays,
-        Array("h", ("H",)),
-        packed("weight", "H", "columns"),
-        Array("bias", ("columns",)),
-        Array("product", ("columns",)),
-    )
+    Its product with h (H,) is in `product` (columns,).
+    """
 
     def output(self, j: Any, lanes: Any) -> Vector:
         """The layer's outputs from column `j` on."""
@@ -260,8 +237,8 @@ class LinearNotesDraw(NotesDraw):
     writer = LinearNotesWriter
 
     def __init__(
-        self, output: LinearNotesOutput, setting: DrawSetting, signature: Signature,
-        write: Callable[..., None], **own: DrawField,
+        self, output: LinearNotesOutput, setting: DrawSetting, write: Callable[..., None],
+        **own: Given,
     ) -> None:  # fmt: skip
         """`write(frame, at_zero, onsets)` stores the notes in x."""
         weight, bias = output.linear.weight, output.linear.bias.double()
@@ -272,7 +249,7 @@ class LinearNotesDraw(NotesDraw):
         }  # fmt: skip
         what = write, setting.temperature == 0, output.onsets, output.end
         stored = weight.element_size()
-        super().__init__(output, setting, signature, fields, _write_notes, *what, stored=stored)
+        super().__init__(output, setting, fields, _write_notes, *what, stored=stored)
 
 
 def _write_notes(
@@ -292,20 +269,11 @@ _CONSTANTS = ("mean", "deviation", "floor", "temperature", "divisor", "chance")
 
 
 class SamplesWriter(DrawWriter):
-    """The same for a draw of samples."""
+    """The same for a draw of samples.
 
-    sizes = (*DrawWriter.sizes, "H", "C", "K")
-    arrays = (
-        *DrawWriter.arrays,
-        Array("x", ("C",)),  # the last C samples, standardised, for the unit
-        Array("frames", ("chunk", "D")),  # raw samples
-        Array("line", ("C + D",)),  # the C samples before the frame, then its own; standardised
-        Array("h", ("H",)),
-        Array("constants", (f"{len(_CONSTANTS)}",)),
-        # Where pieces have an end: the layer of its logit.
-        Array("end_weight", ("1", "H"), optional=True),
-        Array("end_bias", ("1",), optional=True),
-    )
+    x (C,) are the last ones, standardised, for the unit; `line` (C + D,) has those before the
+    frame, then its own, standardised, too; `frames` (chunk, D) are raw.
+    """
 
     def constant(self, name: str) -> Vector:
         """One of the constants in all lanes."""
@@ -386,8 +354,8 @@ class SamplesDraw(Draw):
     writer, dtype = SamplesWriter, torch.float64
 
     def __init__(
-        self, output: SampleBlocksOutput, setting: DrawSetting, signature: Signature,
-        write: Callable[..., None], *parameters: Any, **own: DrawField,
+        self, output: SampleBlocksOutput, setting: DrawSetting, write: Callable[..., None],
+        *parameters: Any, **own: Given,
     ) -> None:  # fmt: skip
         """`write(frame, *parameters)` puts the samples; `own` are fields of this draw alone."""
         (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
@@ -395,7 +363,7 @@ class SamplesDraw(Draw):
         # which a uniform of 0 chooses the first.
         divisor = temperature or sys.float_info.min
         values = output.mean, output.deviation, output.floor, temperature, divisor, temperature > 0
-        fields: dict[str, DrawField] = {
+        fields: dict[str, Given] = {
             "H": H, "h": h.reshaped(H), "C": x.shape[0], "K": output.components,
             "line": arena.take(x.shape[0] + output.frame_size),
             "constants": torch.tensor(values, dtype=torch.float64), **own,
@@ -404,9 +372,7 @@ class SamplesDraw(Draw):
             end_weight, end_bias = (part.double() for part in output.ending.parameters())
             fields |= {"end_weight": end_weight, "end_bias": end_bias}
         what, stored = (output.ending is not None, write), output.linear.weight.element_size()
-        super().__init__(
-            output, setting, signature, fields, _write_samples, *what, *parameters, stored=stored
-        )
+        super().__init__(output, setting, fields, _write_samples, *what, *parameters, stored=stored)
 
 
 def _write_samples(

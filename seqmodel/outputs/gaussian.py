@@ -18,7 +18,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import PANEL, Emitter
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import STORED, Array, packed
+from seqmodel.kernels.run.signature import Array
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
@@ -60,7 +60,6 @@ class GaussianMixtureOutput(SampleBlocksOutput):
             self.linear.weight.mul_(0.1)
 
     def start_at(self, train: Split) -> None:
-        """Start from blocks of the training data."""
         self.start_at_data(windows(train, 0))
 
     def start_at_data(self, blocks: NDArray[np.floating]) -> None:
@@ -135,7 +134,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         weight = self.linear.weight.view(columns + 1, K, -1)
         bias = self.linear.bias.double().view(columns + 1, K)
         return SamplesDraw(
-            self, setting, _DRAW, _write_draw,
+            self, setting, _write_draw,
             logit_weight=pack(weight[0]), logit_bias=bias[0].contiguous(),
             logits=setting.arena.take(K),
             weight=torch.stack([pack(rows) for rows in weight[1:].unbind(1)]),
@@ -148,7 +147,6 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         return {"at_floor": float(share.double()[window.inside].sum())}
 
     def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """Nats per sample, and the share of samples at the floor."""
         return {
             "nats_per_sample": nats / (frames * self.frame_size),
             "floor_share": sums["at_floor"] / frames,
@@ -219,18 +217,6 @@ _SCORE = likelihood(
     "gaussian", ("F", "K"), (Array("z", ("rows", "F")), Array("floor", ("1",))), _write_score,
     work=WORK,
 )  # fmt: skip
-_DRAW = SamplesWriter.signature(
-    "gaussian_draw",
-    arrays=(
-        packed("logit_weight", "H", "K"),
-        Array("logit_bias", ("K",)),
-        Array("logits", ("K",)),
-        # A component's rows of means and log scales, packed.
-        Array("weight", ("K", *packed("", "H", "2 * D").shape), STORED),
-        Array("bias", ("K", "2 * D")),
-        Array("parameters", ("2 * D",)),  # the chosen component's means, then its log scales
-    ),
-)
 
 
 def _write_draw(frame: SamplesWriter) -> None:

@@ -20,7 +20,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.signature import Array, packed
+from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats
@@ -146,7 +146,7 @@ class SampleLogisticOutput(SampleWiseOutput):
 
     def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         return SamplesDraw(
-            self, setting, _DRAW, _write_draw, setting.temperature == 0,
+            self, setting, _write_draw, setting.temperature == 0,
             weight=pack(self.linear.weight), bias=self.linear.bias.double(),
             outputs=setting.arena.take(3 * self.components),
         )  # fmt: skip
@@ -205,7 +205,6 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
             self.mixture.weight.mul_(0.1)
 
     def start_at(self, train: Split) -> None:
-        """Start from the linear prediction of the training data."""
         found = windows(train, self.context)
         # Each sample of a block in turn: its first alone misleads if a period is a whole block.
         rows = np.arange(len(found))
@@ -500,14 +499,6 @@ _SCORE = likelihood(
     _write_score,
     work=WORK,
     abreast=True,
-)
-_DRAW = SamplesWriter.signature(
-    "sample_logistic_draw",
-    arrays=(
-        packed("weight", "H", "3 * K"),
-        Array("bias", ("3 * K",)),
-        Array("outputs", ("3 * K",)),
-    ),
 )
 
 

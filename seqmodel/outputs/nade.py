@@ -142,7 +142,7 @@ class NadeOutput(LinearNotesOutput):
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
         P = V.shape[1]
         return LinearNotesDraw(
-            self, setting, _DRAW, _write_draw, K=self.width, P=P, V=V, U=U,
+            self, setting, _write_draw, K=self.width, P=P, V=V, U=U,
             a=arena.take(P), state=arena.take(P), limits=arena.take(self.frame_size),
             past=arena.take(self.frame_size) if self.onsets else None,
         )  # fmt: skip
@@ -208,7 +208,6 @@ class _Row:
         """How many notes sound."""
 
     def note(self, n: Any) -> Any:
-        """The n-th sounding note."""
         return index_at(self._e, self._indices, n)
 
     def state(self, n: Any) -> Any:
@@ -381,20 +380,6 @@ _GRADIENT = BlockKernel(
     ),
     lambda *args: _write_rows(*args, gradient=True),
     _clear,
-)
-
-
-_DRAW = LinearNotesWriter.signature(
-    "nade_draw",
-    ("K", "P"),  # P is K padded to whole vectors
-    (
-        Array("V", ("D", "P")),
-        Array("U", ("D", "P")),
-        Array("a", ("P",)),
-        Array("state", ("P",)),  # of the hidden units
-        Array("limits", ("D",)),  # a number is one where its logit times the factor exceeds it
-        Array("past", ("D",), optional=True),  # with onsets: a copy of the previous frame
-    ),
 )
 
 

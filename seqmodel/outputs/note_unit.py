@@ -97,7 +97,6 @@ class NoteUnitOutput(TiedOutput):
         )
 
     def start_at(self, train: Split) -> None:
-        """See `Output.start_at`."""
         super().start_at(train)
         if self.first is not None:
             self.first.start_at(train)

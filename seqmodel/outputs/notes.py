@@ -229,7 +229,6 @@ class LinearNotesOutput(NotesOutput):
                 self.linear.bias[-1] = logits[-1]
 
     def forward(self, h: Tensor) -> Tensor:
-        """The layer's outputs from h (..., H), including the end's logit."""
         outputs: Tensor = self.linear(h)
         return outputs
 

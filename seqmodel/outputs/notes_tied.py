@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import INT
-from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.language import Written, clear, copy, translate, unrolled
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
-from seqmodel.kernels.run.calls import Call, Slot, write_calls
-from seqmodel.kernels.run.signature import Array, Signature, packed
-from seqmodel.outputs.draws import DrawField, NotesDraw, NotesWriter
+from seqmodel.kernels.run.calls import Call, Given, Slot, write_calls
+from seqmodel.outputs.draws import NotesDraw, NotesWriter
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, first_logit, tell_first
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, restrikes
 from seqmodel.outputs.protocol import DrawSetting, log_odds
@@ -26,26 +24,6 @@ JOINING = 3.5
 """Keeps about as many notes to a frame at any temperature: see `NoteUnitOutput.tempered`."""
 WORK = 4 * OCTAVE + 1
 """The size of `work` beyond 2 D."""
-_ARRAYS = (
-    Array("h", ("notes", "H")),
-    Array("weight", ("D // notes", "R")),
-    Array("bias", ("D // notes",)),
-    Array("scores", ("D",)),  # the logits, if they are not asked for
-    Array("first", ("D",)),  # the first of a frame's candidates
-    Array("shift", ("1",)),  # added to the logits of what may join, see `NoteUnitOutput.tempered`
-    Array("end_weight", ("E",), optional=True),
-    Array("end_bias", ("1",), optional=True),
-)
-_OF_FIRST = (
-    packed("own", "H", f"K + {HIDDEN + POOLED}"),
-    Array("own_bias", (f"K + {HIDDEN + POOLED}",)),
-    Array("joint", (f"{HIDDEN}", f"{POOLED}")),
-    Array("odds", ("K", f"{HIDDEN}")),
-    Array("told", ("notes", f"K + {HIDDEN + POOLED}")),
-    Array("pooled", (f"{POOLED}",)),
-    Array("together", (f"{HIDDEN}",)),
-    Array("hidden", (f"{HIDDEN}",)),
-)
 
 
 class TiedOutput(NotesOutput):
@@ -194,10 +172,11 @@ class TiedDraw(NotesDraw):
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
         shift = JOINING * (1 - temperature) if steps and temperature else 0.0
-        fields: dict[str, DrawField] = {
-            "H": H, "E": 0, "notes": notes, "R": weight.shape[1],
-            "h": h, "weight": weight, "bias": bias,
+        fields: dict[str, Given] = {
+            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
+            # The logits, if they are not asked for; the first of a frame's candidates.
             "scores": arena.take(output.frame_size), "first": arena.take(output.frame_size),
+            # Added to the logits of what may join, see `NoteUnitOutput.tempered`.
             "shift": torch.tensor([shift], dtype=torch.float64),
         }  # fmt: skip
         if output.ending is not None:
@@ -223,36 +202,15 @@ class TiedDraw(NotesDraw):
             fields |= {"told": arena.take(notes, HIDDEN + POOLED + K)}
             sizes = {"pooled": POOLED, "together": HIDDEN, "hidden": HIDDEN}
             fields |= {name: arena.take(size) for name, size in sizes.items()}
-        signature = _signature(tuple(states), output.onsets, first is not None)
         addresses = tuple(call.shape for call in inner)
         drawn_so = temperature == 0, output.onsets, hits, output.end, first is not None
         what = addresses, tuple(states), *drawn_so
-        super().__init__(
-            output, setting, signature, fields, _write_draw, signature, *what, calls=inner
-        )
-
-
-@compiled_once
-def _signature(states: tuple[int, ...], onsets: bool, first: bool) -> Signature:
-    """The fields of a draw whose unit has states of these sizes; with none, without a unit."""
-    of_unit = [
-        packed("of_h", "H", "N"),
-        Array("products", ("notes", "N")),
-        Array("product", ("1", "N")),
-        Array("note_x", (f"{below_size(onsets=onsets)}",)),
-        Array("work", (f"2 * notes + {WORK}",)),
-        Array("read", ("R",)),
-        *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
-        *(Array(f"trail{k}", ("notes", str(size)), optional=True) for k, size in enumerate(states)),
-    ]
-    arrays = *_ARRAYS, *(of_unit if states else ()), *(_OF_FIRST if first else ())
-    sizes = "H", "E", "notes", "R"
-    return NotesWriter.signature("tied_draw", sizes, arrays, optional_sizes=("N", "K"))
+        super().__init__(output, setting, fields, _write_draw, *what, calls=inner)
 
 
 def _write_draw(
-    frame: NotesWriter, signature: Signature, calls: tuple[tuple[int, int], ...],
-    sizes: tuple[int, ...], at_zero: bool, onsets: bool, hits: bool, end: bool, first: bool,
+    frame: NotesWriter, calls: tuple[tuple[int, int], ...], sizes: tuple[int, ...], at_zero: bool,
+    onsets: bool, hits: bool, end: bool, first: bool,
 ) -> Any:  # fmt: skip
     """Draw a frame; makes `calls`, addresses and field counts, for each note."""
     e, b, f = frame.e, frame.e.builder, frame.field
@@ -273,10 +231,10 @@ def _write_draw(
         return b.uitofp(frame.first(below), e.real)
 
     def advance() -> None:
-        start = len(signature.fields)
+        start = len(frame.signature.fields)
         write_calls(e, calls, b.gep(frame.fields, [e.int(start)], source_etype=INT))
 
-    given = signature.arguments(e, frame.fields) | {
+    given = frame.signature.arguments(e, frame.fields) | {
         "logits": frame.logits or frame.array("scores"), "first_logits": frame.array("logits"),
         "states": tuple(frame.array(f"state{k}") for k in range(len(sizes))),
         "trails": tuple(frame.array(f"trail{k}") for k in range(len(sizes) if frame.fills else 0)),

@@ -167,7 +167,6 @@ class SampleWiseOutput(SampleBlocksOutput):
                 self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
 
     def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        """See `Output.end_score`: h (T S, B, H)."""
         return super().end_score(h[self.steps - 1 :: self.steps], last)
 
     def of_steps(self, frames: Tensor) -> Tensor:

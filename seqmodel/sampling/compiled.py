@@ -25,7 +25,6 @@ from seqmodel.kernels.run.calls import (
     step_call,
     write_calls,
 )
-from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.labels import column_count
@@ -81,9 +80,7 @@ class PythonStep:
         self._failure: BaseException | None = None
         address, self._callback = native.callback(self._step)
         count = int(np.prod(x.shape))
-        self.call: Call = step_call(
-            _PYTHON, _write_python, callback=address, N=count, x=x.reshaped(count)
-        )
+        self.call: Call = step_call(_write_python, callback=address, N=count, x=x.reshaped(count))
 
     def check(self) -> None:
         """Raise what a step has raised, which compiled code cannot."""
@@ -329,18 +326,10 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
     return run
 
 
-_WHERE = Signature("where", (), (Array("flag", ("1",)),))
-_COPY = Signature(
-    "copy",
-    ("Q", "I", "R", "J", "step", "first", "at", "size"),
-    (Array("source", ("Q", "I")), Array("to", ("R", "J"))),
-)
-
-
 def where(flag: Slot, calls: Sequence[Call]) -> Call:
     """The calls, if the flag is not 0."""
     shapes = tuple(call.shape for call in calls)
-    return step_call(_WHERE, _write_where, shapes, inner=calls, flag=flag)
+    return step_call(_write_where, shapes, inner=calls, flag=flag)
 
 
 def _write_where(e: Emitter, f: dict[str, Any], calls: tuple[tuple[int, int], ...]) -> None:
@@ -365,10 +354,11 @@ def joined(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call
 
 def copying(source: Slot, to: Slot, first: int = 0, size: int | None = None, at: int = 0) -> Call:
     """The call that copies columns from `first` on to those from `at` on, by default all."""
-    (Q, I), (R, J) = ((math.prod(one.shape[:-1]), one.shape[-1]) for one in (source, to))  # noqa: E741
+    width = source.shape[-1]
     return step_call(
-        _COPY, _write_copy, Q=Q, I=I, R=R, J=J, step=I if Q > 1 else 0, first=first, at=at,
-        size=I if size is None else size, source=source.reshaped(Q, I), to=to.reshaped(R, J),
+        _write_copy, R=math.prod(to.shape[:-1]), step=width * (math.prod(source.shape[:-1]) > 1),
+        J=to.shape[-1], first=first, at=at, size=width if size is None else size,
+        source=source, to=to,
     )  # fmt: skip
 
 
@@ -376,9 +366,6 @@ def _write_copy(e: Emitter, f: dict[str, Any]) -> None:
     with e.loop(0, f["R"]) as row:
         source = e.offset(f["source"], e.mul(row, f["step"]), f["first"])
         e.copy(source, e.offset(f["to"], e.mul(row, f["J"]), f["at"]), f["size"])
-
-
-_PYTHON = Signature("call_python", ("callback", "N"), (Array("x", ("N",)),))
 
 
 def _write_python(e: Emitter, f: dict[str, Any]) -> None:

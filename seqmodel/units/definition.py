@@ -43,7 +43,6 @@ class UnitSpec(Text):
 
     @property
     def source(self) -> str:
-        """Where it comes from."""
         return self.fields.get("source", "")
 
     def gates_with(self, term: str, *, bias: bool = True) -> list[str]:

@@ -275,7 +275,6 @@ class _Parser:
         self._rest: deque[Token] = deque()
 
     def read(self, number: int) -> None:
-        """Read a line."""
         self._line, line = number, self.lines.lines[number - 1]
         if told := _FIELD.match(line):
             name, value = told.groups()
@@ -297,7 +296,6 @@ class _Parser:
         self._statements.append(plain(line))
 
     def finished(self) -> Text:
-        """What has been read."""
         for name, (line, column) in self._states.items():
             if name not in self._equations:
                 self.lines.fail(

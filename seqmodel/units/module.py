@@ -46,6 +46,10 @@ class Recurrent(nn.Module, ABC):
         return h.transpose(0, 1), after
 
     @abstractmethod
+    def units(self) -> "list[Layer]":
+        """The layers, bottom first."""
+
+    @abstractmethod
     def over(self, x: Tensor, state: Any = None, lengths: Any = None) -> tuple[Tensor, Any]:
         """Run over x (T, B, I) from `state`; returns h (T, B, H) and the state after."""
 
@@ -61,6 +65,9 @@ class Layer(Recurrent):
 
     input_size: int
     hidden_size: int
+
+    def units(self) -> "list[Layer]":
+        return [self]
 
     @abstractmethod
     def parameter_count(self) -> int:
@@ -204,7 +211,6 @@ class Unit(Layer):
         return self.spec.parameter_count(self.input_size, self.hidden_size, bias=self.bias)
 
     def zero_state(self, batch_size: int) -> UnitState:
-        """Zeros (B, H)."""
         W, size = self.W, (batch_size, self.hidden_size)
         return self._state([W.new_zeros(size) for _ in self.spec.state])
 
@@ -286,7 +292,6 @@ class Unit(Layer):
         return tensor.to(self.W.dtype) if eligible else tensor
 
     def extra_repr(self) -> str:
-        """What `print(unit)` shows inside the parentheses."""
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
 
 
@@ -368,7 +373,6 @@ class Stack(Recurrent):
     def over(
         self, x: Tensor, state: StackState | None = None, lengths: Any = None
     ) -> tuple[Tensor, StackState]:
-        """As `Unit.over`, layer by layer."""
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have {len(self.layers)} layers, not {len(state)}")
         after: list[UnitState] = []
@@ -380,20 +384,13 @@ class Stack(Recurrent):
         return x, tuple(after)
 
     def units(self) -> list[Layer]:
-        """The layers, bottom first."""
         return cast(list[Layer], list(self.layers))
-
-
-def layers_of(unit: Layer | Stack) -> list[Layer]:
-    """The layers of a unit, bottom first."""
-    return unit.units() if isinstance(unit, Stack) else [unit]
 
 
 def units_of(unit: Layer | Stack) -> list[Unit]:
     """The layers of a unit, bottom first; UsageError if it is a module without equations."""
-    layers = layers_of(unit)
-    found = [layer for layer in layers if isinstance(layer, Unit)]
-    if len(found) < len(layers):
+    found = [layer for layer in unit.units() if isinstance(layer, Unit)]
+    if len(found) < len(unit.units()):
         raise UsageError("the unit is a torch module, without the equations that this needs")
     return found
 

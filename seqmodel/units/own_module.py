@@ -57,7 +57,6 @@ class ModuleUnit(Layer):
         return sum(weight.numel() for weight in self.parameters())
 
     def noisy_weights(self) -> list[Tensor]:
-        """All but vectors."""
         return [weight for weight in self.parameters() if weight.dim() > 1]
 
     def choose_device(self, option: str, batch_size: int) -> torch.device:
@@ -109,7 +108,6 @@ class ModuleUnit(Layer):
         return state_of(tuple(f"state{k}" for k in range(len(tensors))), tuple(tensors))
 
     def extra_repr(self) -> str:
-        """What `print(unit)` shows inside the parentheses."""
         return f"{self.name}, {self.input_size} -> {self.hidden_size}"
 
 

@@ -17,9 +17,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.export.onnx.model import export_graph
 from seqmodel.kernels.code.language import translate
-from seqmodel.kernels.run.signature import Array
 from seqmodel.outputs import registry
-from seqmodel.outputs.draws import NotesDraw, NotesWriter
+from seqmodel.outputs.draws import NotesDraw
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.sampler import Sampler
 
@@ -88,16 +87,6 @@ def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
     assert drawn(chrome, 1, 0, 1) == compiled
 
 
-DRAW = NotesWriter.signature(
-    "chain_draw",
-    ("H",),
-    (
-        Array("h", ("H",)), Array("V", ("D", "H")), Array("c", ("D",)), Array("A", ("D", "D")),
-        Array("limits", ("D",)),
-    ),
-)  # fmt: skip
-
-
 def draw_chain(h, V, c, A, limits, factor, x, D, H):
     """Each note given those below it: one where its logit exceeds that of its uniform."""
     for k in range(D):
@@ -124,7 +113,7 @@ def compiled_draw(output, setting):
     V, c = (part.detach().double() for part in output.linear.parameters())
     A, limits = output.below.detach().double().tril(-1), setting.arena.take(output.frame_size)
     fields = {"H": V.shape[1], "h": setting.h, "V": V, "c": c, "A": A, "limits": limits}
-    return NotesDraw(output, setting, DRAW, fields, write_chain, setting.temperature == 0)
+    return NotesDraw(output, setting, fields, write_chain, setting.temperature == 0)
 
 
 @pytest.fixture

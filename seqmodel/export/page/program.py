@@ -23,7 +23,6 @@ from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, Emitter, emitting
 from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
-from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
@@ -242,10 +241,7 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 
 def _taking(stream: Slot, uniforms: Slot, count: int, *, later: bool = False) -> Call:
     """The call that takes the next uniforms; `later` takes where they begin, for a draw to read."""
-    taken = Array("uniforms", ("1",), torch.int64) if later else Array("uniforms", ("count",))
-    signature = Signature("take", ("count",), (Array("stream", ("1",), torch.int64), taken))
-    fields = {"stream": stream, "uniforms": uniforms}
-    return step_call(signature, _write_taken, later, count=count, **fields)
+    return step_call(_write_taken, later, count=count, stream=stream, uniforms=uniforms)
 
 
 def _write_taken(e: Emitter, f: dict[str, Any], later: bool) -> None:

@@ -134,11 +134,9 @@ class Emitter:
         return ir.Constant(INT, value) if isinstance(value, int) else value
 
     def add(self, *terms: Any) -> Any:
-        """The sum of integers."""
         return reduce(self.builder.add, map(self.int, terms))
 
     def mul(self, *factors: Any) -> Any:
-        """The product of integers."""
         return reduce(self.builder.mul, map(self.int, factors))
 
     def share(self, count: Any, thread: Any, threads: Any) -> tuple[Any, Any]:
@@ -244,7 +242,6 @@ class Emitter:
             body(full, self.first_lanes(b.sub(count, full)))
 
     def copy(self, source: Any, target: Any, count: Any) -> None:
-        """Copy `count` numbers."""
 
         def move(j: Any, lanes: Any) -> None:
             self.store(self.load(self.offset(source, j), lanes), self.offset(target, j), lanes)
@@ -252,7 +249,6 @@ class Emitter:
         self.columns(count, move)
 
     def clear(self, target: Any, count: Any) -> None:
-        """Set `count` numbers to zero."""
         self.columns(count, lambda j, lanes: self.store(self.zero(), self.offset(target, j), lanes))
 
     # Vectors
@@ -359,12 +355,10 @@ class Emitter:
         return self.splat(self.builder.load(address, typ=self.real), self.vector)
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
-        """a b + c."""
         builder = self.builder
         return builder.fadd(builder.fmul(a, b, flags=FUSE), c, flags=FUSE)
 
     def sum(self, value: Any) -> Any:
-        """The sum of all lanes."""
         kinds = [self.real, self.vector]
         name = f"llvm.vector.reduce.fadd.v{self.lanes}f{8 * self.precision.itemsize}"
         start = ir.Constant(self.real, -0.0)
@@ -399,7 +393,6 @@ class Emitter:
         return self._of_each("rint", value)
 
     def root(self, value: Any) -> Any:
-        """The square root of each number."""
         return self._of_each("sqrt", value)
 
     def _of_each(self, function: str, value: Any) -> Any:
@@ -407,7 +400,6 @@ class Emitter:
         return self.builder.call(self._named(name, self.vector, [self.vector]), [value])
 
     def zero(self) -> Any:
-        """A vector of zeros."""
         return self.constant(0.0)
 
     def constant(self, value: float) -> Any:

@@ -150,7 +150,6 @@ class Library:
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
-        """The address of a function."""
         found = int(self._engine.get_function_address(name))
         self.names[name] = _names[found] = f"{name}_{self._name}"
         _libraries[_names[found]] = self
@@ -169,7 +168,6 @@ def called(module: Any) -> list[Library]:
 
 
 def _compiled(source: str, machine: Any) -> bytes:
-    """The object file of a module."""
     return optimised(binding.parse_assembly(source), machine)
 
 

@@ -69,7 +69,6 @@ class Vector:
         return Vector(self.to, b.select(less, then.value, other.value))
 
     def sqrt(self) -> "Vector":
-        """The square root."""
         return Vector(self.to, self.to.root(self.value))
 
     def clamp(self, low: float, high: float) -> "Vector":
@@ -196,7 +195,6 @@ class Function:
     slope: Callable[[Vector], Vector]
 
     def __call__(self, x: Vector) -> Vector:
-        """The activation of x."""
         return self.value(x)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
-from seqmodel.kernels.run.signature import Signature
+from seqmodel.kernels.run.signature import REAL, Array, Signature
 from seqmodel.kernels.run.threads import Kernel
 
 _ALIGNED = 64  # bytes: a vector that straddles two cache lines takes twice as long to load
@@ -44,7 +44,6 @@ class Slot:
         return np.ndarray((len(memories), *self.shape), kind, memories, self.start, strides)
 
     def reshaped(self, *shape: int) -> "Slot":
-        """The same numbers in another shape."""
         return Slot(self.start, shape, self.dtype)
 
     def is_contiguous(self) -> bool:
@@ -72,7 +71,6 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """The bytes of an arena."""
         return self._size
 
     def memory(self) -> NDArray[np.uint8]:
@@ -86,30 +84,46 @@ class Arena:
         return memory
 
 
+Given = int | Tensor | Slot | None
+"""A field of a call: a size, or an array, of which None is the null address."""
+
+
+def fields_as(name: str, given: Mapping[str, Given]) -> tuple[Signature, list[int | Tensor | Slot]]:
+    """The signature of a call made for these fields alone, and the fields in its order.
+
+    ValueError for an array that is not contiguous.
+    """
+    sizes = {field: value for field, value in given.items() if isinstance(value, int)}
+    arrays = {field: value for field, value in given.items() if not isinstance(value, int)}
+    for field, array in arrays.items():
+        if array is not None and not array.is_contiguous():
+            raise ValueError(f"kernel {name}: {field} must be contiguous")
+    kinds = tuple((field, getattr(array, "dtype", REAL)) for field, array in arrays.items())
+    addresses = [0 if array is None else array for array in arrays.values()]
+    return _signature(name, tuple(sizes), kinds), [*sizes.values(), *addresses]
+
+
+@cache
+def _signature(
+    name: str, sizes: tuple[str, ...], arrays: tuple[tuple[str, torch.dtype | str], ...]
+) -> Signature:
+    return Signature(name, sizes, tuple(Array(array, (), kind) for array, kind in arrays))
+
+
 class Call:
-    """A compiled function at an address, and its fields: numbers, tensors and slots.
+    """A compiled function at an address, and its fields in order: numbers, tensors and slots.
 
     If it makes further calls, `inner`, their fields follow its own.
     """
 
     def __init__(
-        self,
-        function: int,
-        signature: Signature,
-        itemsize: int,
-        fields: Mapping[str, int | Tensor | Slot | None],
-        stored: int | None = None,
-        inner: "Sequence[Call]" = (),
+        self, function: int, fields: "Sequence[int | Tensor | Slot]", inner: "Sequence[Call]" = ()
     ) -> None:
-        """ValueError if `fields` are not what `signature` declares."""
         self.function = function
-        layout = signature.layout(itemsize, stored, addresses=False)
-        try:
-            self.fields: list[int | Tensor | Slot]
-            self.fields, _ = layout(**fields)
-        except (TypeError, AttributeError) as error:
-            raise signature.complaint(fields, error) from error
-        self.fields += [field for call in inner for field in call.fields]
+        self.fields: list[int | Tensor | Slot] = [
+            *fields,
+            *(field for call in inner for field in call.fields),
+        ]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -122,26 +136,37 @@ ITEMSIZE = torch.float64.itemsize
 
 
 def step_call(
-    signature: Signature,
-    write: Callable[..., None],
-    *parameters: Any,
-    stored: Any = None,
-    inner: Any = (),
-    **fields: int | Tensor | Slot | None,
+    write: Callable[..., None], *parameters: Any, inner: Any = (), **given: Given
 ) -> Call:
     """The call of a function in float64 whose body `write(e, fields by name, *parameters)` writes.
 
-    It is compiled once for each `write`, a function of a module, and its parameters. Numbers of
-    packed matrices take `stored` bytes. The fields of `inner` calls begin at the address "inner".
+    It is compiled once for each `write`, a function of a module, its parameters, and names and
+    types of fields. Those of `inner` calls begin at the address "inner".
     """
-    library = _step(signature, write, parameters)
-    return Call(library.address("step"), signature, ITEMSIZE, fields, stored, inner)
+    signature, fields = fields_as(write.__name__.strip("_"), given)
+    return Call(_step(signature, write, parameters).address("step"), fields, inner)
 
 
-def text_call(kernel: Kernel, **fields: int | Tensor | Slot | None) -> Call:
+def unit_call(
+    signature: Signature, write: Callable[..., None], *parameters: Any, stored: Any, **given: Given
+) -> Call:
+    """The same of declared fields, where numbers of packed matrices take `stored` bytes."""
+    fields = _checked(signature, stored, given)
+    return Call(_step(signature, write, parameters).address("step"), fields)
+
+
+def text_call(kernel: Kernel, **given: Given) -> Call:
     """The call of a kernel of `compile_text`, in float64, on one thread."""
     address = kernel.library.address(f"{kernel.signature.name}_alone")
-    return Call(address, kernel.signature, ITEMSIZE, fields)
+    return Call(address, _checked(kernel.signature, None, given))
+
+
+def _checked(signature: Signature, stored: Any, given: Mapping[str, Given]) -> list[Any]:
+    """The fields in order; ValueError if they are not what the signature declares."""
+    try:
+        return signature.layout(ITEMSIZE, stored, addresses=False)(**given)[0]
+    except (TypeError, AttributeError) as error:
+        raise signature.complaint(given, error) from error
 
 
 @compiled_once

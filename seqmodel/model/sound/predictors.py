@@ -79,7 +79,6 @@ class Pitch:
 
     @property
     def lags(self) -> int:
-        """How many lags are compared."""
         return self.longest - self.shortest + 1
 
 
@@ -130,7 +129,6 @@ class Predictors:
 
     @cached_property
     def line_names(self) -> tuple[str, ...]:
-        """The lines in order."""
         return tuple(self.lines)
 
     @cached_property

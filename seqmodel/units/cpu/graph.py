@@ -50,7 +50,6 @@ class Graph:
         return self._found[key]
 
     def number(self, value: float) -> Id:
-        """A constant."""
         return self.node("number", value)
 
     def reads(self, n: Id) -> tuple[Id, ...]:

@@ -72,7 +72,6 @@ class Projection(NamedTuple):
 
     @property
     def term(self) -> str:
-        """W or U."""
         return "W" if self.source.kind == "x" else "U"
 
 
@@ -149,7 +148,6 @@ class Layout:
 
     @cached_property
     def level_count(self) -> int:
-        """How many levels there are."""
         return max(self.levels) + 1
 
     def taken(self, level: int) -> tuple[Projection, ...]:
@@ -157,7 +155,6 @@ class Layout:
         return tuple(p for p in self.recurrent if p.level == level)
 
     def slot(self, name: str) -> int:
-        """A slot's index."""
         return self.slots.index(name)
 
     def _find_levels(self) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from seqmodel.kernels.code.emit import Emitter, padded
 from seqmodel.kernels.linear.sparse import DENSITY
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, Slot, step_call
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, Slot, unit_call
 from seqmodel.kernels.run.signature import Signature
 from seqmodel.kernels.run.threads import parallel_for
 from seqmodel.units.cpu.kernels import Addresses, forward_fields, functions_of, write_forward
@@ -80,7 +80,7 @@ def _step(
         given |= {f"all_{state}": both, f"first_{state}": after.reshaped(R, H)}
         states.append(after)
     activations = case.gate_activation, case.activation
-    call = step_call(signature, _write_step, layout, activations, stored, stored=stored, **given)
+    call = unit_call(signature, _write_step, layout, activations, stored, stored=stored, **given)
     return call, states
 
 
