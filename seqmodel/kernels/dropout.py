@@ -37,10 +37,7 @@ class Dropout(nn.Module):
 
 
 def dropout_factors(like: Tensor, p: float) -> Tensor:
-    """The factors of dropout for a tensor such as `like`: 0 with probability p, else 1 / (1 - p).
-
-    See `Dropout` for where these come from.
-    """
+    """Factors for a tensor like this: 0 with probability p, else 1 / (1 - p); see `Dropout`."""
     kept = _kept(p)
     if like.device.type != "cpu" or not kept or transformed():
         return F.dropout(torch.ones_like(like), p)

@@ -12,7 +12,9 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.labels import KnownLabels, column_count
 from seqmodel.media.registry import medium_of
 from seqmodel.model.encoder import Encoder
+from seqmodel.model.marks import Marks
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.notes import note_count
 from seqmodel.outputs.registry import output_class
 from seqmodel.unit_setting import is_text, unit_name
 from seqmodel.units.own_module import check_module
@@ -140,18 +142,12 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         built.limit_ends(config.hidden + columns + encoder.end_skip_size)
     marks = None
     if frame.marks:
-        from seqmodel.model.marks import Marks  # loads the compiler
-        from seqmodel.outputs.notes import note_count
-
         marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows)
     return SequenceModel(encoder, unit, built, config.dropout, marks, labels)
 
 
 def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
-    """`build_model` without memory for weights: shapes, counts, and whether the settings fit.
-
-    Units of the user's own are tried.
-    """
+    """`build_model` without memory for weights; the user's own units are tried, too."""
     if (module := units.module_name(config.unit)) is not None:
         assert config.hidden is not None
         inputs = _encoder(config, frame).input_size + column_count(known_labels(config, frame))

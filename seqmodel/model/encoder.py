@@ -80,10 +80,7 @@ class Encoder(ABC):
         """Keep what the inputs refer to of the training split; by default nothing."""
 
     def free_frames(self, frames: int) -> int | None:
-        """How many frames, drawn freely, to `correct` by after each look; None: nothing to correct.
-
-        The training split has so many `frames`.
-        """
+        """Of train's so many, how many to draw freely for `correct`; None if it does nothing."""
         return None
 
     def anneal(self, share: float) -> None:  # noqa: B027

@@ -303,10 +303,7 @@ def begins(level: Any) -> Any:
 
 
 def begin_frame(levels: Any, memory: Any, above: Any, D: Any, G: Any) -> Any:
-    """Before the lowest note: how far above each note the next is struck, or 0, in `above`.
-
-    Returns how many notes are struck.
-    """
+    """Write into `above` how far above each note the next is struck, or 0; returns how many are."""
     piece = memory[OF_NOTES * D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0

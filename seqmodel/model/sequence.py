@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -15,11 +15,9 @@ from seqmodel.kernels.dropout import Dropout
 from seqmodel.media.labels import KnownLabels
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.model.encoder import Encoded, Encoder, Past
+from seqmodel.model.marks import Marks
 from seqmodel.outputs.protocol import Output, labelled
 from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
-
-if TYPE_CHECKING:
-    from seqmodel.model.marks import Marks
 
 FRAMES_AT_ONCE = 8192
 """Read at a time over all pieces outside training: bounds the memory."""
@@ -95,7 +93,7 @@ class SequenceModel(nn.Module):
 
     def __init__(
         self, encoder: Encoder, unit: Layer | Stack, output: Output, dropout: float = 0.0,
-        marks: "Marks | None" = None, known_labels: KnownLabels = MappingProxyType({}),
+        marks: Marks | None = None, known_labels: KnownLabels = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__()
         self.encoder, self.unit, self.output = encoder, unit, output

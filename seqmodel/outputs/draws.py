@@ -185,10 +185,7 @@ class NotesWriter(DrawWriter):
         return Vector(e, b.select(b.fcmp_ordered("==", forced, e.zero()), drawn.value, forced))
 
     def below(self, logit: Vector, j: Any, lanes: Any) -> Any:
-        """Which of the frame's uniforms from `j` on are below the probabilities.
-
-        The logits of the `lanes` are written where they are asked for.
-        """
+        """Which uniforms from `j` on are below the probabilities; keeps the logits if asked."""
         if self.logits is not None:
             self.e.store(logit.value, self.e.offset(self.logits.address, j), lanes)
         return self.uniforms(j).below(logit)
@@ -221,10 +218,7 @@ class NotesDraw(Draw):
 
 
 class LinearNotesWriter(NotesWriter):
-    """The same where the numbers' logits are a layer's outputs, or follow from these.
-
-    Its product with h (H,) is in `product` (columns,).
-    """
+    """The same of a layer's outputs, whose product with h (H,) is in `product` (columns,)."""
 
     def output(self, j: Any, lanes: Any) -> Vector:
         """The layer's outputs from column `j` on."""
@@ -265,9 +259,6 @@ def _write_notes(
     return frame.first(frame.below(logit, f["D"], one))
 
 
-_CONSTANTS = ("mean", "deviation", "floor", "temperature", "divisor", "chance")
-
-
 class SamplesWriter(DrawWriter):
     """The same for a draw of samples.
 
@@ -277,7 +268,7 @@ class SamplesWriter(DrawWriter):
 
     def constant(self, name: str) -> Vector:
         """One of the constants in all lanes."""
-        return self.broadcast("constants", _CONSTANTS.index(name))
+        return self.broadcast(name, 0)
 
     def noise(self, j: Any, quantile: Callable[[Vector], Vector]) -> Vector:
         """Noise with these quantiles by the uniforms from `j` on, times the temperature."""
@@ -304,10 +295,7 @@ class SamplesWriter(DrawWriter):
         return Vector(e, highest[0]).over_lanes(Vector.maximum)
 
     def choose(self, name: str) -> Any:
-        """Like `samples.choose`: a component, from the logits in field `name` and uniform 0.
-
-        Cumulative weights overwrite the logits.
-        """
+        """As `samples.choose`, by uniform 0; cumulative weights overwrite the logits `name`."""
         e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
         top, divisor = self.highest(name), self.constant("divisor")
 
@@ -362,11 +350,13 @@ class SamplesDraw(Draw):
         # Dividing by the smallest normal number leaves no weight to any but the highest logits, of
         # which a uniform of 0 chooses the first.
         divisor = temperature or sys.float_info.min
+        names = "mean", "deviation", "floor", "temperature", "divisor", "chance"
         values = output.mean, output.deviation, output.floor, temperature, divisor, temperature > 0
+        constants = torch.tensor(values, dtype=torch.float64).unsqueeze(1)
         fields: dict[str, Given] = {
             "H": H, "h": h.reshaped(H), "C": x.shape[0], "K": output.components,
             "line": arena.take(x.shape[0] + output.frame_size),
-            "constants": torch.tensor(values, dtype=torch.float64), **own,
+            **dict(zip(names, constants, strict=True)), **own,
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (part.double() for part in output.ending.parameters())

@@ -226,8 +226,8 @@ def _write_draw(frame: SamplesWriter) -> None:
     component = frame.choose("logits")
     columns = e.mul(F, 2)
     width = PANEL * frame.of_weights.lanes
-    panels = e.builder.sdiv(e.add(columns, width - 1), e.int(width))
-    weight = frame.of_weights.offset(f["weight"], e.mul(component, panels, H, width))
+    size = e.mul(e.parts(columns, width), H, width)
+    weight = frame.of_weights.offset(f["weight"], e.mul(component, size))
     bias = e.offset(f["bias"], e.mul(component, columns))
     frame.affine(h, H, weight, bias, f["parameters"], columns)
 

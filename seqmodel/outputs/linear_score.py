@@ -51,10 +51,7 @@ class BlockKernel:
     signature: Signature
     """Its sizes include "rows"."""
     write: Callable[[Emitter, dict[str, Any], Any, Any], None]
-    """Writes the body: (emitter, fields, the block's first row, its number of rows).
-
-    The field "thread" is the thread's number.
-    """
+    """Writes the body: (emitter, fields and "thread", the block's first row, how many it has)."""
     begin: Callable[[Emitter, dict[str, Any]], None] = lambda e, fields: None
     """Writes what a thread does before its first block: (emitter, fields)."""
 

@@ -11,6 +11,7 @@ compiled draw is at the end.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, Self
 
 import torch
@@ -229,8 +230,7 @@ class _Row:
 
 def _whole(e: Emitter, f: dict[str, Any]) -> Any:
     """K rounded up to whole panels."""
-    width = PANEL * e.lanes
-    return e.mul(e.builder.sdiv(e.add(f["K"], width - 1), e.int(width)), width)
+    return e.mul(e.parts(f["K"], PANEL * e.lanes), PANEL * e.lanes)
 
 
 def _lists(e: Emitter, f: dict[str, Any]) -> tuple[Any, Any]:
@@ -281,10 +281,7 @@ def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
                     total[v] = e.multiply_add(weight, seen, total[v])
             place = e.offset(row.outputs, d)
             b_v = b.fadd(b.load(place, typ=e.real), b.load(e.offset(f["bias"], d), typ=e.real))
-            whole = dot[0]
-            for more in dot[1:]:
-                whole = b.fadd(whole, more)
-            b.store(b.fadd(e.sum(whole), b_v), place)
+            b.store(b.fadd(e.sum(reduce(b.fadd, dot)), b_v), place)
         with b.if_then(b.icmp_signed("<", n, row.sounding)):
             note, following = row.note(n), row.state(e.add(n, 1))
             with e.loop(0, row.whole, PANEL * e.lanes) as k:

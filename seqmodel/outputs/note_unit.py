@@ -147,10 +147,7 @@ class NoteUnitOutput(TiedOutput):
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `Output.weighted_score`.
-
-        Padding is skipped, since a frame costs as many steps as it has notes.
-        """
+        """See `Output`; padding is skipped, as a frame costs as many steps as it has notes."""
         nats = self.nats(self.note_logits(h, frames, past, weights), frames, past)
         return torch.dot(nats.reshape(-1), weights.reshape(-1))
 

@@ -164,10 +164,7 @@ class TiedDraw(NotesDraw):
         *,
         hits: bool = False,
     ) -> None:
-        """`steps` read each note's row of h; without them the output layer reads the row itself.
-
-        `hits` as in `NoteUnitOutput`.
-        """
+        """`hits` as in `NoteUnitOutput`; without `steps` the layer reads h itself."""
         h, _, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())

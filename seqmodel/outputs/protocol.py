@@ -122,10 +122,7 @@ class Output(nn.Module, ABC):
         """
 
     def start_at(self, train: Split) -> None:
-        """Set the weights so that training starts near the marginals of the training split.
-
-        By default they keep their initial values.
-        """
+        """Start near the marginals of the training split; by default weights stay as they are."""
 
     def start_ends_at(self, scale: float) -> None:
         """Start with log odds of the end that are the last number of a row of h times `scale`.
@@ -134,10 +131,7 @@ class Output(nn.Module, ABC):
         """
 
     def limit_ends(self, h_size: int) -> None:
-        """Let ends, if there are any, depend on the first `h_size` numbers of a row of h alone.
-
-        By default they depend on what frames do.
-        """
+        """Let ends, if any, depend on the first `h_size` numbers of a row of h alone."""
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Any) -> Tensor:
         """-log p of frames (T, B, F), given `forward(h)` and the past (T, B, C): (T, B)."""
@@ -180,10 +174,7 @@ class Output(nn.Module, ABC):
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
-        """The loss of a window, its frames' nats times weights (T, B), 0 for padding.
-
-        `lengths` (B,) is as in `Window`.
-        """
+        """The loss of a window, given the weights (T, B) of frames, 0 for padding; see `Window`."""
         nats = self.weighted_score(h, frames, weights, past)
         if not self.end:
             return Loss(nats, nats.detach())

@@ -23,10 +23,7 @@ class OutputEntry:
 
     values: Values
     classes: Mapping[str, str]
-    """Model -> "module:class" of the output over its unit's h, for the models that it fits.
-
-    It also fits models that are `like` one of these.
-    """
+    """Model -> "module:class" of the output over its h; also for models `like` it."""
     size: str | None = None
     """The setting that gives its size; None if it has none."""
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,16 +47,6 @@ Drawing = Iterator[tuple[NDArray[Any], bool]]
 """Frames without end, in chunks (n, F), each with whether the piece ends there."""
 Draws = Callable[[Carry, Uniforms, float], Drawing]
 """Draws a piece that goes on from a carry and does not end before so many steps."""
-
-
-class Candidates(NamedTuple):
-    """The next frames of N particles, M candidates each."""
-
-    frames: NDArray[np.uint8]
-    """(N, M, F)"""
-    logits: NDArray[np.float64]
-    """(N, M, F + 1), by which the numbers were drawn, see `NotesOutput.tempered`, and of the piece
-    ending here, if the model predicts ends."""
 
 
 class PythonStep:
@@ -111,10 +101,7 @@ class PythonStep:
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A model in compiled code, its weights copied once for all pieces.
-
-    Weights may be float32; everything is computed in float64.
-    """
+    """A model in compiled code, in float64, its weights copied once for all pieces."""
 
     encoder: Encoder
     arena: Arena
@@ -244,8 +231,14 @@ class CompiledParticles:
         self._copy_of_last.of(memory)[:] = self._model.inputs.last.of(memory)
         self._homes = np.zeros(self._number, np.int64)  # the arena of each particle
 
-    def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
-        """Draw candidates for the next frame; `forced` is (N, M, F)."""
+    def draw(
+        self, forced: NDArray[np.float64], uniforms: Uniforms
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        """Draw candidates for the next frame (N, M, F), by what is `forced` (N, M, F).
+
+        With them come the logits (N, M, F + 1) by which the numbers were drawn, see
+        `NotesOutput.tempered`, and of the piece ending here, if the model predicts ends.
+        """
         N, M, F = forced.shape
         numbers = uniforms.take(N, M, F + 1)
         numbers[..., :F] = np.where(forced == FREE, numbers[..., :F], forced)
@@ -267,7 +260,7 @@ class CompiledParticles:
             self._model.python.check()
         back = np.argsort(order)
         logits = logits[: numbers.size].reshape(N, M, F + 1)[back]
-        return Candidates(frames[: forced.size].reshape(N, M, F)[back], logits)
+        return frames[: forced.size].reshape(N, M, F)[back], logits
 
     def _advance(self, fields: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Advance the arenas whose fields (N, ...) these are, and draw so many candidates (N,)."""

@@ -177,10 +177,7 @@ class _Pass:
         uniforms: Uniforms,
         drew: Callable[[], None],
     ) -> None:
-        """From the carry before the first frame with free numbers.
-
-        `drew` is called after each frame that has some.
-        """
+        """From the carry before the first frame with free numbers; `drew` hears of each."""
         self._filler, self._output = filler, filler.output
         self._piece, self._free, self._uniforms, self._drew = piece, free, uniforms, drew
         (drawn,) = np.nonzero(free.any(1))
@@ -270,17 +267,17 @@ class _Pass:
         forced = np.broadcast_to(forced, (N, candidates, F)).copy()
         if retain:
             forced[0, 0] = np.where(x > 0, ON, OFF)
-        drawn = self._particles.draw(forced, self._uniforms)
+        drawn, logits = self._particles.draw(forced, self._uniforms)
         at = self._uniforms.take(N) if candidates > 1 else np.zeros(N)
         weights = weights.copy()
         chosen = run(
-            WEIGH, N=N, M=candidates, F=F, D=self._output.notes, frames=drawn.frames,
-            logits=drawn.logits, x=x, free=free.view(np.uint8), before=self._last, at=at,
+            WEIGH, N=N, M=candidates, F=F, D=self._output.notes, frames=drawn,
+            logits=logits, x=x, free=free.view(np.uint8), before=self._last, at=at,
             weights=weights, ends=int(self._output.end), over=int(t == len(self._piece) - 1),
         )["chosen"]  # fmt: skip
         if retain:
             chosen[0] = 0
-        return drawn.frames[np.arange(N), chosen], weights
+        return drawn[np.arange(N), chosen], weights
 
     def _resampled(self, shares: NDArray[np.float64], N: int, *, retain: bool) -> NDArray[np.int64]:
         """Ancestors (N,) by systematic resampling; with `retain` multinomial, the first stays."""

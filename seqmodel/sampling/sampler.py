@@ -97,10 +97,7 @@ class Sampler(PieceSampler):
         chunk: int | None = None,
         mark_temperature: float | None = None,
     ) -> None:
-        """`chunk` is how many steps to draw at a time, `CHUNK` by default, but at least a frame.
-
-        `mark_temperature` is by default the temperature.
-        """
+        """`chunk` is how many steps to draw at a time; temperatures are alike unless given."""
         on_cpu = next(model.parameters()).is_cpu
         self.model = model if on_cpu else copy.deepcopy(model).cpu()
         self._temperature = temperature
@@ -155,10 +152,7 @@ class Sampler(PieceSampler):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether steps run in compiled code, as all do whose output has a compiled draw.
-
-        Otherwise one takes a millisecond or more.
-        """
+        """Whether steps run in compiled code; otherwise one takes a millisecond or more."""
         return self._compiled is not None
 
     @cached_property

@@ -189,10 +189,7 @@ class Unit(Layer):
         return blocks
 
     def get_extra_state(self) -> Tensor:
-        """What a state_dict says of the unit: its equations and activations.
-
-        As bytes of JSON: safetensors takes tensors only.
-        """
+        """Its equations and activations, as bytes, since safetensors takes tensors alone."""
         told = [self.spec.name, self.spec.statements, self.gate_activation, self.activation]
         return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8, device="cpu")
 

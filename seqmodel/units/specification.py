@@ -78,10 +78,7 @@ def opaque_reason() -> str | None:
 
 
 def by_gate(spec: UnitSpec, weights: Weights) -> dict[str, dict[str, Tensor | None]]:
-    """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None for terms it lacks; any "bU".
-
-    The tensors are views.
-    """
+    """Views: gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, or None, and any "bU"."""
     gates: dict[str, dict[str, Tensor | None]] = {
         gate: dict.fromkeys(("W", "U", "V", "b", *terms)) for gate, terms in spec.gates.items()
     }

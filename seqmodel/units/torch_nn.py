@@ -128,12 +128,8 @@ class _Layer(torch.autograd.Function):
                 allow_unused=True,
             )
         rest = iter(found)
-        return (
-            None,
-            None,
-            None,
-            *(next(rest) if tensor.requires_grad else None for tensor in inputs),
-        )
+        of_inputs = [next(rest) if tensor.requires_grad else None for tensor in inputs]
+        return None, None, None, *of_inputs
 
 
 def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> list[Tensor]:

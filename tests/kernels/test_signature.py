@@ -9,7 +9,7 @@ from guards import Guards
 
 from seqmodel.kernels.code.emit import padded, panel_width
 from seqmodel.kernels.linear.outer import folding
-from seqmodel.kernels.run.calls import Arena, Call
+from seqmodel.kernels.run.calls import Arena, checked, fields_as
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import compile_kernel, parallel_for
 
@@ -122,7 +122,13 @@ def test_slots_in_an_arena_are_checked_too():
     taken = {name: arena.take(5, 3) for name in ("a", "b")}
     signature = Signature("two", (), (Array("a", ("5", "3")), Array("b", ("3", "5"))))
     with pytest.raises(ValueError, match=r"kernel two: b must be float64 \(3, 5\)"):
-        Call(0, signature, 8, taken)
+        checked(signature, None, taken)
+
+
+def test_arrays_of_a_call_are_contiguous():
+    """Its code would read others' numbers."""
+    with pytest.raises(ValueError, match="kernel two: a must be contiguous"):
+        fields_as("two", {"a": torch.ones(3, 2).t(), "N": 2})
 
 
 def test_guards_detect_a_write_beyond_a_buffer():

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from seqmodel.sampling.compiled import FREE, Candidates
+from seqmodel.sampling.compiled import FREE
 
 
 class PlainParticles:
@@ -43,7 +43,7 @@ class PlainParticles:
             end = output.end_logits(h) if output.end else torch.zeros(N)
         frames = torch.stack(drawn, 1).numpy().astype(np.uint8)
         ends = end[:, None, None].expand(N, M, 1)
-        return Candidates(frames, torch.cat([torch.stack(logits, 1), ends], 2).numpy())
+        return frames, torch.cat([torch.stack(logits, 1), ends], 2).numpy()
 
     def keep(self, ancestors, frames):
         """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""

@@ -104,10 +104,7 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Lanes:
-    """The first `count` lanes of a vector: all if it has no more.
-
-    Only loads may have a `count` below 1, which selects no lanes.
-    """
+    """The first `count` lanes of a vector, or all; below 1, for loads alone, none."""
 
     count: Any
     mask: Any
@@ -377,10 +374,7 @@ class Emitter:
         return self.summed(count, products)
 
     def summed(self, count: Any, numbers: Callable[[Any, Lanes | None], Any]) -> Any:
-        """The sum of `count` numbers.
-
-        `numbers(j, lanes)` returns a vector of those from j on, zeros outside the lanes if given.
-        """
+        """The sum of numbers: `numbers(j, lanes)` are those from j on, 0 outside the lanes."""
         whole, total = self.builder.and_(count, self.int(-self.lanes)), [self.zero()]
         for start, stop in ((0, whole), (whole, count)):
             with self.carrying(start, stop, self.lanes, total) as (j, inside):

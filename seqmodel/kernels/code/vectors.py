@@ -48,10 +48,7 @@ class Vector:
         return other.value if isinstance(other, Vector) else self.to.constant(other)
 
     def where(self, relation: str, limit: float, then: "Vector | float") -> "Vector":
-        """`then` in lanes where the relation to `limit` holds, this value elsewhere.
-
-        A nan satisfies no relation and is kept.
-        """
+        """`then` where the relation to `limit` holds, else this value, as where it is nan."""
         return self.replaced(self, relation, limit, then)
 
     def replaced(

@@ -59,19 +59,15 @@ def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
 class Arena:
     """The layout of each user's memory."""
 
-    def __init__(self) -> None:
-        self._size = 0
+    size = 0
+    """Of an arena, in bytes."""
 
     def take(self, *shape: int, dtype: torch.dtype = torch.float64, spare: int = 0) -> Slot:
         """A slot for an array, followed by `spare` bytes."""
-        slot = Slot(self._size, shape, dtype)
+        slot = Slot(self.size, shape, dtype)
         size = int(np.prod(shape)) * dtype.itemsize + spare
-        self._size += -(-size // _ALIGNED) * _ALIGNED
+        self.size += -(-size // _ALIGNED) * _ALIGNED
         return slot
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def memory(self) -> NDArray[np.uint8]:
         """Memory for one more user, uninitialised."""
@@ -80,7 +76,7 @@ class Arena:
 
     def memories(self, users: int) -> NDArray[np.uint8]:
         """The same for several users, a row each."""
-        memory: NDArray[np.uint8] = torch.empty(users, self._size, dtype=torch.uint8).numpy()
+        memory: NDArray[np.uint8] = torch.empty(users, self.size, dtype=torch.uint8).numpy()
         return memory
 
 
@@ -151,17 +147,17 @@ def unit_call(
     signature: Signature, write: Callable[..., None], *parameters: Any, stored: Any, **given: Given
 ) -> Call:
     """The same of declared fields, where numbers of packed matrices take `stored` bytes."""
-    fields = _checked(signature, stored, given)
+    fields = checked(signature, stored, given)
     return Call(_step(signature, write, parameters).address("step"), fields)
 
 
 def text_call(kernel: Kernel, **given: Given) -> Call:
     """The call of a kernel of `compile_text`, in float64, on one thread."""
     address = kernel.library.address(f"{kernel.signature.name}_alone")
-    return Call(address, _checked(kernel.signature, None, given))
+    return Call(address, checked(kernel.signature, None, given))
 
 
-def _checked(signature: Signature, stored: Any, given: Mapping[str, Given]) -> list[Any]:
+def checked(signature: Signature, stored: Any, given: Mapping[str, Given]) -> list[Any]:
     """The fields in order; ValueError if they are not what the signature declares."""
     try:
         return signature.layout(ITEMSIZE, stored, addresses=False)(**given)[0]
@@ -179,10 +175,7 @@ def _step(signature: Signature, write: Callable[..., None], parameters: tuple[An
 
 
 def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> Any:
-    """Make calls, each a function and its number of fields, which are one after another.
-
-    Returns the address of the fields after theirs.
-    """
+    """Make calls, each of an address and a number of fields; returns where the fields end."""
     for address, count in calls:
         call_at(e.builder, address, ir.VoidType(), [fields])
         fields = e.builder.gep(fields, [e.int(count)], source_etype=INT)

@@ -97,10 +97,7 @@ class Signature:
         return found
 
     def arguments(self, e: Emitter, array: Any) -> dict[str, Any]:
-        """The same as arguments of a text of `code.language`.
-
-        Arrays of int64 are its integers; those of uint8 can be read as such.
-        """
+        """The same as arguments of a text; arrays are of int64, reals, or bytes."""
         types: dict[Any, Any] = {torch.int64: INT, torch.float32: ir.FloatType()}
         types[torch.uint8] = ir.IntType(8)
         kinds = {one.name: types.get(one.dtype, e.real) for one in self.arrays}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
+from seqmodel.kernels.run.calls import Arena
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past
+from seqmodel.model.sound.kernel import compiled_inputs, sound_call
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
 from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena
-
+from seqmodel.model.sound.survey import corrected, survey
 
 STRETCH, NOISY = 0.3, 0.35
 """The mean length of a stretch of noise or none, in seconds, and the share of those with noise."""
@@ -74,8 +73,6 @@ class SoundEncoder(nn.Module, Encoder):
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
-        from seqmodel.model.sound.survey import survey  # the compiler loads at first use
-
         self.known.copy_(survey(train, self._rate, steered=self._steering > 0).packed())
 
     def free_frames(self, frames: int) -> int | None:
@@ -89,8 +86,6 @@ class SoundEncoder(nn.Module, Encoder):
 
         The better the unit knows what comes next, the more a pull towards the last period costs.
         """
-        from seqmodel.model.sound.survey import corrected  # as above
-
         known = unpacked(self.known.cpu().clone())  # which does not change with the buffer below
         if drawn is not None:
             known = corrected(known, drawn.ravel(), self._rate)
@@ -112,8 +107,6 @@ class SoundEncoder(nn.Module, Encoder):
         Features of padding are finite. On other devices too this is computed by the CPU: sample by
         sample, with few pieces, they would be slower.
         """
-        from seqmodel.model.sound.kernel import compiled_inputs  # as above
-
         assert past.memory is not None
         T, B, S = frames.shape
         with one_thread():
@@ -138,9 +131,7 @@ class SoundEncoder(nn.Module, Encoder):
         memory = self.predictors.afresh(past.memory, self._known().usual)
         return Past(torch.zeros_like(past.numbers), memory)
 
-    def compiled(self, arena: "Arena") -> CompiledInputs:
-        from seqmodel.model.sound.kernel import sound_call  # the compiler loads at first use
-
+    def compiled(self, arena: Arena) -> CompiledInputs:
         return sound_call(self.predictors, self.steered(), arena)
 
     def steered(self) -> TrainingStatistics:

@@ -41,10 +41,7 @@ _BLOCK = 512
 def survey(
     pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool = True
 ) -> TrainingStatistics:
-    """What is known of raw pieces (T, S); silent ones say nothing of grids.
-
-    Unless it is `steered`, only their grids.
-    """
+    """What is known of raw pieces (T, S): unless `steered` only their grids, if not silent."""
     count = min(len(pieces), PIECES)
     chosen = {k * len(pieces) // count for k in range(count)}
     grids, kept = list[int](), list[NDArray[Any]]()
