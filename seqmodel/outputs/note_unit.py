@@ -18,7 +18,6 @@ from seqmodel.outputs.notes import OCTAVE, hits_alone, needed, note_count
 from seqmodel.outputs.notes_tied import (
     JOINING,
     WORK,
-    Steps,
     TiedDraw,
     TiedOutput,
     add_below,
@@ -28,7 +27,6 @@ from seqmodel.outputs.notes_tied import (
     read_below,
 )
 from seqmodel.outputs.protocol import Drawn, DrawSetting
-from seqmodel.units.cpu.stepping import steps
 from seqmodel.units.module import Layer, Stack, Unit, units_of
 
 
@@ -188,14 +186,7 @@ class NoteUnitOutput(TiedOutput):
         return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(self, setting: DrawSetting) -> TiedDraw:
-        layers, arena, H = self.layers(), setting.arena, setting.h.shape[1]
-        weight = layers[0].weights()["W"]
-        assert weight is not None  # a unit without W would not read the notes below
-        note_x, product = arena.take(self.unit.input_size - H), arena.take(1, len(weight))
-        calls, states = steps(layers, note_x, arena, product=product)
-        read = states[-len(layers[-1].spec.state)]  # a layer's first state
-        of_notes = Steps(weight[:, :H], product, note_x, calls, states, read)
-        return TiedDraw(self, setting, of_notes, self.first, hits=self.hits)
+        return TiedDraw(self, setting, self.layers(), self.first, hits=self.hits)
 
 
 def note_inputs(

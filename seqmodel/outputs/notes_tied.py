@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,13 @@ from seqmodel.kernels.code.emit import INT
 from seqmodel.kernels.code.language import Written, clear, copy, translate, unrolled
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
-from seqmodel.kernels.run.calls import Call, Given, Slot, write_calls
+from seqmodel.kernels.run.calls import Call, Given, write_calls
 from seqmodel.outputs.draws import NotesDraw, NotesWriter
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, first_logit, tell_first
 from seqmodel.outputs.notes import OCTAVE, NotesOutput, restrikes
 from seqmodel.outputs.protocol import DrawSetting, log_odds
+from seqmodel.units.cpu.stepping import steps
+from seqmodel.units.module import Unit
 
 JOINING = 3.5
 """Keeps about as many notes to a frame at any temperature: see `NoteUnitOutput.tempered`."""
@@ -135,40 +137,21 @@ def add_struck(work: Any, D: Any, n: Any, struck: Any) -> None:
     work[D + 4 * OCTAVE + 1 + n] = struck
 
 
-class Steps(NamedTuple):
-    """A unit that runs over the notes of a frame."""
-
-    weight: Tensor
-    """(N, H), by which it multiplies a note's h."""
-    product: Slot
-    """Their product (1, N)."""
-    x: Slot
-    """The rest of its input: `notes_below`."""
-    calls: Sequence[Call]
-    """The calls that advance it by a note."""
-    states: Sequence[Slot]
-    """Its states, zero before the lowest note."""
-    read: Slot
-    """Its output."""
-
-
 class TiedDraw(NotesDraw):
     """A draw of notes one after another."""
 
     def __init__(
-        self,
-        output: TiedOutput,
-        setting: DrawSetting,
-        steps: Steps | None = None,
-        first: FirstChange | None = None,
-        *,
-        hits: bool = False,
-    ) -> None:
-        """`hits` as in `NoteUnitOutput`; without `steps` the layer reads h itself."""
+        self, output: TiedOutput, setting: DrawSetting, layers: Sequence[Unit] = (),
+        first: FirstChange | None = None, *, hits: bool = False,
+    ) -> None:  # fmt: skip
+        """`layers` run over the notes; without, the output's layer reads a note's h itself.
+
+        `hits` as in `NoteUnitOutput`.
+        """
         h, _, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
-        shift = JOINING * (1 - temperature) if steps and temperature else 0.0
+        shift = JOINING * (1 - temperature) if layers and temperature else 0.0
         fields: dict[str, Given] = {
             "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
             # The logits, if they are not asked for; the first of a frame's candidates.
@@ -180,28 +163,32 @@ class TiedDraw(NotesDraw):
             end_weight, end_bias = (p.double() for p in output.ending.parameters())
             fields |= {"E": output.ending.in_features}
             fields |= {"end_weight": end_weight[0], "end_bias": end_bias}
-        inner: Sequence[Call] = ()
-        states = [] if steps is None else [slot.shape[0] for slot in steps.states]
-        if steps is not None:
-            inner = steps.calls
-            N = len(steps.weight)
-            fields |= {"note_x": steps.x, "read": steps.read, "work": arena.take(2 * notes + WORK)}
-            fields |= {"of_h": pack(steps.weight.double()), "product": steps.product}
+        inner, sizes = list[Call](), tuple[int, ...]()
+        if layers:  # of the product of the first one's W, what follows from h is computed at once
+            matrix = layers[0].weights()["W"]
+            assert matrix is not None  # a unit without W would not read the notes below
+            N, x = len(matrix), arena.take(layers[0].input_size - H)
+            product = arena.take(1, N)
+            inner, states = steps(layers, x, arena, product=product)
+            sizes = tuple(slot.shape[0] for slot in states)
+            read = states[-len(layers[-1].spec.state)]  # a layer's first state
+            fields |= {"note_x": x, "read": read, "work": arena.take(2 * notes + WORK)}
+            fields |= {"of_h": pack(matrix[:, :H].double()), "product": product}
             fields |= {"N": N, "products": arena.take(notes, N)}
-            fields |= {f"state{k}": slot for k, slot in enumerate(steps.states)}
+            fields |= {f"state{k}": slot for k, slot in enumerate(states)}
             if fills:
-                fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(states)}
+                fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(sizes)}
         if first is not None:
             K = first.odds.out_features
             fields |= {"K": K, "own": pack(first.own.weight.double())}
             fields |= {"own_bias": first.own.bias.double(), "joint": first.joint.weight.double()}
             fields |= {"odds": first.odds.weight.double()}
             fields |= {"told": arena.take(notes, HIDDEN + POOLED + K)}
-            sizes = {"pooled": POOLED, "together": HIDDEN, "hidden": HIDDEN}
-            fields |= {name: arena.take(size) for name, size in sizes.items()}
+            fields |= {"pooled": arena.take(POOLED), "together": arena.take(HIDDEN)}
+            fields |= {"hidden": arena.take(HIDDEN)}
         addresses = tuple(call.shape for call in inner)
         drawn_so = temperature == 0, output.onsets, hits, output.end, first is not None
-        what = addresses, tuple(states), *drawn_so
+        what = addresses, sizes, *drawn_so
         super().__init__(output, setting, fields, _write_draw, *what, calls=inner)
 
 

@@ -206,11 +206,8 @@ class CompiledParticles:
         self._columns = [self._fields.columns(slot) for slot in outside]
         self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
         self._run = _loop(tuple(call.shape for call in calls), len(self._model.calls))
-
-    @property
-    def size(self) -> int:
+        self.size = self._model.arena.size
         """The bytes that each takes up."""
-        return self._model.arena.size
 
     @cached_property
     def _memories(self) -> NDArray[np.uint8]:

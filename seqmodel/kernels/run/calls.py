@@ -116,15 +116,9 @@ class Call:
         self, function: int, fields: "Sequence[int | Tensor | Slot]", inner: "Sequence[Call]" = ()
     ) -> None:
         self.function = function
-        self.fields: list[int | Tensor | Slot] = [
-            *fields,
-            *(field for call in inner for field in call.fields),
-        ]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The function, and its number of fields."""
-        return self.function, len(self.fields)
+        self.fields = [*fields]
+        self.fields += [field for call in inner for field in call.fields]
+        self.shape = function, len(self.fields)
 
 
 ITEMSIZE = torch.float64.itemsize

@@ -9,7 +9,7 @@ Samples are counted in 16-bit levels, so full scale is 32768.
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import accumulate
 
 import torch
@@ -82,86 +82,55 @@ class Pitch:
         return self.longest - self.shortest + 1
 
 
-# Compared by identity: compiled code is looked up by it at each call.
-@dataclass(frozen=True, eq=False)
 class Predictors:
-    """All that predict a recording's next sample."""
+    """All that predict a recording's next sample, and where they keep their numbers.
 
-    lattices: tuple[Lattice, ...]
-    levels: dict[str, Level]
-    pitch: Pitch
+    Compared by identity: compiled code is looked up by it at each call.
+
+    Attributes:
+        reported_coefficients: M, of how many of the first lattice's stages they are features.
+        columns: where each kind of features is among all of them, see `kernel.write_features`.
+        input_size: I, the number of features.
+        pitch_line: the line in which the pitch is looked for.
+        lines: how many of the latest values are remembered, by line.
+        line_names: the lines in order.
+        line_numbers: the place of each line among them.
+        sizes: how many numbers each part of a piece's memory has, in order; the lines last.
+        memory_size: K, how many these are in all.
+        starts: where each part of a memory begins.
+        lattice_starts: where those of each lattice begin; the last is the one without noise.
+    """
+
+    def __init__(
+        self, lattices: tuple[Lattice, ...], levels: dict[str, Level], pitch: Pitch
+    ) -> None:
+        self.lattices, self.levels, self.pitch = lattices, levels, pitch
+        self.reported_coefficients = min(lattices[0].order, MOST_REPORTED)
+        features = {SAMPLES: 16, ERRORS: 24, "rivals": len(lattices) - 1, SLOW_ERRORS: 8}
+        features |= {"reflections": self.reported_coefficients, "loudness": 3}
+        features |= {"period": 2 * TAPS + 3, "grid": 2, "anchor": 2}
+        self.columns = {k: slice(at, at + features[k]) for k, at in _starts(features).items()}
+        self.input_size = sum(features.values())
+        self.pitch_line = ERRORS if pitch.step == 1 else SMOOTH
+        self.lines = {SAMPLES: 16, ERRORS: max(24, pitch.step), SLOW_ERRORS: 8}
+        reach = (pitch.longest + TAPS) * pitch.step
+        self.lines[self.pitch_line] = max(self.lines.get(self.pitch_line, 0), reach)
+        self.line_names = tuple(self.lines)
+        self.line_numbers = {name: number for number, name in enumerate(self.lines)}
+        self.sizes = dict[str, int]()
+        for n, lattice in (*enumerate(lattices), (CLEAN, lattices[0])):
+            self.sizes |= {f"{part} {n}": lattice.order for part in ("k", "b", "num", "den")}
+            self.sizes[f"predicted {n}"] = 1
+        self.sizes |= dict.fromkeys((*levels, CLEAN), 1)
+        self.sizes |= {NOISE_SHARE: 1, "grid": 1, "seen": 1}
+        self.sizes |= {"energy": 1, "lag": 1, "peak": 1, "acf": pitch.lags} | self.lines
+        self.memory_size = sum(self.sizes.values())
+        self.starts = _starts(self.sizes)
+        self.lattice_starts = [self.starts[f"k {n}"] for n in (*range(len(lattices)), CLEAN)]
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Predictors":
         """Return self: copies of a model, as sampling makes them, run the same compiled code."""
         return self
-
-    @cached_property
-    def columns(self) -> dict[str, slice]:
-        """Where each kind of features is among all of them, see `kernel.write_features`."""
-        sizes = {SAMPLES: 16, ERRORS: 24, "rivals": len(self.lattices) - 1, SLOW_ERRORS: 8}
-        sizes |= {"reflections": self.reported_coefficients, "loudness": 3}
-        sizes |= {"period": 2 * TAPS + 3, "grid": 2, "anchor": 2}
-        ends = accumulate(sizes.values())
-        pairs = zip(sizes.items(), ends, strict=True)
-        return {name: slice(end - size, end) for (name, size), end in pairs}
-
-    @property
-    def input_size(self) -> int:
-        """I, the number of features."""
-        return int(self.columns["anchor"].stop)
-
-    @property
-    def reported_coefficients(self) -> int:
-        """M, of how many of the first lattice's stages the coefficients are features."""
-        return min(self.lattices[0].order, MOST_REPORTED)
-
-    @property
-    def pitch_line(self) -> str:
-        """The line in which the pitch is looked for."""
-        return ERRORS if self.pitch.step == 1 else SMOOTH
-
-    @cached_property
-    def lines(self) -> dict[str, int]:
-        """How many of the latest values are remembered, by line."""
-        lines = {SAMPLES: 16, ERRORS: max(24, self.pitch.step), SLOW_ERRORS: 8}
-        reach = (self.pitch.longest + TAPS) * self.pitch.step
-        return lines | {self.pitch_line: max(lines.get(self.pitch_line, 0), reach)}
-
-    @cached_property
-    def line_names(self) -> tuple[str, ...]:
-        return tuple(self.lines)
-
-    @cached_property
-    def line_numbers(self) -> dict[str, int]:
-        """The place of each line among them."""
-        return {name: number for number, name in enumerate(self.lines)}
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """How many numbers each part of a piece's memory has, in order; the lines last."""
-        sizes = dict[str, int]()
-        for n, lattice in (*enumerate(self.lattices), (CLEAN, self.lattices[0])):
-            sizes |= {f"{part} {n}": lattice.order for part in ("k", "b", "num", "den")}
-            sizes[f"predicted {n}"] = 1
-        sizes |= dict.fromkeys((*self.levels, CLEAN), 1)
-        sizes |= {NOISE_SHARE: 1, "grid": 1, "seen": 1}
-        return sizes | {"energy": 1, "lag": 1, "peak": 1, "acf": self.pitch.lags} | self.lines
-
-    @cached_property
-    def starts(self) -> dict[str, int]:
-        """Where each part of a memory begins."""
-        sizes = list(self.sizes.values())
-        return dict(zip(self.sizes, accumulate(sizes[:-1], initial=0), strict=True))
-
-    @cached_property
-    def lattice_starts(self) -> list[int]:
-        """Where the parts of each lattice begin; the last is the one without noise."""
-        return [self.starts[f"k {n}"] for n in (*range(len(self.lattices)), CLEAN)]
-
-    @cached_property
-    def memory_size(self) -> int:
-        """K, how many numbers are remembered of a piece."""
-        return sum(self.sizes.values())
 
     def start_memory(self, usual: float, batch_size: int, device: torch.device) -> Tensor:
         """The memory (B, K) of pieces before their first sample, float64; `usual` is the grid."""
@@ -187,6 +156,11 @@ class Predictors:
     def parts(self, memory: Tensor) -> dict[str, Tensor]:
         """The parts (B, size) of a memory (B, K) by name, views."""
         return dict(zip(self.sizes, torch.split(memory, list(self.sizes.values()), 1), strict=True))
+
+
+def _starts(sizes: dict[str, int]) -> dict[str, int]:
+    """Where parts of these sizes begin, one after another."""
+    return dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
 
 
 @cache

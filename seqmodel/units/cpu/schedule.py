@@ -20,7 +20,6 @@ What is not in memory is computed again.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from seqmodel.units.cpu.graph import Graph, Id, step_of
@@ -105,50 +104,28 @@ class Layout:
         self.of_input = Projection("W", gates, Place("x", None), self.slots[0], False, 0)
         self.recurrent = self._recurrent()
         self.projections = self.of_input, *self.recurrent
-
-    @cached_property
-    def forward(self) -> "list[Level]":
+        self.widest = max(len(p.gates) for p in self.projections)
+        """The most gates of a projection."""
+        self.level_count = max(self.levels) + 1
+        self.summed = [
+            Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)
+        ]
+        """The weights whose gradients the backward pass sums over time and rows."""
+        self.zones = [args[0] for op, *args in self.graph.nodes if op == "zone"]
+        """The states of which `zone` leaves are read."""
+        self.forward = _forward(self)
         """The passes over a step, by level."""
-        return _forward(self)
-
-    @cached_property
-    def backward(self) -> "list[Level]":
+        self.means = [place.name for level in self.forward for place in level.placed("mean")]
+        """The means of a step, which the backward passes read, too."""
+        self.backward = _backward(self)
         """The passes back over a step, by level."""
-        return _backward(self)
+        both = *self.forward, *self.backward
+        self.scratch = max(len(level.placed("scratch")) for level in both)
+        """The rows of scratch memory that a level's passes keep values in, at most."""
 
     def owners(self, term: str) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
         return self.spec.gates_with(term, bias=self.bias)
-
-    @cached_property
-    def summed(self) -> list[Weight]:
-        """The weights whose gradients the backward pass sums over time and rows."""
-        return [Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
-
-    @cached_property
-    def zones(self) -> list[str]:
-        """The states of which `zone` leaves are read."""
-        return [args[0] for op, *args in self.graph.nodes if op == "zone"]
-
-    @cached_property
-    def means(self) -> list[Id]:
-        """The means of a step, which the backward passes read, too."""
-        places = (place for level in self.forward for place in level.placed("mean"))
-        return [place.name for place in places]
-
-    @cached_property
-    def scratch(self) -> int:
-        """The rows of scratch memory that a level's passes keep values in, at most."""
-        return max(len(level.placed("scratch")) for level in (*self.forward, *self.backward))
-
-    @cached_property
-    def widest(self) -> int:
-        """The most gates of a projection."""
-        return max(len(p.gates) for p in self.projections)
-
-    @cached_property
-    def level_count(self) -> int:
-        return max(self.levels) + 1
 
     def taken(self, level: int) -> tuple[Projection, ...]:
         """The products of U of a level."""
