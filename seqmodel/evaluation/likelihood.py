@@ -170,7 +170,7 @@ def _score(
         h, frames, past, carry = reading = model.read(frames, carry, ragged)
         lengths = lengths.to(h.device)
         steps = torch.arange(T, device=h.device).unsqueeze(1)
-        window = Window(h, frames, past, lengths, steps == lengths - 1, steps < lengths)
+        window = Window(h, frames, past, steps == lengths - 1, steps < lengths)
         scores = model.output.score(h, frames, past).double().masked_fill(~window.inside, 0.0)
         nats += scores.sum(0).cpu().numpy()
         if frame_nats:

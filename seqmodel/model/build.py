@@ -124,18 +124,8 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         raise UsageError("--labels none is for data that were prepared with --labels")
     encoder, labels = _encoder(config, frame), known_labels(config, frame)
     columns = column_count(labels)
-    unit = units.make(
-        config.unit,
-        encoder.input_size + columns,
-        config.hidden,
-        config.backend,
-        layers=config.layers,
-        dropout=config.dropout,
-        gate_activation=config.gate_activation,
-        activation=config.activation,
-        bias=config.bias,
-        zoneout=config.zoneout,
-    )
+    sizes = encoder.input_size + columns, config.hidden, config.layers
+    unit = units.configured(config, config.unit, *sizes, config.zoneout)
     h_size = config.hidden + columns + encoder.skip_size
     built = output.build(config, frame, h_size)
     if encoder.end_skip_size is not None:

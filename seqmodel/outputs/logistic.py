@@ -6,7 +6,7 @@ components are few, and would fill a vector less well.
 """
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -355,28 +355,6 @@ def mean_size(mixture: Logistics, temperature: float) -> Tensor:
     return (torch.softmax(logits / temperature, -1) * sizes).sum(-1)
 
 
-class Grid(NamedTuple):
-    """Levels that are equally far apart."""
-
-    step: Vector
-    """Between levels, in the mixture's units."""
-    log_step: Vector
-    highest: Vector
-    """The highest level, raw."""
-
-
-class Coarse(NamedTuple):
-    """A coarser grid that samples may keep to, and what it costs that they may not."""
-
-    grid: Grid
-    holds: Any
-    """Whether there is one and the sample is on it, as bits."""
-    cost: Vector
-    """-log of its weight."""
-    fine_cost: Vector
-    """-log of the weight of all levels."""
-
-
 def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
     """The nats of mixtures that leave a share to all levels alike, and what slopes shrink to."""
     e = nats.to
@@ -395,13 +373,13 @@ def any_of(e: Emitter, bits: Any) -> Any:
 
 
 def _level(
-    grid: Grid, raw: Vector, error: Vector, inverse: Vector, log_scale: Vector
+    step: Vector, log_step: Vector, raw: Vector, error: Vector, inverse: Vector, log_scale: Vector
 ) -> tuple[Vector, Vector, Vector]:
     """-log P of a level, less its slopes with respect to the mean and the log of the scale.
 
-    The `error` is in units of the scale, `inverse` is one over the scale.
+    Levels are a `step` apart; the `error` is in units of the scale, `inverse` is one over that.
     """
-    above_highest = raw - grid.highest
+    above_highest = raw - (1.0 - step)
 
     def but_highest(value: Vector) -> Vector:
         """`value`, or 0 at the highest level."""
@@ -411,14 +389,14 @@ def _level(
         """`value`, or 0 at the lowest level."""
         return value.replaced(raw, "<=", LOWEST * LEVEL_STEP, 0.0)
 
-    half = grid.step * 0.5 * inverse
+    half = step * 0.5 * inverse
     below, below_slope = map(but_highest, ((error + half) * -1.0).softplus())  # -log s(b)
     above, above_slope = map(but_lowest, (error - half).softplus())  # -log s(-a)
-    width = grid.step * inverse
+    width = step * inverse
     power, rest = (width * -1.0).exp_parts()
     less_one = power * rest + (power - 1.0)  # exp(-w) - 1, exact near zero
     ratio = less_one * -1.0 / width
-    within = but_highest(but_lowest(grid.log_step - log_scale + ratio.log()))
+    within = but_highest(but_lowest(log_step - log_scale + ratio.log()))
     within_slope = but_highest(but_lowest((less_one + 1.0) / ratio))
     by_scale = (
         error * (below_slope - above_slope) + half * (below_slope + above_slope) + within_slope
@@ -451,32 +429,36 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
     e.store(nats.value, e.offset(f["nats"], r), lanes)
 
 
-def _component(coarse: Coarse, *level: Vector) -> tuple[Vector, Vector, Vector]:
-    """The nats of levels under a component and their slopes, where they may be a coarser grid's."""
-    e = coarse.cost.to
-    step, log_step, highest = (
-        Vector(e, e.constant(value))
-        for value in (LEVEL_STEP, math.log(LEVEL_STEP), HIGHEST * LEVEL_STEP)
-    )
-    nats, *slopes = _level(Grid(step, log_step, highest), *level)
-    fine = nats + coarse.fine_cost, *slopes
+def _component(coarse: tuple[Any, ...], *level: Vector) -> tuple[Vector, Vector, Vector]:
+    """The nats of levels under a component and their slopes, where they may be a grid's.
+
+    `coarse` is what `_coarse` says of that.
+    """
+    spacing, log_spacing, holds, cost, fine_cost = coarse
+    e = spacing.to
+    step, log_step = (Vector(e, e.constant(n)) for n in (LEVEL_STEP, math.log(LEVEL_STEP)))
+    nats, *slopes = _level(step, log_step, *level)
+    fine = nats + fine_cost, *slopes
     found = [part.value for part in fine]
-    with e.when(any_of(e, coarse.holds), found) as inside:
-        other = _level(coarse.grid, *level)
-        gain, share = (fine[0] - other[0] - coarse.cost).softplus()
+    with e.when(any_of(e, holds), found) as inside:
+        other = _level(spacing, log_spacing, *level)
+        gain, share = (fine[0] - other[0] - cost).softplus()
         both = (
             fine[0] - gain,
             *(a + (b - a) * share for a, b in zip(fine[1:], other[1:], strict=True)),
         )
         inside[:] = [
-            e.builder.select(coarse.holds, new.value, old)
-            for new, old in zip(both, inside, strict=True)
+            e.builder.select(holds, new.value, old) for new, old in zip(both, inside, strict=True)
         ]
     return Vector(e, found[0]), Vector(e, found[1]), Vector(e, found[2])
 
 
-def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coarse:
-    """See `fine_share`; without a grid nothing is computed."""
+def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> tuple[Any, ...]:
+    """A grid that samples may keep to: its spacing, and log of it; whether there is one and the
+    sample is on it, as bits; -log of its weight, and of that of all levels, see `fine_share`.
+
+    Without a grid nothing is computed.
+    """
     b = e.builder
     exists = b.fcmp_ordered(">", spacing.value, e.constant(LEVEL_STEP))
     none = [e.zero(), e.zero(), e.zero(), ir.Constant(exists.type, None)]
@@ -488,8 +470,7 @@ def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coar
         logs = spacing.log(), (1.0 - fine).log() * -1.0, fine.log() * -1.0
         found[:] = *(value.value for value in logs), holds
     log_spacing, cost, fine_cost, holds = none
-    grid = Grid(spacing, Vector(e, log_spacing), 1.0 - spacing)
-    return Coarse(grid, holds, Vector(e, cost), Vector(e, fine_cost))
+    return spacing, Vector(e, log_spacing), holds, Vector(e, cost), Vector(e, fine_cost)
 
 
 _SCORE = likelihood(

@@ -72,17 +72,8 @@ class NoteUnitOutput(TiedOutput):
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         assert config.note_unit is not None
         assert config.note_hidden is not None
-        unit = units.make(
-            config.note_unit,
-            h_size + below_size(onsets=frame.onsets),
-            config.note_hidden,
-            config.backend,
-            layers=config.note_layers or 1,
-            dropout=config.dropout,
-            gate_activation=config.gate_activation,
-            activation=config.activation,
-            bias=config.bias,
-        )
+        sizes = h_size + below_size(onsets=frame.onsets), config.note_hidden
+        unit = units.configured(config, config.note_unit, *sizes, config.note_layers or 1)
         return cls(
             h_size,
             unit,

@@ -57,8 +57,6 @@ class Window(NamedTuple):
     """(T, B, F)"""
     past: Tensor
     """(T, B, C), the numbers before each frame."""
-    lengths: Tensor
-    """(B,) how many frames of this window belong to the piece; <= 0 once it has ended."""
     ends: Tensor
     """(T, B) booleans: whether the frame is its piece's last."""
     inside: Tensor
@@ -174,7 +172,10 @@ class Output(nn.Module, ABC):
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
-        """The loss of a window, given the weights (T, B) of frames, 0 for padding; see `Window`."""
+        """The loss of a window, given the weights (T, B) of frames, 0 for padding.
+
+        `lengths` (B,) say how many frames from its first on each piece has; <= 0 once it has ended.
+        """
         nats = self.weighted_score(h, frames, weights, past)
         if not self.end:
             return Loss(nats, nats.detach())

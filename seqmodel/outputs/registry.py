@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
     from seqmodel.outputs.protocol import Output
 
-Values = Literal["binary", "samples", "levels"]
-"""What the numbers of a frame are: zeros and ones, samples in [-1, 1), or 256 levels of these."""
-
 
 @dataclass(frozen=True)
 class OutputEntry:
     """An output by name: the frames it fits, and the classes that implement it."""
 
-    values: Values
+    values: Literal["binary", "samples", "levels"]
+    """What numbers of a frame are: zeros and ones, samples in [-1, 1), or 256 levels of these."""
     classes: Mapping[str, str]
     """Model -> "module:class" of the output over its h; also for models `like` it."""
     size: str | None = None

@@ -16,6 +16,7 @@ from seqmodel.unit_setting import SUFFIX, is_module, is_text, read_unit, unit_na
 from seqmodel.units.definition import UnitSpec, define
 
 if TYPE_CHECKING:
+    from seqmodel.config import Config
     from seqmodel.units.module import Layer, Stack
 
 __all__ = [
@@ -136,6 +137,17 @@ def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) <= parameters else (low, middle)
     return low if parameters - count(low) <= count(high) - parameters else high
+
+
+def configured(
+    config: "Config", name: str, input_size: int, hidden_size: int, layers: int, zoneout: float = 0
+) -> "Layer | Stack":
+    """`make` of the unit of that name with the options of a config."""
+    return make(
+        name, input_size, hidden_size, config.backend, layers=layers, dropout=config.dropout,
+        gate_activation=config.gate_activation, activation=config.activation, bias=config.bias,
+        zoneout=zoneout,
+    )  # fmt: skip
 
 
 def make(

@@ -278,7 +278,7 @@ def test_figures_count_notes_and_report_the_cost_of_strikes():
     output = BernoulliOutput(4, 5, onsets=True).double()
     h = torch.randn(30, 2, 4, dtype=torch.float64)
     inside = torch.arange(30)[:, None] < torch.tensor([30, 17])
-    window = Window(h, frames, past, torch.tensor([30, 17]), inside, inside)
+    window = Window(h, frames, past, inside, inside)
     with torch.no_grad():
         sums = output.figure_sums(window)
         nats = output.nats(output(h), frames, past)[inside].sum()

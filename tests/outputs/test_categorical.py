@@ -176,7 +176,7 @@ def test_figures_tell_silence_apart():
             for s, k in enumerate(levels_of(frames[t, b])):
                 seen[k in (127, 128)].append(-log_chances(output, h[t * S + s, b])[k])
     with torch.no_grad():
-        sums = output.figure_sums(Window(h, frames, None, None, inside, inside))
+        sums = output.figure_sums(Window(h, frames, None, inside, inside))
     total = sum(seen[True]) + sum(seen[False])
     assert output.figures(sums, nats=total, frames=10, pieces=2) == pytest.approx(
         {

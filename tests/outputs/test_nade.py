@@ -304,9 +304,7 @@ def test_a_note_is_predicted_from_the_true_notes_below_it():
     """Where notes depend strongly on each other; padding of any kind does not count."""
     output, h = make(9, 4), torch.randn(6, 3, H, dtype=torch.float64)
     (frames, _), inside = some_frames(6, 3, 9), torch.rand(6, 3) < 0.7
-    sums = output.figure_sums(
-        Window(h, frames, frames, torch.full((3,), 6), inside & False, inside)
-    )
+    sums = output.figure_sums(Window(h, frames, frames, inside & False, inside))
     on = frames[inside].numpy() > 0
     said = [by_hand(output, *row) > 0.5 for row in zip(h[inside], frames[inside], strict=True)]
     true, false = (on & said).sum(), (~on & said).sum()

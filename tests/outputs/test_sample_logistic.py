@@ -279,9 +279,7 @@ def test_ends_are_scored_at_the_last_sample_of_each_frame():
     inside = weights > 0
     last = torch.arange(4)[:, None] == torch.from_numpy(lengths) - 1
     with torch.no_grad():
-        sums = output.figure_sums(
-            Window(h, frames, frames, torch.from_numpy(lengths), last, inside)
-        )
+        sums = output.figure_sums(Window(h, frames, frames, last, inside))
     values = output.figures(sums, nats=nats.item(), frames=6, pieces=2)
     assert values["end_nats_per_piece"] == pytest.approx(ends / 2, rel=1e-10)
     assert values["nats_per_sample"] == pytest.approx(nats.item() / 18)

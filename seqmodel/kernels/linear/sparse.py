@@ -6,7 +6,7 @@ ones are listed once and serve both.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from llvmlite import ir
@@ -34,25 +34,22 @@ _ADD_ROWS = Signature(
 )
 
 
-class SparseFrames(NamedTuple):
-    """The indices of the ones in binary frames."""
-
-    indices: Tensor
-    """(frames, I) int32: a frame's indices, ascending, in the first places of its row."""
-    counts: Tensor
-    """(frames,) int32: how many indices each frame has."""
-
-
-def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int, total: Tensor) -> list[Job]:
+def add_rows(
+    d: Tensor, x: tuple[Tensor, Tensor], batch: int, threads: int, total: Tensor
+) -> list[Job]:
     """total (N, I) = D' X, the gradient of W, for binary X; D (T x B, N).
+
+    Of X these are the indices of each row's ones, ascending, in the first places of (T x B, I), and
+    how many they are (T x B,), int32.
 
     Each thread takes the batch rows it had in the loops over time, which are in its cache.
     """
-    (frames, N), I = d.shape, x.indices.shape[1]  # noqa: E741
+    (indices, counts), (frames, N) = x, d.shape
+    I = indices.shape[1]  # noqa: E741
     adding = compile_kernel(_ADD_ROWS, d.element_size(), _write_add).job(
         {
             "T": frames // batch, "B": batch, "I": I, "N": N, "threads": threads,
-            "d": d, "tables": NEW, "indices": x.indices, "counts": x.counts,
+            "d": d, "tables": NEW, "indices": indices, "counts": counts,
         }
     )  # fmt: skip
     return [adding, folding(adding.made["tables"], total)]

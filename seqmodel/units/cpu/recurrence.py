@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqmodel.kernels.linear.matmul import packing, panels_of
 from seqmodel.kernels.linear.outer import folding, outer
-from seqmodel.kernels.linear.sparse import DENSITY, SparseFrames, add_rows
+from seqmodel.kernels.linear.sparse import DENSITY, add_rows
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
 from seqmodel.kernels.run.threads import Job, parallel_for, thread_count
@@ -74,7 +74,7 @@ class Recurrence(torch.autograd.Function):
         made = forward.made
         ctx.sparse = None
         if "listed" in made and 0 not in made["listed"].tolist():  # no thread stopped listing
-            ctx.sparse = SparseFrames(made["indices"], made["counts"])
+            ctx.sparse = made["indices"], made["counts"]
         ctx.unit, ctx.case, ctx.lengths, ctx.zones = unit, case, lengths, zones
         ctx.set_materialize_grads(False)
         steps = [made[f"all_{name}"] for name in names]
