@@ -141,22 +141,14 @@ def unit_call(
     signature: Signature, write: Callable[..., None], *parameters: Any, stored: Any, **given: Given
 ) -> Call:
     """The same of declared fields, where numbers of packed matrices take `stored` bytes."""
-    fields = checked(signature, stored, given)
+    fields, _ = signature.layout(ITEMSIZE, stored, addresses=False)(**given)
     return Call(_step(signature, write, parameters).address("step"), fields)
 
 
 def text_call(kernel: Kernel, **given: Given) -> Call:
     """The call of a kernel of `compile_text`, in float64, on one thread."""
     address = kernel.library.address(f"{kernel.signature.name}_alone")
-    return Call(address, checked(kernel.signature, None, given))
-
-
-def checked(signature: Signature, stored: Any, given: Mapping[str, Given]) -> list[Any]:
-    """The fields in order; ValueError if they are not what the signature declares."""
-    try:
-        return signature.layout(ITEMSIZE, stored, addresses=False)(**given)[0]
-    except (TypeError, AttributeError) as error:
-        raise signature.complaint(given, error) from error
+    return Call(address, kernel.signature.layout(ITEMSIZE, addresses=False)(**given)[0])
 
 
 @compiled_once

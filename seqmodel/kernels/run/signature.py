@@ -6,7 +6,7 @@ the calls refer to them by name. Without the check, a wrong shape would read or 
 buffer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -110,16 +110,15 @@ class Signature:
         """The function that checks fields given by name and returns them in order.
 
         Arrays must have `itemsize` bytes per number, packed ones `stored` (the same if None). The
-        result holds the arrays themselves or, with `addresses`, their addresses. The function
-        raises ValueError for an array that is not as declared; for its other errors see
-        `complaint`.
+        result holds the arrays themselves or, with `addresses`, their addresses. The function has
+        the kernel's name, and raises ValueError for an array that is not as declared.
 
         It is generated as source: interpreting the declaration at each call would take many times
         as long, a few per cent of a small model's training step.
         """
         lines, ordered, stored = ["made = {}"], [], stored or itemsize
         arguments = [*self.sizes, *(f"{name}=0" for name in self.optional_sizes)]
-        arguments += [THREADS] if self._per_thread else []
+        arguments += [THREADS] if any(THREADS in array.shape for array in self.arrays) else []
         types = {REAL: _DTYPES[itemsize], STORED: _DTYPES[stored]}
         scope: dict[str, Any] = {"fail": _fail, "_memory": memory, "NEW": NEW}
         for k, array in enumerate(self.arrays):
@@ -147,26 +146,12 @@ class Signature:
             arguments.append(f"{name}=None" if array.optional else name)
             ordered.append(address)
         lines.append(f"return [{', '.join((*self.integers, *ordered))}], made")
-        source = f"def layout(*, {', '.join(arguments)}):\n" + "".join(f"    {s}\n" for s in lines)
+        head = f"def {self.name}(*, {', '.join(arguments)}):\n"
         scope |= {"WIDTH": panel_width(stored), "LANES": vector_lanes(itemsize)}
         scope["SPACING"] = spacing(itemsize)
-        exec(source, scope)
-        layout: Layout = scope["layout"]
+        exec(head + "".join(f"    {line}\n" for line in lines), scope)
+        layout: Layout = scope[self.name]
         return layout
-
-    @property
-    def _per_thread(self) -> bool:
-        return any(THREADS in array.shape for array in self.arrays)
-
-    def complaint(self, given: Mapping[str, Any], error: Exception) -> ValueError:
-        """The error to raise if `layout` raised a TypeError or AttributeError for these fields."""
-        needed = {*self.sizes, *(a.name for a in self.arrays if not a.optional)}
-        needed |= {THREADS} if self._per_thread else set()
-        known = needed | set(self.optional_sizes) | {array.name for array in self.arrays}
-        for what, names in (("missing", needed - set(given)), ("unknown", set(given) - known)):
-            if names:
-                return ValueError(f"kernel {self.name}: {what} {', '.join(sorted(names))}")
-        return ValueError(f"kernel {self.name}: {error}")
 
 
 def _fail(

@@ -43,11 +43,8 @@ class Kernel:
     """The code, kept alive."""
 
     def job(self, fields: Mapping[str, Field]) -> "Job":
-        """A job over fields given by name; ValueError if they are not as declared."""
-        try:
-            numbers, made = self.layout(**fields)
-        except (TypeError, AttributeError) as error:
-            raise self.signature.complaint(fields, error) from error
+        """A job over fields given by name; an error if they are not as declared."""
+        numbers, made = self.layout(**fields)
         return Job(self, numbers, fields, made)
 
 
