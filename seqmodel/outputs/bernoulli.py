@@ -58,11 +58,6 @@ class BernoulliOutput(LinearNotesOutput):
 class TiedBernoulliOutput(TiedOutput):
     """The same from one unit row per note: p(x_t) = prod_n Bernoulli(x_tn; sigmoid(w h_tn + b))."""
 
-    def __init__(
-        self, hidden_size: int, notes: int, *, end: bool = False, onsets: bool = False
-    ) -> None:
-        super().__init__(hidden_size, hidden_size, notes, end=end, onsets=onsets)
-
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)

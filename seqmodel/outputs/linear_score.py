@@ -5,8 +5,7 @@ in the L1 cache, and their slopes overwrite the outputs. The gradients that foll
 every likelihood.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import POINTER, Emitter
-from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, packing
 from seqmodel.kernels.linear.outer import outer
@@ -44,27 +42,38 @@ def rows_of(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1, tensor.shape[-1]).contiguous()
 
 
-@dataclass(frozen=True, eq=False)  # looked up at each call, by identity
-class BlockKernel:
-    """A kernel over blocks of rows, split over the threads."""
+BlockKernel = Callable[[int], Kernel]
+"""A kernel over blocks of rows, split over the threads, for numbers of so many bytes."""
+Write = Callable[[Emitter, dict[str, Any], Any, Any], None]
 
-    signature: Signature
-    """Its sizes include "rows"."""
-    write: Callable[[Emitter, dict[str, Any], Any, Any], None]
-    """Writes the body: (emitter, fields and "thread", the block's first row, how many it has)."""
-    begin: Callable[[Emitter, dict[str, Any]], None] = lambda e, fields: None
-    """Writes what a thread does before its first block: (emitter, fields)."""
 
-    def job(self, itemsize: int, fields: Mapping[str, Field]) -> Job:
-        """The pass over all rows; ValueError if the fields are not as declared."""
-        return _compiled(self, itemsize).job(fields)
+def block_kernel(
+    signature: Signature, write: Write, begin: Callable[..., None] = lambda e, fields: None
+) -> BlockKernel:
+    """The kernel of fields with a size "rows".
+
+    `write(e, fields and "thread", the block's first row, how many it has)` writes the body, and
+    `begin(e, fields)` what a thread does before its first block.
+    """
+
+    def write_blocks(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+        b, f["thread"] = e.builder, thread
+        begin(e, f)
+        first, last = e.share(e.parts(f["rows"], BLOCK), thread, threads)
+        with e.loop(first, last) as block:
+            start = e.mul(block, BLOCK)
+            left = b.sub(f["rows"], start)
+            rows = b.select(b.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
+            write(e, f, start, rows)
+
+    return lambda itemsize: compile_kernel(signature, itemsize, write_blocks)
 
 
 def likelihood(
     name: str,
     sizes: tuple[str, ...],
     own: tuple[Array, ...],
-    write: Callable[[Emitter, dict[str, Any], Any, Any], None],
+    write: Write,
     *,
     work: str = "0",
     abreast: bool = False,
@@ -105,7 +114,7 @@ def likelihood(
         per_thread("work", work),
     )
     signature = Signature(f"{name}_forward", ("rows", "H", "N", *sizes), arrays)
-    return BlockKernel(signature, write_block)
+    return block_kernel(signature, write_block)
 
 
 Scored = tuple[Tensor, tuple[Tensor, ...] | None]
@@ -125,22 +134,6 @@ def linear_nats(
     return nats_of(partial(_score, kernel, steps, fields), weights, h, weight, bias)
 
 
-@compiled_once
-def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
-    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-        b, f["thread"] = e.builder, thread
-        kernel.begin(e, f)
-        blocks = b.sdiv(e.add(f["rows"], BLOCK - 1), e.int(BLOCK))
-        first, last = e.share(blocks, thread, threads)
-        with e.loop(first, last) as block:
-            start = e.mul(block, BLOCK)
-            left = b.sub(f["rows"], start)
-            rows = b.select(b.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
-            kernel.write(e, f, start, rows)
-
-    return compile_kernel(kernel.signature, itemsize, write)
-
-
 def gradients(h: Tensor, weight: Tensor, slope: Tensor) -> tuple[tuple[Tensor, Tensor], list[Job]]:
     """The gradients of h (rows, H) and weight (N, H), valid once the jobs have run.
 
@@ -148,12 +141,11 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor) -> tuple[tuple[Tensor, T
     """
     (rows, H), N, packing_weight = h.shape, len(weight), packing(weight)
     d_weight = memory.buffer(h.dtype, N, H)
-    backward = _BACKWARD.job(
-        h.element_size(),
+    backward = _BACKWARD(h.element_size()).job(
         {
             "rows": rows, "H": H, "N": N, "d_h": NEW, "slope": slope,
             "weight": packing_weight.made["panels"],
-        },
+        }
     )  # fmt: skip
     to_weight = outer(slope, h, d_weight, threads_for(rows))
     return (backward.made["d_h"], d_weight), [packing_weight, backward, *to_weight]
@@ -170,8 +162,7 @@ def _score(
         of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
         of_rows = of_rows.reshape(-1).contiguous()
     packing_weight = packing(weight, transposed=True)
-    scoring = kernel.job(
-        h.element_size(),
+    scoring = kernel(h.element_size()).job(
         fields
         | {
             "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_weight.made["panels"],
@@ -230,7 +221,7 @@ def _write_backward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> Non
     matmul(e, slope, N, f["weight"], d_h, H, rows, N, H, False)
 
 
-_BACKWARD = BlockKernel(
+_BACKWARD = block_kernel(
     Signature(
         "linear_backward",
         ("rows", "H", "N"),

@@ -11,7 +11,7 @@ compiled draw is at the end.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Self
 
 import torch
@@ -33,8 +33,8 @@ from seqmodel.outputs.bernoulli import write_frame_nats
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import (
     BLOCK,
-    BlockKernel,
     Scored,
+    block_kernel,
     gradients,
     nats_of,
     rows_of,
@@ -171,7 +171,7 @@ def _scoring(
         "a": NEW, "states": NEW, "outputs": NEW, "nats": NEW,
     }  # fmt: skip
     kernel = _FORWARD if weights is None else _GRADIENT
-    return [*packings.values(), kernel.job(h.element_size(), fields)]
+    return [*packings.values(), kernel(h.element_size()).job(fields)]
 
 
 def _score(weights: Tensor | None, *given: Any) -> Scored:
@@ -360,11 +360,11 @@ _ARRAYS = (
     Array("outputs", ("rows", "D + K")),
     Array("nats", ("rows",)),
 )
-_FORWARD = BlockKernel(
+_FORWARD = block_kernel(
     Signature("nade_forward", _SIZES, _ARRAYS),  # leaves the notes' logits in `outputs`
-    lambda *args: _write_rows(*args, gradient=False),
+    partial(_write_rows, gradient=False),
 )
-_GRADIENT = BlockKernel(
+_GRADIENT = block_kernel(
     Signature(
         "nade_gradient",  # leaves the gradient of a row's nats in `outputs`
         _SIZES,
@@ -375,7 +375,7 @@ _GRADIENT = BlockKernel(
             per_thread("d_U", f"D * ({_WHOLE})"),
         ),
     ),
-    lambda *args: _write_rows(*args, gradient=True),
+    partial(_write_rows, gradient=True),
     _clear,
 )
 

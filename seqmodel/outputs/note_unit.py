@@ -62,7 +62,7 @@ class NoteUnitOutput(TiedOutput):
         `hits` says that what sounds is struck in every frame; with `first_change` the unit is for
         what follows a note that changes, see `outputs.first_change`.
         """
-        super().__init__(hidden_size, unit.hidden_size, notes, end=end, onsets=onsets)
+        super().__init__(hidden_size, notes, end=end, onsets=onsets, read_size=unit.hidden_size)
         self.unit, self.dropout, self.hits = unit, Dropout(dropout), hits
         self.first = None
         if first_change:

@@ -34,17 +34,18 @@ class TiedOutput(NotesOutput):
     h (T, B D, H) holds the notes of a piece side by side.
 
     Attributes:
-        linear: the layer of a note, which reads `read_size` numbers: the logit that it sounds, and
-            with `onsets` that it is struck.
+        linear: the layer of a note, which reads `read_size` numbers, by default those of h: the
+            logit that it sounds, and with `onsets` that it is struck.
         ending: with `end`, the layer that gives a note's odds that the piece ends, by the first
             numbers of its h, by default all.
     """
 
     def __init__(
-        self, hidden_size: int, read_size: int, notes: int, *, end: bool, onsets: bool = False
-    ) -> None:
+        self, hidden_size: int, notes: int, *, end: bool = False, onsets: bool = False,
+        read_size: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(notes, end=end, onsets=onsets)
-        self.linear = nn.Linear(read_size, 2 if onsets else 1)
+        self.linear = nn.Linear(read_size or hidden_size, 2 if onsets else 1)
         self.ending = nn.Linear(hidden_size, 1) if end else None
 
     def start_at(self, train: Split) -> None:

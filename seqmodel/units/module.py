@@ -49,6 +49,10 @@ class Recurrent(nn.Module, ABC):
     def units(self) -> "list[Layer]":
         """The layers, bottom first."""
 
+    def parameter_count(self) -> int:
+        """The number of weights."""
+        return sum(weight.numel() for weight in self.parameters())
+
     @abstractmethod
     def over(self, x: Tensor, state: Any = None, lengths: Any = None) -> tuple[Tensor, Any]:
         """Run over x (T, B, I) from `state`; returns h (T, B, H) and the state after."""
@@ -68,10 +72,6 @@ class Layer(Recurrent):
 
     def units(self) -> "list[Layer]":
         return [self]
-
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """The number of weights."""
 
     @abstractmethod
     def noisy_weights(self) -> list[Tensor]:
@@ -203,9 +203,6 @@ class Unit(Layer):
         else:
             advice = f"make it so, or delete {key!r} to take them as they are"
             errors.append(f"these are the weights of another unit: {differs}; {advice}")
-
-    def parameter_count(self) -> int:
-        return self.spec.parameter_count(self.input_size, self.hidden_size, bias=self.bias)
 
     def zero_state(self, batch_size: int) -> UnitState:
         W, size = self.W, (batch_size, self.hidden_size)
@@ -354,10 +351,6 @@ class Stack(Recurrent):
             for k, layer in enumerate(self.units())
             for gate, terms in layer.gates().items()
         }
-
-    def parameter_count(self) -> int:
-        """The number of weights."""
-        return sum(layer.parameter_count() for layer in self.units())
 
     def choose_device(self, option: str, batch_size: int) -> torch.device:
         """That of the top layer; those below differ from it at most in their input size."""

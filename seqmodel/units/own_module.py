@@ -53,9 +53,6 @@ class ModuleUnit(Layer):
             self.module = kind(input_size, hidden_size)
         self._single = isinstance(self._start(1), Tensor)
 
-    def parameter_count(self) -> int:
-        return sum(weight.numel() for weight in self.parameters())
-
     def noisy_weights(self) -> list[Tensor]:
         return [weight for weight in self.parameters() if weight.dim() > 1]
 
