@@ -1,7 +1,6 @@
 """The marks of drawn notes, such as how hard they are struck, drawn once the frames are."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,20 +14,12 @@ from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.compiled import Drawing
 
 
-class Place(NamedTuple):
-    """All that the marks of the next frame depend on, in float64."""
-
-    carry: Carry
-    """What frames depend on."""
-    memory: Tensor
-    """What is remembered of levels, see `Marks`."""
-
-
 class MarksDraw:
     """Reads frames again, and gives each note that begins its marks.
 
     Frames do not depend on marks: they are what they are without. Marks take uniforms from a stream
-    of their own, as many for each note as there are marks.
+    of their own, as many for each note as there are marks. A carry is here all that the marks of
+    the next frame depend on, in float64, with what is remembered of levels.
     """
 
     def __init__(self, model: SequenceModel, temperature: float) -> None:
@@ -42,32 +33,32 @@ class MarksDraw:
             for name, mark in self._outputs.items()
         }
 
-    def after(self, carry: Carry, prime: NDArray[np.uint8]) -> Place:
-        """The place after a primer (P, F + M), after whose frames the carry is."""
+    def after(self, carry: Carry, prime: NDArray[np.uint8]) -> Carry:
+        """The carry after a primer (P, F + M), from that after its frames alone."""
         memory = self._marks.start(carry.past.numbers, 1)
-        return Place(carry, self._marks.remember(self._levels(prime), memory))
+        return carry._replace(levels=self._marks.remember(self._levels(prime), memory))
 
-    def follow(self, chunks: Drawing, place: Place, uniforms: Uniforms) -> Drawing:
+    def follow(self, chunks: Drawing, carry: Carry, uniforms: Uniforms) -> Drawing:
         """The frames (n, F) with their marks, (n, F + M)."""
         for frames, ended in chunks:
-            played, place = self.play(frames, place, uniforms)
+            played, carry = self.play(frames, carry, uniforms)
             yield played, ended
 
     def play(
-        self, frames: NDArray[np.uint8], place: Place, uniforms: Uniforms
-    ) -> tuple[NDArray[np.uint8], Place]:
-        """Frames (T, F) as (T, F + M), with marks where a note begins, and the place after.
+        self, frames: NDArray[np.uint8], carry: Carry, uniforms: Uniforms
+    ) -> tuple[NDArray[np.uint8], Carry]:
+        """Frames (T, F) as (T, F + M), with marks where a note begins, and the carry after.
 
         Notes of frames (T, F + M) that have some keep them, and later levels follow from them.
         """
-        F, (carry, memory) = self._model.output.frame_size, place
-        levels = self._levels(frames)
+        F, levels = self._model.output.frame_size, self._levels(frames)
         for level in levels.values():
             level[level == UNKNOWN] = TO_DRAW
         waiting = torch.stack([*levels.values()], -1).eq(TO_DRAW).any(-1)
         numbers = np.zeros((*waiting.shape, len(levels)))
         numbers[waiting] = uniforms.take(int(waiting.sum()), len(levels))
-        after, window = self._marks.split(memory), self._model.window(1)
+        assert carry.levels is not None
+        after, window = self._marks.split(carry.levels), self._model.window(1)
         for begin in range(0, len(frames), window):
             stretch = slice(begin, begin + window)
             line = torch.from_numpy(frames[stretch, :F].astype(np.float64))
@@ -79,7 +70,7 @@ class MarksDraw:
                 here[name][:], after[name] = mark.draw(
                     h, here[name], here, after[name], given, self._temperature
                 )
-        return self._with_marks(frames, levels), Place(carry, self._marks.joined(after))
+        return self._with_marks(frames, levels), carry._replace(levels=self._marks.joined(after))
 
     def _with_marks(
         self, frames: NDArray[np.uint8], levels: Mapping[str, Tensor]
@@ -90,10 +81,8 @@ class MarksDraw:
         played[:, : frames.shape[1]] = frames
         for name, level in levels.items():
             place = F + D * MARKS.index(name)
-            known, drawn = (
-                played[:, place : place + D],
-                self._played[name][level[:, 0].clamp(min=0).numpy()],
-            )
+            known = played[:, place : place + D]
+            drawn = self._played[name][level[:, 0].clamp(min=0).numpy()]
             known[:] = np.where(drawn > 0, np.where(known > 0, known, drawn), 0)
         return played
 

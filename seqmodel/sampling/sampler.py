@@ -128,8 +128,8 @@ class Sampler(PieceSampler):
         if self.marks is None:
             return frames
         prime = np.zeros((0, self.model.output.frame_size)) if prime is None else prime
-        place = self.marks.after(carry, np.asarray(prime, np.uint8))
-        return self.marks.follow(frames, place, uniforms.apart())
+        carry = self.marks.after(carry, np.asarray(prime, np.uint8))
+        return self.marks.follow(frames, carry, uniforms.apart())
 
     @cached_property
     def marks(self) -> MarksDraw | None:
