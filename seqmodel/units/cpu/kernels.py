@@ -32,24 +32,20 @@ from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import Weight
 
 _SIZES = ("T", "B", "I", "H")
-_LENGTHS = Array("lengths", ("B",), torch.int64, optional=True)
-"""Given if some row is shorter than T; `shortest` is the least length, or else above T."""
 LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 """Where the forward loops list the ones of a binary x; left out if x cannot be binary."""
 
 
 def forward_fields(layout: Layout, *, begun: bool = False) -> Signature:
     """The fields of the forward loops; with `begun` also a product that W x is added to."""
-    arrays = [Array("x", ("T", "B", "I")), _slots(layout), *_of_means(layout), *_zones(layout)]
+    arrays = [Array("x", ("T", "B", "I")), *_shared(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
-        arrays.append(Array(f"all_{state}", ("T + 1", "B", "H")))  # the initial state first
         arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))  # given with `lengths`
     arrays += [Array(name, shape, torch.int32, optional=True) for name, shape in LISTED.items()]
-    arrays += [packed(p.name, _source(p), _target(p)) for p in layout.projections]
-    arrays += [Array("product", ("B", _target(layout.of_input)))] if begun else []
-    fields = (*arrays, _LENGTHS, *_vectors(layout))
-    return Signature("forward", _SIZES, fields, ("shortest", "sparse_limit"))
+    arrays += [packed(p.name, *_shape(p)) for p in layout.projections]
+    arrays += [Array("product", ("B", _shape(layout.of_input)[1]))] if begun else []
+    return Signature("forward", _SIZES, tuple(arrays), ("shortest", "sparse_limit"))
 
 
 def backward_fields(layout: Layout) -> Signature:
@@ -57,53 +53,41 @@ def backward_fields(layout: Layout) -> Signature:
     width = f"{len(layout.slots)} * H"
     # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds the
     # current step only (d_step = 0), and they are summed along the way.
-    arrays = [_slots(layout), *_of_means(layout), *_zones(layout)]
-    arrays.append(Array("d_slots", ("(T if d_step else 1) * B", width)))
+    arrays = [*_shared(layout), Array("d_slots", ("(T if d_step else 1) * B", width))]
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
     for p in layout.projections:  # W only if x needs gradients; a thread's sums are transposed
-        arrays.append(packed(p.name, _target(p), _source(p), optional=p.term == "W"))
-        arrays.append(per_thread(f"d_{p.name}", f"{_source(p)} * {_target(p)}", optional=True))
+        source, target = _shape(p)
+        arrays.append(packed(p.name, target, source, optional=p.term == "W"))
+        arrays.append(per_thread(f"d_{p.name}", f"{source} * {target}", optional=True))
     scratch = f"{BLOCK} * (-(-({layout.widest} * H) // WIDTH) * WIDTH + LANES)"
     arrays.append(Array("scratch", (THREADS, scratch), optional=True))
     arrays.append(Array("d_h", ("T", "B", "H"), strides=("d_h_step", "d_h_row")))
     for state in layout.states:
-        arrays.append(Array(f"all_{state}", ("T + 1", "B", "H")))
         arrays.append(Array(f"d_final_{state}", ("B", "H"), optional=True))
         # The gradient passed to the previous step; at the end, that of the initial state.
         arrays.append(Array(f"carried_{state}", ("B", "H")))
     arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
     arrays.append(per_thread("sums", f"{len(layout.summed)} * H"))
-    fields = (*arrays, _LENGTHS, *_vectors(layout))
-    return Signature("backward", (*_SIZES, "d_step"), fields, ("shortest",))
+    return Signature("backward", (*_SIZES, "d_step"), tuple(arrays), ("shortest",))
 
 
-def _slots(layout: Layout) -> Array:
-    return Array("slots", ("T * B", f"{len(layout.slots)} * H"))
+def _shared(layout: Layout) -> list[Array]:
+    """The arrays of both directions."""
+    arrays = [Array("slots", ("T * B", f"{len(layout.slots)} * H"))]
+    arrays += [Array(f"all_{state}", ("T + 1", "B", "H")) for state in layout.states]  # first, too
+    arrays += [Array(f"zone_{state}", ("T", "B", "H")) for state in layout.zones]
+    arrays += [Array("means", ("T * B", str(len(layout.means))))] if layout.means else []
+    arrays += [per_thread("row", f"{layout.scratch} * H")] if layout.scratch else []
+    for term in ("V", "b", "bU"):
+        if n := len(layout.owners(term)):
+            arrays.append(Array(term, (f"{n}", "H") if term == "V" else (f"{n} * H",)))
+    # Given if some row is shorter than T; `shortest` is the least length, or else above T.
+    return [*arrays, Array("lengths", ("B",), torch.int64, optional=True)]
 
 
-def _zones(layout: Layout) -> list[Array]:
-    return [Array(f"zone_{state}", ("T", "B", "H")) for state in layout.zones]
-
-
-def _of_means(layout: Layout) -> list[Array]:
-    """What is kept of levels with means, if there are any."""
-    arrays = [Array("means", ("T * B", str(len(layout.means))))] if layout.means else []
-    scratch = per_thread("row", f"{layout.scratch} * H")
-    return [*arrays, scratch] if layout.scratch else arrays
-
-
-def _source(p: Projection) -> str:
-    return "I" if p.term == "W" else "H"
-
-
-def _target(p: Projection) -> str:
-    return f"{len(p.gates)} * H"
-
-
-def _vectors(layout: Layout) -> list[Array]:
-    counts = {term: len(layout.owners(term)) for term in ("V", "b", "bU")}
-    shapes = {term: (f"{n}", "H") if term == "V" else (f"{n} * H",) for term, n in counts.items()}
-    return [Array(term, shape) for term, shape in shapes.items() if counts[term]]
+def _shape(p: Projection) -> tuple[str, str]:
+    """How many numbers it reads of a row, and makes of these."""
+    return "I" if p.term == "W" else "H", f"{len(p.gates)} * H"
 
 
 Functions = Mapping[str, Function]

@@ -59,8 +59,10 @@ class Recurrence(torch.autograd.Function):
         weights, state = tensors[: len(TERMS)], tensors[len(TERMS) :]
         given = dict(zip(TERMS, weights, strict=True))
         fields, jobs = weight_fields(unit.layout, given, case.hidden_size)
-        fields |= _sizes(case, len(x), lengths) | {"x": x.contiguous(), "slots": NEW}
-        fields |= _of_means(unit.layout, NEW) | _zones(unit.layout, zones)
+        fields |= _shared(case, unit.layout, len(x), lengths, zones)
+        fields |= {"x": x.contiguous(), "slots": NEW}
+        if unit.layout.means:
+            fields["means"] = NEW
         for name, first in zip(names, state, strict=True):
             assert first is not None
             fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
@@ -98,10 +100,12 @@ class Recurrence(torch.autograd.Function):
         fields, jobs = weight_fields(layout, packed, H, transposed=False)
         B, threads = case.batch_size, thread_count(case.batch_size)
         at_once = ctx.sparse is None and needs_w and needs_u and WIDE * threads <= B
-        fields |= _sizes(case, T, ctx.lengths) | {"d_step": 0 if at_once else B}
+        fields |= _shared(case, layout, T, ctx.lengths, ctx.zones)
+        fields["d_step"] = 0 if at_once else B
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w and ctx.sparse is None else x
-        fields |= _of_means(layout, means) | _zones(layout, ctx.zones)
+        if layout.means:
+            fields["means"] = means
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
         if at_once:
             fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in layout.projections}
@@ -164,26 +168,20 @@ def _through_specification(
     return None, None, None, *(next(found) if needs else None for needs in needed)
 
 
-def _of_means(layout: Layout, means: Any) -> KernelFields:
-    """The fields of levels with means."""
-    fields: KernelFields = {"means": means} if layout.means else {}
-    return fields | ({"row": NEW} if layout.scratch else {})
-
-
-def _zones(layout: Layout, zones: Tensor | None) -> KernelFields:
-    """The field of each state that has one."""
-    if zones is None:
-        return {}
-    return {f"zone_{state}": zone for state, zone in zip(layout.states, zones, strict=True)}
-
-
-def _sizes(case: Case, T: int, lengths: Tensor | None) -> KernelFields:
+def _shared(
+    case: Case, layout: Layout, T: int, lengths: Tensor | None, zones: Tensor | None
+) -> KernelFields:
     """The fields that do not depend on the direction."""
     B, threads = case.batch_size, thread_count(case.batch_size)
-    fields = {"T": T, "B": B, "I": case.input_size, "H": case.hidden_size, "threads": threads}
-    if lengths is None:
-        return {**fields, "shortest": T + 1}
-    return {**fields, "shortest": min(lengths.tolist()), "lengths": lengths}
+    fields: KernelFields = {
+        "T": T, "B": B, "I": case.input_size, "H": case.hidden_size, "threads": threads,
+        "shortest": T + 1 if lengths is None else min(lengths.tolist()), "lengths": lengths,
+    }  # fmt: skip
+    if layout.scratch:
+        fields["row"] = NEW
+    if zones is not None:
+        fields |= {f"zone_{state}": z for state, z in zip(layout.states, zones, strict=True)}
+    return fields
 
 
 def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
