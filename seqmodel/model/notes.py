@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.language import clear, copy, unrolled
 from seqmodel.kernels.device import for_kernels, one_thread
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, text_call
@@ -231,22 +230,22 @@ class NoteEncoder(nn.Module, Encoder):
         }  # fmt: skip
 
     def _kernel(self, itemsize: int) -> Kernel:
-        echoed = echo_size(onsets=self.onsets) if self.echo else 0
-        parts = self.onsets, echoed, len(self.bars) // SIGNATURE, self.ages, self.motifs
-        clock, held = (0, 1), False
-        if self.clock:
-            clock, held = (self.clock.size, self.clock.period), self.clock.held is not None
-        sizes = self.input_size, words_of(self._frame_size), self._counted
-        return _compiled(itemsize, *parts, *clock, held, *sizes, self.rests, self.hits)
+        clock = self.clock
+        constants: dict[str, Any] = {
+            "onsets": self.onsets, "echo": echo_size(onsets=self.onsets) if self.echo else 0,
+            "bars": len(self.bars) // SIGNATURE, "ages": self.ages, "motifs": self.motifs,
+            "clock": clock.size if clock else 0, "period": clock.period if clock else 1,
+            "holds": clock is not None and clock.held is not None, "inputs": self.input_size,
+            "words": words_of(self._frame_size), "counted": self._counted, "rests": self.rests,
+            "hits": self.hits,
+        }  # fmt: skip
+        signature = _signature(self.onsets, constants["clock"], self.input_size)
+        return compile_text(signature, itemsize, read_pieces, over="B", **constants)
 
 
-@compiled_once
-def _compiled(
-    itemsize: int, onsets: bool, echo: int, bars: int, ages: bool, motifs: bool, clock: int,
-    period: int, held: bool, inputs: int, words: int, counted: int, rests: bool, hits: bool,
-) -> Kernel:  # fmt: skip
-    """The kernel for numbers of `itemsize` bytes; the rest are constants of `read_pieces`."""
-    signature = Signature(
+@cache
+def _signature(onsets: bool, clock: int, inputs: int) -> Signature:
+    return Signature(
         "note_inputs",
         ("T", "B", "D", "K", "rows"),
         (
@@ -261,10 +260,6 @@ def _compiled(
             Array("changed", ("T", "B")),
         ),
     )
-    constants = {"onsets": onsets, "echo": echo, "bars": bars, "ages": ages, "motifs": motifs}
-    constants |= {"clock": clock, "period": period, "inputs": inputs, "words": words}
-    constants |= {"counted": counted, "holds": held, "rests": rests, "hits": hits}
-    return compile_text(signature, itemsize, read_pieces, over="B", **constants)
 
 
 @cache
