@@ -321,10 +321,7 @@ class SamplesWriter(DrawWriter):
         return passed[0]
 
     def put(self, j: Any, z: Vector, lanes: Any, spacing: Vector | None = None) -> None:
-        """Put samples from `j` on, given standardised, rounded as `samples.nearest_level` does.
-
-        The `spacing` is that of single levels if None.
-        """
+        """Put standardised samples from `j` on, rounded to multiples of `spacing`, or levels."""
         e, f = self.e, self.field
         mean, deviation = self.constant("mean"), self.constant("deviation")
         spacing = spacing or Vector(e, e.constant(LEVEL_STEP))

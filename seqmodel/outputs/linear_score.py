@@ -207,10 +207,7 @@ class Nats(torch.autograd.Function):
 
 
 def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
-    """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum.
-
-    The value and nearly all of the gradients are computed in one parallel section.
-    """
+    """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum."""
     nats: Tensor = Nats.apply(score, weights, *given)  # type: ignore[no-untyped-call]
     return nats
 

@@ -430,10 +430,7 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
 
 
 def _component(coarse: tuple[Any, ...], *level: Vector) -> tuple[Vector, Vector, Vector]:
-    """The nats of levels under a component and their slopes, where they may be a grid's.
-
-    `coarse` is what `_coarse` says of that.
-    """
+    """The nats of levels and their slopes, where they may be a grid's, see `_coarse`."""
     spacing, log_spacing, holds, cost, fine_cost = coarse
     e = spacing.to
     step, log_step = (Vector(e, e.constant(n)) for n in (LEVEL_STEP, math.log(LEVEL_STEP)))

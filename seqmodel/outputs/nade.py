@@ -80,10 +80,7 @@ class NadeOutput(LinearNotesOutput):
         return cls(*size, end=config.end, onsets=frame.onsets)
 
     def conditional_logits(self, outputs: Tensor, frames: Tensor) -> Tensor:
-        """The logit of each number given those before it in frames (..., F): (..., F).
-
-        `outputs` (..., F + K or more) are the layer's. Takes F K numbers per frame.
-        """
+        """The logit of each number given those before it (..., F), from the layer's outputs."""
         b_v, b_h = self._biases(outputs)
         steps = frames.unsqueeze(-1) * self.V
         a = torch.cat([b_h.unsqueeze(-2), steps[..., :-1, :]], -2).cumsum(-2)

@@ -99,10 +99,7 @@ class NotesOutput(Output):
 
     @abstractmethod
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F).
-
-        Where they also depend on the frames before, these are `past` (T, B, F).
-        """
+        """The logits (T, B, F) given h (T, B R, H), and what of frames and past they depend on."""
 
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).

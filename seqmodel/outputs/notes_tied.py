@@ -84,10 +84,7 @@ class TiedOutput(NotesOutput):
         return self.nats(self.note_logits(h, frames, past), frames, past)
 
     def end_logits(self, h: Tensor) -> Tensor:
-        """See `Output.end_logits`: the log of the mean odds of the notes, h (..., B D, H).
-
-        Any one note can thus signal the end, however many are silent.
-        """
+        """The log of the mean odds of notes, h (..., B D, H): any one can thus signal the end."""
         assert self.ending is not None
         read = h[..., : self.ending.in_features].reshape(-1, self.ending.in_features)
         of_notes = torch.mv(read, self.ending.weight[0]).view(*h.shape[:-2], -1, self.notes)

@@ -123,10 +123,7 @@ class Output(nn.Module, ABC):
         """Start near the marginals of the training split; by default weights stay as they are."""
 
     def start_ends_at(self, scale: float) -> None:
-        """Start with log odds of the end that are the last number of a row of h times `scale`.
-
-        By default ends, if there are any, start as `start_at` has left them.
-        """
+        """Start with log odds of the end, if any, that are the last number of h times `scale`."""
 
     def limit_ends(self, h_size: int) -> None:
         """Let ends, if any, depend on the first `h_size` numbers of a row of h alone."""

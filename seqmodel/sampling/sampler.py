@@ -165,10 +165,7 @@ class Sampler(PieceSampler):
         return copy.deepcopy(self.model).double().eval()
 
     def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
-        """The carry of one piece in float64 after frames (P, F) from its start or a carry.
-
-        Whatever follows the F numbers of a frame is left out.
-        """
+        """The carry of a piece in float64 after frames (P, F or more) from its start or a carry."""
         carry = carry or self.start
         window = self.model.window(1)
         if self.model.marks is not None:

@@ -61,10 +61,7 @@ def _find(name: str, case: Case) -> Backend | None:
 
 
 def backend_for(name: str, case: Case) -> Backend:
-    """The backend called `name`, or for `auto` the first that can run the case.
-
-    UsageError if the backend requested by name cannot: it never falls back to another.
-    """
+    """The backend of the name, or UsageError: there is no falling back; for `auto` the first."""
     backend = _find(name, case)
     if backend is None:
         reason = BACKENDS[name].unsupported_reason(case)

@@ -95,7 +95,7 @@ def test_the_notes_that_sound_are_listed(dtype, inputs):
         torch.set_num_threads(threads)
         found = listed(roll)
         frames = roll.view(-1, inputs)
-        for row, count, frame in zip(found.indices, found.counts, frames, strict=True):
+        for row, count, frame in zip(*found, frames, strict=True):
             assert row[:count].tolist() == frame.nonzero().flatten().tolist()
 
 

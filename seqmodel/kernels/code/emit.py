@@ -111,10 +111,7 @@ class Lanes:
 
 
 class Emitter:
-    """Appends instructions to one function, for one floating-point type.
-
-    Its vectors have as many numbers as fit in a register, or `lanes`.
-    """
+    """Appends instructions to one function, for a float type and a number of lanes."""
 
     def __init__(self, builder: Any, itemsize: int, lanes: int | None = None) -> None:
         self.builder = builder

@@ -85,10 +85,7 @@ Given = int | Tensor | Slot | None
 
 
 def fields_as(name: str, given: Mapping[str, Given]) -> tuple[Signature, list[int | Tensor | Slot]]:
-    """The signature of a call made for these fields alone, and the fields in its order.
-
-    ValueError for an array that is not contiguous.
-    """
+    """The signature of a call of these contiguous fields alone, and these in order."""
     sizes = {field: value for field, value in given.items() if isinstance(value, int)}
     arrays = {field: value for field, value in given.items() if not isinstance(value, int)}
     for field, array in arrays.items():

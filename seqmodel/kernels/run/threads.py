@@ -64,10 +64,7 @@ class Job(NamedTuple):
 def compile_kernel(
     signature: Signature, itemsize: int, write: Callable[..., None], *parameters: Any
 ) -> Kernel:
-    """The kernel whose body `write(e, fields by name, thread, threads, *parameters)` writes.
-
-    It is compiled once for each `write` and its parameters.
-    """
+    """The kernel whose body `write(e, fields by name, thread, threads, *parameters)` writes."""
     module, name = ir.Module(signature.name), signature.name
     with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, *share):
         write(e, signature.load(e, fields), *share, *parameters)

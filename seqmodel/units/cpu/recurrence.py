@@ -30,10 +30,7 @@ being written for all steps and read again.
 def weight_fields(
     layout: Layout, weights: Weights, H: int, *, transposed: bool = True
 ) -> tuple[KernelFields, list[Job]]:
-    """The weights as fields of the forward loops, and the jobs that pack W and U.
-
-    The backward loops take the matrices as they are, not `transposed`.
-    """
+    """The fields that hold weights, `transposed` for the forward loops, and the jobs that pack."""
     packings = {
         p.name: packing(_of_gates(matrix, p, H), transposed=transposed)
         for p in layout.projections
