@@ -3,13 +3,10 @@
 A field of `Config` states a setting's name, type, default, range, and its option's help and group;
 the options of `seqmodel train`, YAML files, --set and all checks follow from it.
 
-Compatibility between versions: a checkpoint holds its run's settings by name. A setting added
-after version 1 declares a neutral value, the one that matches the behaviour before it existed.
-While it has that value it is left out of checkpoints, so older versions can still read
-them; if it is missing, a reader takes the neutral value. So it is in a YAML file that states every
-setting of version 1, as a run's config.yaml does; from any other, the defaults apply. A reader that
-meets an unknown setting rejects the file with a one-line error, since the setting's meaning cannot
-be guessed.
+A setting added after version 1 declares a neutral value, the one that matches the behaviour before
+it existed. Checkpoints leave it out while it has that value, and readers take it where it is
+missing (runs/README.md), also from a YAML file that states every setting of version 1, as a run's
+config.yaml does; from any other, the defaults apply.
 """
 
 import re
@@ -18,7 +15,6 @@ from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
-from types import UnionType
 from typing import Any, Self, get_args
 
 import yaml
@@ -28,10 +24,32 @@ from seqmodel.errors import SeqmodelError, UsageError, did_you_mean
 from seqmodel.files import read_bytes
 from seqmodel.unit_setting import read_unit
 
+EITHER = ("hidden", "params"), ("epochs", "minutes")
+"""Settings of which only one may be given, and then overrides both in a file."""
 UNITS = "unit", "note_unit"
 """The settings that hold a unit, see `unit_setting`."""
 GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
 """Of options, in the order in which help lists them."""
+SEARCHES: Mapping[str, str] = {
+    "bracket": "bracket_trials",
+    "paper": "learning_rate_draws",
+    "tpe": "tpe_trials",
+}
+"""Learning-rate search -> the setting that holds its number of runs."""
+TRIALS: Mapping[str, int] = {"bracket": 7, "paper": 10, "tpe": 10}
+"""Search -> its default number of runs; the paper's is in the paper."""
+LARGEST = 2**64
+"""Larger integers are never meaningful, and printing one may take a while."""
+LONGEST_FILE = 2**16
+"""Maximum size of a config file, in bytes."""
+WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "nothing",
+}
+"""The types of settings, in errors."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     # Chung et al. 2014, section 4.3, and the weight noise and learning rates stated there.
@@ -126,18 +144,12 @@ def setting(
 ) -> Any:
     """A field of `Config`, which states all there is to know of a setting but its name and type.
 
-    Args:
-        default: its value unless given.
-        help: the text of its option.
-        group: that of its option; None: it has no option of its own.
-        least, most, below: the range of a number.
-        among: the values that it may have; empty: any.
-        neutral: of a setting added after version 1, see the top of this file.
+    Without a `group` it has no option of its own; `neutral` is of one added after version 1, see
+    the top of this file.
     """
     limits = {"least": least, "most": most, "below": below, "among": among}
-    return field(
-        default=default, metadata={"help": help, "group": group, "neutral": neutral, **limits}
-    )
+    stated = {"help": help, "group": group, "neutral": neutral, **limits}
+    return field(default=default, metadata=stated)
 
 
 @dataclass(frozen=True)
@@ -419,25 +431,9 @@ def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
         )
 
 
-SEARCHES: Mapping[str, str] = {
-    "bracket": "bracket_trials",
-    "paper": "learning_rate_draws",
-    "tpe": "tpe_trials",
-}
-"""Learning-rate search -> the setting that holds its number of runs."""
-TRIALS: Mapping[str, int] = {"bracket": 7, "paper": 10, "tpe": 10}
-"""Search -> its default number of runs; the paper's is in the paper."""
-LARGEST = 2**64
-"""Larger integers are never meaningful, and printing one may take a while."""
-
-
 def search_of(preset: str) -> str:
     """The learning-rate search that goes with a preset."""
     return "paper" if preset == "paper" else "bracket"
-
-
-LONGEST_FILE = 2**16
-"""Maximum size of a config file, in bytes."""
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -450,8 +446,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     settings = {key: _checked(key, value, path) for key, value in values.items()}
-    if settings.get("hidden") is not None and settings.get("params") is not None:
-        raise SeqmodelError(f"{path}: hidden and params exclude each other: leave one out")
     neutral = Config.neutral()
     whole = {f.name for f in fields(Config)} - neutral.keys() <= settings.keys()
     return {**neutral, **settings} if whole else settings
@@ -482,23 +476,12 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
     return value
 
 
-WORDS: Mapping[type, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    type(None): "nothing",
-}
-"""The types of settings, in errors."""
-
-
 def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
     """The types that the setting `name` may have; UsageError if there is no such setting."""
-    types = {field.name: field.type for field in fields(kind)}
+    types: dict[str, Any] = {field.name: field.type for field in fields(kind)}
     if name not in types:
         raise UsageError(f"there is no setting {name!r}{did_you_mean(name, types)}")
-    stated: Any = types[name]
-    return get_args(stated) if isinstance(stated, UnionType) else (stated,)
+    return get_args(types[name]) or (types[name],)
 
 
 def parse_setting(key: str, text: str, option: str) -> Any:
@@ -522,23 +505,24 @@ def resolve(
     """The complete config: options override the file, which overrides the preset.
 
     `presets` are a medium's own values for presets and models, which override the general ones.
-    `hidden` stays None if it is to be solved, which requires the data's frame size. Files of units
-    are read. UsageError for a value out of range or mutually exclusive settings, SeqmodelError for
-    a file that cannot be read.
+    `hidden` stays None if it is to be solved by the data's frame size. UsageError for a value out
+    of range or mutually exclusive settings, SeqmodelError for a unit's file that cannot be read.
     """
-    file = dict(file or {})
-    if options.get("hidden") is not None or options.get("params") is not None:
-        file |= {"hidden": None, "params": None}  # either option overrides both in the file
-    file |= _without_time(options)
     searches = set(SEARCHES.values())
+    stated = {name for name, value in options.items() if value is not None}
+    overridden = {name for pair in EITHER if stated & {*pair} for name in pair}
     if options.keys() & {"learning_rate", *searches}:  # these override a search in the file
-        file = {name: value for name, value in file.items() if name not in searches}
+        overridden |= searches
+    file = {name: value for name, value in (file or {}).items() if name not in overridden}
     given = {**file, **options}
     preset = given.get("preset", Config.preset)
     if preset not in PRESETS:
         raise UsageError(f"--preset must be one of {', '.join(PRESETS)}, not {preset!r}")
     if given.get("hidden") is not None and given.get("params") is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
+    if given.get("minutes") is not None and (given.get("epochs") or options.get("patience")):
+        other = "epochs" if given.get("epochs") else "patience"
+        raise UsageError(f"--minutes and --{other} exclude each other: give the one")
     chosen = {**PRESETS[preset], **presets.get(preset, {}), **given}
     model = chosen.get("model", Config.model)
     own = MODELS[model].defaults if model in MODELS else {}
@@ -546,7 +530,8 @@ def resolve(
     values |= {name: read_unit(values[name]) for name in UNITS if values.get(name)}
     if given.get("params") is not None:
         values["hidden"] = None
-    values |= _epochs_of(given)
+    if given.get("minutes") is not None:
+        values["epochs"] = 0
     if given.keys() & {"learning_rate", *searches}:  # these override the preset's search
         values |= {name: given.get(name, 0) for name in searches}
     config = Config(**values)
@@ -562,28 +547,6 @@ def resolve(
             f"{config.parts} or more, not {config.batch_size}"
         )
     return config
-
-
-def _without_time(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a file the `options` override: minutes by epochs, epochs by minutes.
-
-    UsageError for options that exclude each other.
-    """
-    if options.get("minutes") is not None:
-        for name in ("epochs", "patience"):
-            if options.get(name):
-                raise UsageError(f"--minutes and --{name} exclude each other: give the one")
-        return {"epochs": 0}
-    return {"minutes": None} if options.get("epochs") is not None else {}
-
-
-def _epochs_of(given: Mapping[str, Any]) -> dict[str, int]:
-    """None where minutes are given; UsageError where epochs are, too."""
-    if given.get("minutes") is None:
-        return {}
-    if given.get("epochs"):
-        raise UsageError("minutes and epochs exclude each other: give the one")
-    return {"epochs": 0}
 
 
 def _check_time(config: Config) -> None:
@@ -632,10 +595,5 @@ def to_yaml(config: Config) -> str:
 class _Dumper(yaml.SafeDumper):
     """Writes a text of several lines, such as a unit's, line by line."""
 
-
-def _written(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _written)
+    def represent_scalar(self, tag: str, value: Any, style: str | None = None) -> yaml.ScalarNode:
+        return super().represent_scalar(tag, value, "|" if "\n" in value else style)

@@ -70,8 +70,8 @@ def test_size_and_budget_exclude_each_other(read):
     """Unless one is an option: it overrides both in the file."""
     with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
         resolve({"hidden": 5, "params": 100}, {})
-    with pytest.raises(SeqmodelError, match=r"c.yaml: hidden and params exclude each other"):
-        read("hidden: 5\nparams: 100")
+    with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
+        resolve({}, read("hidden: 5\nparams: 100"))
     assert resolve({"params": 100}, {"hidden": 5}).hidden is None
     assert resolve({"hidden": 5}, {"params": 100}).params is None
     assert resolve({"params": 100}).hidden is None  # a budget overrides the preset's size
