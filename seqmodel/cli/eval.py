@@ -233,8 +233,8 @@ def _draw(
     path: Path, runs: Sequence["Run"], split: "Split", nats: list[float], *, quiet: bool
 ) -> None:
     """Draw the one piece of a split."""
-    from seqmodel.evaluation.average import named
     from seqmodel.evaluation.evaluate import plot_nats
+    from seqmodel.evaluation.likelihood import named
 
     frame = runs[0].frame
     picture = medium_of(frame).picture(split[0], frame)
@@ -279,7 +279,7 @@ def _confusion(
 
 
 def _table(result: dict[str, Any], run: "Run") -> list[str]:
-    from seqmodel.evaluation.average import describe
+    from seqmodel.evaluation.likelihood import describe
 
     config = run.config
     nats, each = result["nats_per_frame"], result.get("runs", [])

@@ -121,7 +121,7 @@ def chosen_run(media: Collection[str] | None = None, *, quiet: bool) -> Path:
 
 def load_runs(paths: Iterable[Path], device: str, batch_size: int, *, quiet: bool) -> list["Run"]:
     """Runs that have an average, each where `--device` places it for batches of this size."""
-    from seqmodel.evaluation.average import check_average
+    from seqmodel.evaluation.likelihood import check_average
     from seqmodel.runs.folder import load_run
 
     runs = [load_run(path) for path in paths]

@@ -186,7 +186,7 @@ def sample(
             raise UsageError(f"{option} needs --prime FILE")
     check_temperature(temperature, mark_temperature)
 
-    from seqmodel.evaluation.average import named
+    from seqmodel.evaluation.likelihood import named
 
     numbered = (out.with_name(f"{out.stem}-{k}{out.suffix}") for k in range(1, number + 1))
     targets = [*numbered] if number > 1 else [out]
@@ -310,7 +310,7 @@ def _drawing(
     import numpy as np
     from numpy.typing import NDArray
 
-    from seqmodel.evaluation.average import named
+    from seqmodel.evaluation.likelihood import named
     from seqmodel.runs.files import METRICS
     from seqmodel.sampling.sampler import (
         AverageSampler,

@@ -1,8 +1,9 @@
 """Preparing a dataset from sources, one piece at a time, each assigned to a split."""
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.data.dataset import DATASET_FOLDER, Dataset, DatasetWriter, write_manifest
-from seqmodel.data.reading import read_all
 from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
@@ -27,6 +27,7 @@ from seqmodel.media.definitions import (
 from seqmodel.media.labels import FACT, in_order
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.system.machine import cores
+from seqmodel.system.processes import start
 
 # ---- splits --------------------------------------------------------------------------------------
 
@@ -158,6 +159,70 @@ def _moves(hashed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield content, empty
 
 
+# ---- files read in order: one after the other or, where there are many, by several processes -----
+
+ALONE = 1.0
+"""Seconds of reading before other processes help: about as long as they take to start."""
+FEW = 64
+"""Files that are not worth it."""
+
+Read = Callable[[Path], Any]
+
+
+def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
+    """What `read` makes of each path, or its SourceError, in order.
+
+    Both have to be picklable. SeqmodelError if one of the processes is killed.
+    """
+    spent = 0.0
+    for k, path in enumerate(paths):
+        if processes > 1 and len(paths) - k > FEW and spent > ALONE:
+            yield from _shared_out(read, paths[k:], processes)
+            return
+        began = time.monotonic()
+        outcome = _outcome(read, path)
+        spent += time.monotonic() - began
+        yield outcome
+
+
+def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
+    """Each process reads every n-th path, and goes ahead until its pipe is full."""
+    members = list[tuple[Any, Any]]()
+    try:
+        for k, path in enumerate(paths):
+            try:
+                for other in () if members else range(processes):
+                    members.append(start(_send, read, paths[other::processes]))
+                outcome = members[k % processes][1].recv()
+            except (EOFError, OSError) as error:  # also within what it sends
+                raise SeqmodelError(f"the process that read {path} was killed") from error
+            if isinstance(outcome, Exception) and not isinstance(outcome, SourceError):
+                raise outcome
+            yield outcome
+    finally:
+        for _, pipe in members:
+            pipe.close()
+        for process, _ in members:
+            process.join()
+
+
+def _send(read: Read, paths: Sequence[Path], pipe: Any) -> None:
+    with suppress(BrokenPipeError):  # nobody wants them any longer
+        for path in paths:
+            try:
+                outcome = _outcome(read, path)
+            except Exception as error:  # raised where they are wanted
+                outcome = error
+            pipe.send(outcome)
+
+
+def _outcome(read: Read, path: Path) -> Any:
+    try:
+        return read(path)
+    except SourceError as error:
+        return error
+
+
 # ---- prepare -------------------------------------------------------------------------------------
 
 
@@ -213,7 +278,9 @@ def prepare(
                         "{source}: {reason}".format(**skipped[0])
                     )
                 facts = {**corpus.facts, **tally.to_json(), "skipped": skipped + left_out}
-                return writer.finish(_labelled(corpus.frame, tally), facts)
+                known = {name: in_order(values) for name, values in tally.labels.items()}
+                frame: Any = corpus.frame
+                return writer.finish(replace(frame, known_labels=known) if known else frame, facts)
 
         tally = Tally(by_time=split_by == "time")
         manifest = write(tally)
@@ -226,13 +293,6 @@ def prepare(
             manifest["copies"] = copies
             write_manifest(folder, manifest)
         return manifest
-
-
-def _labelled(frame: Any, tally: Tally) -> FrameDefinition:
-    """The frame definition with the labels of train, if there are any."""
-    known = {name: in_order(values) for name, values in tally.labels.items()}
-    labelled: FrameDefinition = replace(frame, known_labels=known) if known else frame
-    return labelled
 
 
 def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,8 @@ from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.evaluation.average import average
 from seqmodel.evaluation.baselines import baselines
-from seqmodel.evaluation.likelihood import Likelihood, likelihood
+from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
 from seqmodel.files import called, write_file
 from seqmodel.media.picture import Picture
 from seqmodel.media.registry import medium_of
@@ -156,7 +155,7 @@ def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
 
 def _with_voices(scores: Likelihood, nats: float, notes: int) -> dict[str, float]:
     """The figures of pitches and voices together; `nats` are those of who sings what."""
-    frames = scores.frames
+    frames = int(scores.lengths.sum())
     total = scores.nats_per_frame * frames + nats
     return {
         "nats_per_frame": total / frames,

@@ -1,8 +1,8 @@
-"""How well a model predicts a split: exact likelihoods and its output's figures."""
+"""How well a model, or several runs as one, predicts a split: exact likelihoods and figures."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +12,13 @@ from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
+from seqmodel.errors import UsageError
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.protocol import Window
+from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, Window, labelled
+from seqmodel.outputs.samples import LABELS
+from seqmodel.runs.folder import Run
 
 BATCH_SIZE = 32
 STEPS_AT_ONCE = 1 << 16
@@ -26,52 +29,39 @@ STEPS_AT_ONCE = 1 << 16
 class Likelihood:
     """A model's score on one split. Every frame counts, the first included; padding never does."""
 
-    pieces: int
-    frames: int
-    nats_per_frame: float
-    nats_per_frame_skip_first: float
-    """First frames neither scored nor counted, as in much of the literature."""
-    piece_mean_nats_per_frame: float
-    """Mean over pieces of each piece's own mean."""
+    lengths: NDArray[np.int64]
+    """Frames of each piece, (pieces,)."""
+    piece_nats: NDArray[np.float64]
+    """Nats of each piece, (pieces,)."""
+    first_nats: NDArray[np.float64]
+    """Those of first frames, (pieces,)."""
     figures: dict[str, float]
     """What else the output reports, such as accuracy or bits per sample."""
-    piece_nats: NDArray[np.float64] = field(compare=False, repr=False)
-    """Nats of each piece, (pieces,)."""
-    frame_nats: list[NDArray[np.float64]] = field(compare=False, repr=False)
+    frame_nats: list[NDArray[np.float64]]
     """Nats of each frame of each piece, (T,), if asked for; else empty."""
-    end_nats: list[NDArray[np.float64]] = field(compare=False, repr=False)
+    end_nats: list[NDArray[np.float64]]
     """Nats of whether the piece ends with the frame, likewise; empty if the model does not say."""
 
-    @classmethod
-    def of(
-        cls,
-        lengths: NDArray[np.int64],
-        nats: NDArray[np.float64],
-        first: NDArray[np.float64],
-        figures: dict[str, float],
-        frame_nats: list[NDArray[np.float64]],
-        end_nats: list[NDArray[np.float64]],
-    ) -> "Likelihood":
-        """From the nats of pieces and those of their `first` frames, (pieces,)."""
-        total, frames = float(nats.sum()), int(lengths.sum())
-        others = frames - len(lengths)
-        return cls(
-            pieces=len(lengths),
-            frames=frames,
-            nats_per_frame=total / frames,
-            nats_per_frame_skip_first=(total - float(first.sum())) / others if others else 0.0,
-            piece_mean_nats_per_frame=float(np.mean(nats / lengths)),
-            figures=figures,
-            piece_nats=nats,
-            frame_nats=frame_nats,
-            end_nats=end_nats,
-        )
+    @property
+    def nats_per_frame(self) -> float:
+        return float(self.piece_nats.sum()) / int(self.lengths.sum())
 
     def to_json(self) -> dict[str, float]:
-        """All figures by name in one flat dictionary, without those of single pieces."""
-        apart = ("figures", "piece_nats", "frame_nats", "end_nats")
-        common = {name: value for name, value in vars(self).items() if name not in apart}
-        return {**common, **self.figures}
+        """All figures by name, without those of single pieces.
+
+        First frames are also left out of both nats and count, as in much of the literature; the
+        mean over pieces is that of each piece's own mean.
+        """
+        pieces, frames = len(self.lengths), int(self.lengths.sum())
+        others = float(self.piece_nats.sum()) - float(self.first_nats.sum())
+        return {
+            "pieces": pieces,
+            "frames": frames,
+            "nats_per_frame": self.nats_per_frame,
+            "nats_per_frame_skip_first": others / (frames - pieces) if frames > pieces else 0.0,
+            "piece_mean_nats_per_frame": float(np.mean(self.piece_nats / self.lengths)),
+            **self.figures,
+        }
 
 
 class Group(Protocol):
@@ -142,7 +132,7 @@ def likelihood(
     for figure in model.mark_figures():
         if count := sums[f"{figure} count"]:
             figures[figure] = sums[figure] / count
-    return Likelihood.of(split.lengths, nats, first, figures, frame_nats, end_nats)
+    return Likelihood(split.lengths, nats, first, figures, frame_nats, end_nats)
 
 
 def _score(
@@ -214,3 +204,65 @@ def _place(
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
     for name, number in more.items():
         sums[name] += number
+
+
+# ---- the average of several runs: the mean of the probabilities that they give to each frame -----
+
+
+def named(runs: Sequence[Run]) -> str:
+    """The run's folder, or what several are together."""
+    return str(runs[0].folder) if len(runs) == 1 else f"the average of {len(runs)} runs"
+
+
+def check_average(runs: Sequence[Run]) -> None:
+    """UsageError unless all runs predict the same frames, and whether pieces end."""
+    first = runs[0]
+    for run in runs[1:]:
+        pairs = zip(_predicted(run), _predicted(first), strict=True)
+        differences = run.frame.differences(first.frame) or [
+            f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs
+        ]
+        if differences:
+            raise UsageError(
+                f"{run.folder} differs from {first.folder} ({'; '.join(differences)}): only runs "
+                "that predict the same have an average"
+            )
+
+
+def _predicted(run: Run) -> tuple[str, str]:
+    scale = run.frame.standardisation() or {}
+    density = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
+    nats = "probabilities" if run.model.output.discrete else density
+    return f"{'with' if run.config.end else 'without'} ends", nats
+
+
+def average(each: Sequence[Likelihood]) -> Likelihood:
+    """The score of the average of models, from that of each with the nats of its frames.
+
+    p(x_t, e_t | x_<t) = 1/K sum_k p_k(x_t | x_<t) p_k(e_t | x_<t), where e_t is whether the piece
+    ends with frame t. Of the other figures only those that follow from the nats are left.
+    """
+    frames = list(map(mean_nats, zip(*(scores.frame_nats for scores in each), strict=True)))
+    lengths, nats = np.array([len(piece) for piece in frames]), np.array([*map(np.sum, frames)])
+    ours, first = each[0].figures, np.array([piece[0] for piece in frames])
+    figures = {k: ours[k] * nats.sum() / each[0].piece_nats.sum() for k in ours if k in LABELS}
+    ends = []
+    if each[0].end_nats:
+        both = [
+            [frame + end for frame, end in zip(scores.frame_nats, scores.end_nats, strict=True)]
+            for scores in each
+        ]
+        joint = map(mean_nats, zip(*both, strict=True))
+        ends = [of_both - of_frames for of_both, of_frames in zip(joint, frames, strict=True)]
+        figures[END_FIGURE] = float(np.mean([piece.sum() for piece in ends]))
+    return Likelihood(lengths, nats, first, figures, frames, ends)
+
+
+def mean_nats(nats: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """-log of the mean of K probabilities, each given as -log p (T,)."""
+    return np.log(len(nats)) - np.logaddexp.reduce(-np.stack(nats))
+
+
+def describe(figures: Mapping[str, float]) -> list[str]:
+    """An average's figures besides the nats as lines of text, as `Output.describe`."""
+    return labelled(figures, END_LABELS | LABELS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seqmodel.data import reading
+from seqmodel.data import prepare as reading
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError, SourceError

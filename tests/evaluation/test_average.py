@@ -6,8 +6,8 @@ import safetensors.numpy
 from test_evaluate import log_p, logits_of
 
 from seqmodel.errors import UsageError
-from seqmodel.evaluation.average import check_average
 from seqmodel.evaluation.evaluate import evaluate
+from seqmodel.evaluation.likelihood import check_average
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 

@@ -9,8 +9,7 @@ import torch
 from scipy import stats
 
 from seqmodel import units
-from seqmodel.evaluation.average import average
-from seqmodel.evaluation.likelihood import Likelihood
+from seqmodel.evaluation.likelihood import Likelihood, average
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.notes import NoteEncoder
@@ -53,7 +52,7 @@ def scores(model, pieces):
             end_nats.append(model.output.end_score(read.h, last)[:, 0].numpy())
     nats, first = np.array([(n.sum(), n[0]) for n in frame_nats]).T
     lengths = np.array([len(piece) for piece, _ in pieces])
-    return Likelihood.of(lengths, nats, first, {}, frame_nats, end_nats)
+    return Likelihood(lengths, nats, first, {}, frame_nats, end_nats)
 
 
 def test_likelihood_is_frequency(models):

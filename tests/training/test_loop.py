@@ -27,11 +27,11 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
     """A function that trains with scripted figures on valid and returns what was reported."""
 
     def scripted(figures, **options):
-        left = iter(figures)
+        left, one = iter(figures), np.ones(1, np.int64)
         monkeypatch.setattr(
             loop,
             "likelihood",
-            lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, {}, np.zeros(1), np.zeros(1), []),
+            lambda *a, **k: Likelihood(one, np.array([next(left)]), one, {}, [], []),
         )
         config = make_config(**{"epochs": len(figures)} | options)
         trainer = Trainer(config, dataset, tmp_path / "run")
