@@ -1,7 +1,6 @@
 """`seqmodel bench`: the speed of units, whole models and sampling on this machine."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import typer
@@ -61,7 +60,7 @@ def bench(
     from seqmodel.units.backends import check_device
 
     check_device(device)
-    say = partial(message, quiet=quiet) if as_json else typer.echo
+    say = message if as_json else typer.echo
     about = machine()
     cores, threads = plural(about["cores"], "core"), plural(about["threads"], "thread")
     say(

@@ -13,6 +13,18 @@ from seqmodel.media.words import plural, printable
 Result = TypeVar("Result")
 
 
+class Said:
+    """What holds of all that the command under way prints."""
+
+    quiet = False
+    """Whether it was given --quiet: nothing but results and errors."""
+
+
+def be_quiet(value: bool) -> None:
+    """Take note of --quiet."""
+    Said.quiet = value
+
+
 def print_json(values: Mapping[str, Any]) -> None:
     """Print a result for machines."""
     typer.echo(json.dumps(values, indent=2, allow_nan=False))
@@ -27,9 +39,9 @@ def show(*lines: str) -> None:
     typer.echo("\n".join(map(printable, lines)))
 
 
-def message(text: str, *, quiet: bool = False) -> None:
-    """Print one line that is not a result."""
-    if not quiet:
+def message(text: str) -> None:
+    """Print one line that is not a result, if there is one to print and --quiet is not given."""
+    if text and not Said.quiet:
         typer.echo(printable(text), err=True)
 
 

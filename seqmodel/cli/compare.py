@@ -178,11 +178,11 @@ def compare(
         from seqmodel.experiment.folder import AGAIN
 
         with advising(AGAIN):
-            text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
+            text = _run(plan, folder, storage, artifacts, jobs)
     if as_json:
         text = (folder / "table.json").read_text("utf-8").removesuffix("\n")
     show(*text.split("\n"))
-    message(f"written to {folder}", quiet=quiet)
+    message(f"written to {folder}")
 
 
 def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
@@ -244,8 +244,6 @@ def _run(
     storage: str | None,
     artifacts: Path | None,
     jobs: int | None,
-    *,
-    quiet: bool,
 ) -> str:
     """Run what is left of an experiment and write its results; returns what is to be printed."""
     from seqmodel.experiment.folder import BEGIN, check_folder, forget, remember
@@ -262,25 +260,25 @@ def _run(
     check_folder(folder)
     if artifacts is not None:
         check_writable(artifacts / "checkpoint")
-    opened = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
+    opened = open_storage(folder, storage, message)
     with held(folder / BEGIN, wait=True):
         studies = Studies.begin(opened, name_in(opened, folder, storage), plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             there = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
-            message(f"{folder} keeps its {listed(there)}", quiet=quiet)
+            message(f"{folder} keeps its {listed(there)}")
         plan = studies.plan
         counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
         most = sum(cell.total - cell.done for cell in counts.values())
         if most:
             forget(folder)
     if most:
-        with stop_on_signals() as stop, shown(counts, quiet=quiet) as (take, say):
+        with stop_on_signals() as stop, shown(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, most, report=take, say=say, stop=stop
             )
     if artifacts is not None:
         collect(studies, folder, artifacts)
-    with display("writing tables and a page", quiet=quiet):
+    with display("writing tables and a page"):
         text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):
         now = Studies.begun(opened, name_in(opened, folder, storage))
@@ -324,7 +322,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 
 @contextmanager
 def shown(
-    counts: Mapping[str, Counts], *, quiet: bool
+    counts: Mapping[str, Counts],
 ) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
     """Yield a function that takes the events of processes, and one that prints a line.
 
@@ -333,7 +331,7 @@ def shown(
     cells, at_hand = dict(counts), dict[str, Event]()
     ended = sum(cell.done for cell in cells.values())
     began, gained = monotonic(), 0.0  # whole runs' worth of ended runs
-    with display("all runs", quiet=quiet, silence=LONG_SILENCE) as lines:
+    with display("all runs", silence=LONG_SILENCE) as lines:
 
         def take(event: Event) -> None:
             nonlocal ended, gained

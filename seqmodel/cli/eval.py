@@ -132,16 +132,16 @@ def evaluate(
     from seqmodel.evaluation.evaluate import evaluate
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
-    paths = runs or [chosen_run(_media(data, files), quiet=quiet)]
-    loaded, *others = every = load_runs(paths, device, batch_size, quiet=quiet)
+    paths = runs or [chosen_run(_media(data, files))]
+    loaded, *others = every = load_runs(paths, device, batch_size)
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring
     with ExitStack() as opened:
-        dataset = _open(every, data, files, opened, quiet=quiet)
+        dataset = _open(every, data, files, opened)
         name = split or (dataset.splits[0] if files else "valid")
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
-        with counter("scoring", quiet=quiet, then="fitting trivial baselines") as progress:
+        with counter("scoring", then="fitting trivial baselines") as progress:
             result = evaluate(
                 loaded,
                 dataset,
@@ -160,9 +160,9 @@ def evaluate(
         if plot is not None:
             (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
-            _draw(plot, every, dataset[name], nats, quiet=quiet)
+            _draw(plot, every, dataset[name], nats)
         if samples is not None:
-            with counter("sampling", quiet=quiet, then="comparing") as progress:
+            with counter("sampling", then="comparing") as progress:
                 result["samples"] = compare_samples(
                     loaded,
                     dataset,
@@ -194,7 +194,7 @@ def _media(data: Path | None, files: Path | None) -> set[str] | None:
 
 
 def _open(
-    runs: Sequence["Run"], data: Path | None, files: Path | None, opened: ExitStack, *, quiet: bool
+    runs: Sequence["Run"], data: Path | None, files: Path | None, opened: ExitStack
 ) -> "Dataset":
     """What is to be scored, until `opened` ends; says what is special about it."""
     from seqmodel.data.dataset import open_dataset
@@ -202,10 +202,10 @@ def _open(
 
     run = runs[0]
     if files is not None:
-        with counter("reading", quiet=quiet) as progress:
+        with counter("reading") as progress:
             dataset = opened.enter_context(prepared_like(run, files, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
-            message(line, quiet=quiet)
+            message(line)
         return dataset
     dataset = open_dataset(data) if data else run.dataset()
     for other in runs[1:] if data is None else ():
@@ -220,18 +220,15 @@ def _open(
         message(
             f"{dataset.folder} was prepared differently from what the run was trained on "
             f"({'; '.join(differences)}): the figures are not a fair test",
-            quiet=quiet,
         )
     unknown = beyond(dataset.frame.known_labels, run.model.known_labels)
     if data is not None and unknown:
         which = in_words(unknown)
-        message(f"labels that {run.folder} does not know count as none: {which}", quiet=quiet)
+        message(f"labels that {run.folder} does not know count as none: {which}")
     return dataset
 
 
-def _draw(
-    path: Path, runs: Sequence["Run"], split: "Split", nats: list[float], *, quiet: bool
-) -> None:
+def _draw(path: Path, runs: Sequence["Run"], split: "Split", nats: list[float]) -> None:
     """Draw the one piece of a split."""
     from seqmodel.evaluation.evaluate import plot_nats
     from seqmodel.evaluation.likelihood import named
@@ -239,7 +236,7 @@ def _draw(
     frame = runs[0].frame
     picture = medium_of(frame).picture(split[0], frame)
     plot_nats(path, picture, nats, f"{split.sources[0]}, by {named(runs)}")
-    message(f"drawn to {path}", quiet=quiet)
+    message(f"drawn to {path}")
 
 
 def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:

@@ -85,9 +85,9 @@ def inspect(
     else:
         show(*lines(values))
     if plot is not None:
-        message(f"drawn to {plot}", quiet=quiet)
+        message(f"drawn to {plot}")
     if listen is not None:
-        message(f"rendered to {listen}", quiet=quiet)
+        message(f"rendered to {listen}")
 
 
 def _check_listen(

@@ -12,10 +12,10 @@ from typing import Any
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, compare, inspect, prepare, sample, share, units
+from seqmodel.cli import bench, compare, inspect, prepare, sample, share, train, units
 from seqmodel.cli import eval as eval_command
+from seqmodel.cli.common import Said
 from seqmodel.cli.help import GroupedCommand, plain
-from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.media.words import printable
 from seqmodel.system import signals
@@ -89,7 +89,10 @@ def main() -> None:
     # So that temporary files are removed. What the caller has ignored, as nohup does, stays so.
     endings = signals.unless_ignored(signals.TERMINATE, signals.HANGUP)
     with signals.handled(_exit_on_signal, *endings):
-        status = _status()
+        try:
+            status = _status()
+        finally:
+            Said.quiet = False  # which was this command's
     sys.exit(status)  # nothing is left to be removed
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from seqmodel.cli.common import from_here, message
+from seqmodel.cli.common import be_quiet, from_here, message
 from seqmodel.cli.help import DEVICES, one_of
 from seqmodel.config import GROUPS, Config, field_types, parse_setting, resolve
 from seqmodel.errors import SeqmodelError, UsageError
@@ -43,7 +43,11 @@ DEFAULTS = {
 }
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", callback=be_quiet, help="Print only results and errors."),
+]
+"""Heeded by `message` and `display`; commands need not ask."""
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing target.")]
 Device = Annotated[
     str,
@@ -96,7 +100,7 @@ def check_plot(path: Path, *, force: bool) -> None:
     check_target(path, force=force)
 
 
-def chosen_run(media: Collection[str] | None = None, *, quiet: bool) -> Path:
+def chosen_run(media: Collection[str] | None = None) -> Path:
     """The newest run that is trained, of one of the media if given.
 
     If there is none, the bundled run of the first of these media.
@@ -107,26 +111,26 @@ def chosen_run(media: Collection[str] | None = None, *, quiet: bool) -> Path:
     newest = newest_run(media=media)
     if newest is not None:
         folder, remark = newest
-        message(remark, quiet=quiet or not remark)
+        message(remark)
         return folder
     of = f" of {' or '.join(media)}" if media else ""
     for medium in media or PRETRAINED:
         if medium in PRETRAINED:
             taken, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
             choice = f"no run{of} in {RUNS}/: taking {taken}, trained on the bundled {sample}"
-            message(choice, quiet=quiet)
+            message(choice)
             return taken
     raise no_run(RUNS)
 
 
-def load_runs(paths: Iterable[Path], device: str, batch_size: int, *, quiet: bool) -> list["Run"]:
+def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"]:
     """Runs that have an average, each where `--device` places it for batches of this size."""
     from seqmodel.evaluation.likelihood import check_average
     from seqmodel.runs.folder import load_run
 
     runs = [load_run(path) for path in paths]
     for run in runs:
-        message(run.remark, quiet=quiet or not run.remark)
+        message(run.remark)
     check_average(runs)
     for run in runs:
         run.model.to(run.model.choose_device(device, batch_size))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from seqmodel.cli.common import message, print_json, show, split_lines
+from seqmodel.cli.common import Said, message, print_json, show, split_lines
 from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
@@ -81,18 +81,18 @@ def prepare(
         medium, media_options, attrgetter("prepare_options"), f"{first} is {medium.name}"
     )
     settings = medium.settings(options)
-    with locked(out), counter("reading", quiet=quiet) as progress:
+    with locked(out), counter("reading") as progress:
         manifest = prepare_dataset(
             found, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
         )
     if as_json:
         print_json(manifest)
-    elif not quiet:
+    elif not Said.quiet:
         show(*_summary(out, manifest))
     unused = {skip["source"] for skip in manifest["skipped"]}
     apart = [str(f.path) for f in found.files if f.split is None and str(f.path) not in unused]
     for line in (*_warnings(medium, manifest, apart), *_label_remarks(found.files, manifest)):
-        message(line, quiet=quiet)
+        message(line)
 
 
 def _stdin(null: bool) -> list[str]:

@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seqmodel.cli.common import message
+from seqmodel.cli.common import Said, message
 from seqmodel.config import Config
 from seqmodel.media.samples import Progress
 from seqmodel.media.words import clock, printable
@@ -42,9 +42,9 @@ class Display(NamedTuple):
 
 
 @contextmanager
-def display(what: str, *, quiet: bool, silence: float = SILENCE) -> Iterator[Display]:
-    """Yield what stderr can show of the work `what`; nothing, if `quiet`."""
-    if quiet:
+def display(what: str, silence: float = SILENCE) -> Iterator[Display]:
+    """Yield what stderr can show of the work `what`; nothing with --quiet."""
+    if Said.quiet:
         yield Display(_silent, _silent, _silent)
         return
     with _bar(what) if sys.stderr.isatty() else _lines(what, silence) as shown:
@@ -138,20 +138,20 @@ def counting(shown: Display, what: str, then: str = "") -> Progress:
 
 
 @contextmanager
-def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Progress]:
+def counter(what: str, then: str = "") -> Iterator[Progress]:
     """Yield such a function, with a display of its own."""
-    with display(what, quiet=quiet) as shown:
+    with display(what) as shown:
         yield counting(shown, what, then)
 
 
 @contextmanager
-def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["Listener"]:
+def training_progress(config: Config, title: str) -> Iterator["Listener"]:
     """Yield a listener that shows `title` before the first event, then each event."""
     from seqmodel.media.marks import MARK_FIGURES  # loads NumPy
     from seqmodel.training.loop import Listener
 
     of = f"/{config.epochs}" * bool(config.epochs)
-    with display("starting", quiet=quiet, silence=LONG_SILENCE) as shown:
+    with display("starting", silence=LONG_SILENCE) as shown:
 
         @cache
         def begin() -> None:  # only with the first event: an early error stands alone

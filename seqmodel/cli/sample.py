@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from seqmodel.cli.common import message, print_json
+from seqmodel.cli.common import Said, message, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Force,
@@ -192,8 +192,8 @@ def sample(
     targets = [*numbered] if number > 1 else [out]
     for target in () if to_stdout else targets:
         check_target(target, force=force)
-    paths = runs or [chosen_run(_able(kind), quiet=quiet)]
-    every = load_runs(paths, "cpu", 1, quiet=quiet)
+    paths = runs or [chosen_run(_able(kind))]
+    every = load_runs(paths, "cpu", 1)
     labels = _combinations(label or [], every, number)
     loaded = every[0].telling(labels[0])
     medium = medium_of(loaded.frame)
@@ -230,15 +230,15 @@ def sample(
         *sampling.remarks,
         *_idle(every, options.get("metre"), mark_temperature),
         # Unless it is told, the file would be scored for nothing.
-        *(() if quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
+        *(() if Said.quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
     ):
-        message(remark, quiet=quiet)
+        message(remark)
     stated = {"temperature": temperature, "mark_temperature": mark_temperature}
     shortest = math.inf if no_end else min_length
     write = _writing(every, labels, sampling, seed, stated, shortest, best_of, number)
     what = "sampling" if sampling.filling is None else "filling"
     pieces = []
-    with display(what, quiet=quiet) as shown:
+    with display(what) as shown:
         count = counting(shown, "drafts" if best_of > 1 else what)
         for k, target in enumerate(targets):
             file: Any = nullcontext(sys.stdout.buffer) if to_stdout else new_file(target)

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -71,28 +70,28 @@ def report(
     if watch:
         from seqmodel.report.watching import server_of
 
-        chosen = runs or [chosen_run(quiet=quiet)]
-        with server_of(chosen, command, partial(message, quiet=quiet)) as server:
+        chosen = runs or [chosen_run()]
+        with server_of(chosen, command, message) as server:
             address, names = f"http://127.0.0.1:{server.server_port}/", [*map(str, chosen)]
             show(f"{address} follows {listed(names)}; Ctrl-C ends it")
             server.serve_forever()
         return
     check_target(out, force=force)
-    subjects = load_subjects(runs or [chosen_run(quiet=quiet)])
+    subjects = load_subjects(runs or [chosen_run()])
     for subject in subjects:
-        message(subject.run.remark, quiet=quiet or not subject.run.remark)
+        message(subject.run.remark)
         medium = medium_of(subject.run.frame)
         trained = f"{subject.run.folder} was trained on {medium.name}"
         options_of(medium, media_options, attrgetter("page_options"), trained)
-    with counter("scoring", quiet=quiet) as progress:
+    with counter("scoring") as progress:
         scored = score(subjects, progress)
-    with counter("sampling", quiet=quiet) as progress:
+    with counter("sampling") as progress:
         drawn = draw(subjects, number=samples, seed=seed, progress=progress, options=media_options)
     made = run_page(scored, drawn, seed=seed, command=command, options=media_options)
     page = render(made).encode()
     write_file(out, page)
     what = str(subjects[0].run.folder) if len(subjects) == 1 else plural(len(subjects), "run")
-    message(f"{out}: {what}, {len(page) / 1000:,.0f} kB", quiet=quiet)
+    message(f"{out}: {what}, {len(page) / 1000:,.0f} kB")
 
 
 def export(
@@ -141,7 +140,7 @@ def export(
     if more:
         raise UsageError(f"--label asks for {1 + len(more)} combinations, and a page draws one")
     loaded = loaded.telling(labels)
-    message(loaded.remark, quiet=quiet or not loaded.remark)
+    message(loaded.remark)
     try:
         written = chosen.load()(loaded, **options)
     except UsageError as error:
@@ -150,5 +149,5 @@ def export(
     if loaded.frame.marks and suffix != ".zip":
         learned = f"what {run} has learned of {listed([*loaded.frame.marks])}"
         remark = f"{out} draws notes alone: {learned} stays behind"
-        message(remark, quiet=quiet)
-    message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB", quiet=quiet)
+        message(remark)
+    message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB")

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from seqmodel.cli import bars as bars_module
 from seqmodel.cli import compare, progress
 from seqmodel.cli.bars import Bars, fitted
+from seqmodel.cli.common import Said
 from seqmodel.cli.compare import shown
 from seqmodel.cli.progress import counter, training_progress
 from seqmodel.config import resolve
@@ -70,7 +71,7 @@ def test_training_shows_its_bar_and_epoch_at_any_width(width: int, terminal: Ter
     """Guards against a narrow terminal that shows only the figures, truncated in the middle."""
     with (
         redirect_stderr(terminal),
-        training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
+        training_progress(resolve({"epochs": 14}), "a title") as listener,
     ):
         listener.tick(Tick(13, 40, 100, 6.4891, 3559.0, 3723.0))
         lines = bars(terminal.take())
@@ -87,7 +88,7 @@ def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
     """Guards against a full "valid" bar while checkpoints are written and curves are drawn."""
     with (
         redirect_stderr(terminal),
-        training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
+        training_progress(resolve({"epochs": 14}), "a title") as listener,
     ):
         listener.tick(Tick(3, 20, 40, None))
         assert bars(terminal.take())[-1].startswith("valid 3/14 ━")
@@ -103,7 +104,7 @@ def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Termi
     """Guards against run names that push bars and figures off the terminal."""
     counts = {"音楽/[gru]": Counts(18, 0, 2, 0)}
     counts["nottingham/lstm-nopeephole"] = Counts(8, 2, 2, 0)
-    with redirect_stderr(terminal), shown(counts, quiet=False) as (take, _):
+    with redirect_stderr(terminal), shown(counts) as (take, _):
         take(Event("nottingham/lstm-nopeephole/trial-3", 10, 14, 3.4567))
         take(Event("音楽/[gru]/seed-2", 1, 14, None))
         lines = bars(terminal.take())[-3:]
@@ -128,7 +129,7 @@ def test_bars_of_compare_move_within_an_epoch(
     monkeypatch.setattr(compare, "monotonic", lambda: now[0])
     with (
         redirect_stderr(terminal),
-        shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}, quiet=False) as (take, _),
+        shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}) as (take, _),
     ):
         take(Event("a/trial-0", 0, 4, None))
         assert not re.search("[╸╺]", bars(terminal.take())[-1])
@@ -148,7 +149,7 @@ def test_no_count_is_printed_twice():
     Nor is one left out when another command ends runs of the same experiment.
     """
     said = io.StringIO()
-    with redirect_stderr(said), shown({"a": Counts(9, 0, 1, 0)}, quiet=False) as (take, _):
+    with redirect_stderr(said), shown({"a": Counts(9, 0, 1, 0)}) as (take, _):
         for run in ("a/trial-0", "a/trial-1"):
             take(Event(run, 0, 4, None))
         for run, done in (("a/trial-0", 2), ("a/trial-1", 2), ("a/trial-2", 3), ("a/trial-7", 8)):
@@ -173,7 +174,8 @@ def test_without_a_terminal_a_line_tells_at_times_how_far_the_work_is(
 ):
     """A log used to be silent until all files were read, or pieces scored."""
     now, said = clock(monkeypatch), io.StringIO()
-    with redirect_stderr(said), counter("reading", quiet=quiet, then="writing") as count:
+    monkeypatch.setattr(Said, "quiet", quiet)
+    with redirect_stderr(said), counter("reading", then="writing") as count:
         for done in (*range(1, 28), *range(1, 31)):  # again from the start, after a while
             now[0] += 1
             count(done, 30)
@@ -190,7 +192,7 @@ def test_work_that_cannot_tell_how_far_it_is_is_not_silent(monkeypatch: pytest.M
     monkeypatch.setattr(progress, "BEAT", 0.001)
     ticks, said = count_from(0, 4), io.StringIO()
     monkeypatch.setattr(progress, "monotonic", lambda: float(next(ticks)))
-    with redirect_stderr(said), counter("reading", quiet=False):
+    with redirect_stderr(said), counter("reading"):
         while said.getvalue().count("\n") < 3:
             time.sleep(0.001)
     for line in said.getvalue().splitlines():
@@ -202,7 +204,7 @@ def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch: pytes
     now, said = clock(monkeypatch), io.StringIO()
     with (
         redirect_stderr(said),
-        training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
+        training_progress(resolve({"epochs": 14}), "a title") as listener,
     ):
         for done in range(1, 11):
             now[0] += 14

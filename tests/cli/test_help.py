@@ -14,10 +14,9 @@ import typer
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, compare, prepare, sample, share, units
+from seqmodel.cli import bench, compare, prepare, sample, share, train, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
-from seqmodel.cli.train import command as train
 from seqmodel.config import Config, resolve
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.music.medium import MUSIC

@@ -13,7 +13,7 @@ from calling import ENVIRONMENT, Call, call_ok
 from forking import outcome
 from safetensors.numpy import load_file
 
-from seqmodel.cli.train import job
+from seqmodel.cli import job
 from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint

@@ -6,10 +6,10 @@ from typing import Any
 
 import typer
 
+from seqmodel.cli import ranks
 from seqmodel.cli.common import message
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
-from seqmodel.cli.train import ranks
 from seqmodel.config import RUN, TRAINING, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit
@@ -78,7 +78,7 @@ def train(
     if ranks.process_rank().rank:
         ranks.follow(data)
         return
-    from seqmodel.cli.train.job import Job, of_new_run, of_stopped_run  # loads torch
+    from seqmodel.cli.job import Job, of_new_run, of_stopped_run  # loads torch
     from seqmodel.runs.folder import LAST, newest_resumable_run
     from seqmodel.training.trackers import find_trackers
 
@@ -93,7 +93,7 @@ def train(
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
         folder = run or newest_resumable_run(data=data)
-        message(f"resuming {folder}, the newest run", quiet=bool(run) or quiet or print_config)
+        message("" if run or print_config else f"resuming {folder}, the newest run")
         resolved = of_stopped_run(folder, given, trials)
     else:
         if size > 1:
@@ -103,7 +103,7 @@ def train(
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
-    job = Job(resolved, device, size, trackers, as_json, quiet)
+    job = Job(resolved, device, size, trackers, as_json)
     if resume:
         job.resume(folder)
     else:

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from seqmodel.cli.common import blaming, message, print_json, show
+from seqmodel.cli.common import Said, blaming, message, print_json, show
 from seqmodel.cli.progress import display, of_part, training_progress
-from seqmodel.cli.train.ranks import leading
+from seqmodel.cli.ranks import leading
 from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
 from seqmodel.data.bundled import FRAMES_WITH_ONSETS, Sample, sample_dataset
 from seqmodel.data.dataset import Dataset, open_dataset
@@ -47,7 +47,6 @@ class Job:
     processes: int
     trackers: Mapping[str, Tracker]
     as_json: bool
-    quiet: bool
     _dataset: Dataset = field(init=False)
 
     def resume(self, folder: Path) -> None:
@@ -59,7 +58,6 @@ class Job:
                 message(
                     f"{folder} is already complete: to train further, start a new run with "
                     f"--init-from {folder} --config {folder / runs.CONFIG}",
-                    quiet=self.quiet,
                 )
 
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
@@ -71,8 +69,7 @@ class Job:
                 runs.RUN_FOLDER.check_target(folder, force=force)
             replaces = folder is not None and folder.exists()
             weights = runs.load_run(init_from) if init_from else None
-            if weights is not None and weights.remark:
-                message(weights.remark, quiet=self.quiet)
+            message(weights.remark if weights else "")
             sample: Sample = "music" if weights is None or weights.frame.onsets else "rolls"
             data = Path(self.settings.data or sample_dataset(runs.RUNS, sample))
             self._dataset = open_dataset(data)
@@ -119,12 +116,12 @@ class Job:
 
     def _train(self, folder: Path, device: torch.device) -> None:
         """Resume the run in `folder`, train it to completion and report the result."""
-        settings, dataset, quiet = self.settings, self._dataset, self.quiet
+        settings, dataset = self.settings, self._dataset
         medium = medium_of(dataset.frame)
         for line in medium.training_remarks(dataset.frame):
-            message(line, quiet=quiet)
+            message(line)
         if settings.bars and (lacks := medium.outdated(dataset.manifest)):
-            message(f"{dataset.folder} {lacks}; prepare it again", quiet=quiet)
+            message(f"{dataset.folder} {lacks}; prepare it again")
         _, train = self._ways()
         units = f"{unit_name(settings.unit)} of {settings.hidden} units"
         if settings.note_unit is not None:
@@ -133,7 +130,7 @@ class Job:
         with (
             stop_on_signals() as stop,
             leading(self.processes, settings, dataset, folder, device.type) as group,
-            training_progress(settings, title, quiet=quiet) as listener,
+            training_progress(settings, title) as listener,
         ):
             if settings.trials:  # each of its runs is tracked by itself
                 more: dict[str, Any] = {"listener": listener, "trackers": self.trackers}
@@ -154,7 +151,7 @@ class Job:
                 f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
                 f"epoch {best['epoch']} of {epochs_of(metrics)}{of_part(best)}"
             )
-        if not quiet:
+        if not Said.quiet:
             _warn_if_trivial(settings, dataset, folder, best)
             if sum(line["seconds"] for line in metrics) > LONG_ENOUGH:
                 _warn_if_odd(folder)
@@ -189,7 +186,7 @@ def _warn_if_trivial(
     frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
     valid = valid.some(line.get(PART, len(valid)))
     discrete = output_class(settings, frame).discrete
-    with display("fitting trivial baselines", quiet=False):
+    with display("fitting trivial baselines"):
         figures = baselines(train, valid, frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if line["valid_nats_per_frame"] < best:
@@ -205,7 +202,7 @@ def _warn_if_odd(folder: Path) -> None:
     run = runs.load_run(folder, torch.device("cpu"))
     sampling = run.sampling(medium_of(run.frame).formats[0])
     sampler, freeze, hints = Sampler(run.model, given=sampling.given), Freeze.of(run), []
-    with display("sampling", quiet=False):
+    with display("sampling"):
         for number in range(SAMPLES):
             piece = sampler.piece(sampling.length, seed=1, number=number, freeze=freeze)
             try:

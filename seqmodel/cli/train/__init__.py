@@ -1,1 +1,0 @@
-"""`seqmodel train`: from a dataset and a unit to a run folder."""
