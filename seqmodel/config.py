@@ -3,16 +3,16 @@
 A field of `Config` states a setting's name, type, default, range, and its option's help and group;
 the options of `seqmodel train`, YAML files, --set and all checks follow from it.
 
-A setting added after version 1 declares a neutral value, the one that matches the behaviour before
-it existed. Checkpoints leave it out while it has that value, and readers take it where it is
+The default here of a setting added after version 1 is neutral: the value that matches the behaviour
+before it existed. Checkpoints leave it out while it has that value, and readers take it where it is
 missing (runs/README.md), also from a YAML file that states every setting of version 1, as a run's
-config.yaml does; from any other, the defaults apply.
+config.yaml does; what runs get by default else, `MODELS`, `PRESETS` and media say.
 """
 
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -24,6 +24,13 @@ from seqmodel.errors import SeqmodelError, UsageError, did_you_mean
 from seqmodel.files import read_bytes
 from seqmodel.unit_setting import read_unit
 
+VERSION_1 = (
+    *("data", "preset", "unit", "hidden", "params", "layers", "gate_activation", "activation"),
+    *("bias", "dropout", "output", "components", "end", "backend", "optimizer", "learning_rate"),
+    *("learning_rate_draws", "schedule", "weight_noise", "clip", "average", "batch_size"),
+    *("truncate", "epochs", "patience", "augment_keys", "seed"),
+)
+"""The settings that every checkpoint states."""
 EITHER = ("hidden", "params"), ("epochs", "minutes")
 """Settings of which only one may be given, and then overrides both in a file."""
 UNITS = "unit", "note_unit"
@@ -140,16 +147,13 @@ def setting(
     most: float | None = None,
     below: float | None = None,
     among: Collection[str] = (),
-    neutral: Any = MISSING,
 ) -> Any:
     """A field of `Config`, which states all there is to know of a setting but its name and type.
 
-    Without a `group` it has no option of its own; `neutral` is of one added after version 1, see
-    the top of this file.
+    Without a `group` it has no option of its own.
     """
     limits = {"least": least, "most": most, "below": below, "among": among}
-    stated = {"help": help, "group": group, "neutral": neutral, **limits}
-    return field(default=default, metadata=stated)
+    return field(default=default, metadata={"help": help, "group": group, **limits})
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,6 @@ class Config:
         "What models are told of whole pieces, of data prepared with --labels: all, or none.",
         DATA,
         among=("all", "none"),
-        neutral="all",
     )
     model: str = setting(
         "frame-wise",
@@ -180,7 +183,6 @@ class Config:
         "with the same weights for all. sample-wise, for audio: it runs at every sample.",
         MODEL,
         among=MODELS,
-        neutral="frame-wise",
     )
     unit: str = setting("lstm", "See `seqmodel units`; or NAME.unit, or module:Class.", USUAL)
     hidden: int | None = setting(200, "Size of each layer.", USUAL, least=1, most=10**6)
@@ -196,64 +198,55 @@ class Config:
         False,
         "tied: also tell each note what followed the longest earlier match of the latest frames.",
         MODEL,
-        neutral=False,
     )
     clock: bool = setting(
         False,
         "tied: also tell each note how soon a piece this long may end, by the training pieces.",
         MODEL,
-        neutral=False,
     )
     bars: bool = setting(
         False,
         "tied: also tell each note the place in the beat and the bar, by the piece's time "
         "signatures.",
         MODEL,
-        neutral=False,
     )
     metre: bool = setting(
-        False,
-        "As runs before --bars have it: the last six binary digits of the number of frames.",
-        neutral=False,
+        False, "As runs before --bars have it: the last six binary digits of the number of frames."
     )
     held: bool = setting(
-        False, "Whether clocks also go by how long nothing has changed, with ages.", neutral=False
+        False, "Whether clocks also go by how long nothing has changed, with ages."
     )
     ages: bool = setting(
         False,
         "tied: also tell each note how many frames it has sounded or been silent, and for how many "
         "nothing has changed.",
         MODEL,
-        neutral=False,
     )
     motifs: bool = setting(
         False,
         "tied: also tell each note what came next where the notes around it were as now, at any "
         "pitch.",
         MODEL,
-        neutral=False,
     )
     rests: bool = setting(
         False,
         "tied: the unit along time rests where nothing begins or ends; for fine grids. Needs ages.",
         MODEL,
-        neutral=False,
     )
     first_change: bool | None = setting(
         False,
         "tied: draw the notes up to the first that changes without the unit along pitch, which "
         "then runs only in frames that change.  [default: if it has one; drums: false]",
         MODEL,
-        neutral=False,
     )
     note_unit: str | None = setting(
-        None, "tied: the unit along a frame's notes.  [default: as --unit]", MODEL, neutral=None
+        None, "tied: the unit along a frame's notes.  [default: as --unit]", MODEL
     )
     note_hidden: int | None = setting(
-        None, "tied: its size.  [default: --hidden / 2]", MODEL, least=1, most=10**6, neutral=None
+        None, "tied: its size.  [default: --hidden / 2]", MODEL, least=1, most=10**6
     )
     note_layers: int | None = setting(
-        None, "tied: its layers.  [default: --layers]", MODEL, least=1, most=1000, neutral=None
+        None, "tied: its layers.  [default: --layers]", MODEL, least=1, most=1000
     )
     gate_activation: str = setting(
         "sigmoid", "sigmoid or hard-sigmoid.", MODEL, among=("sigmoid", "hard-sigmoid")
@@ -275,9 +268,7 @@ class Config:
     components: int = setting(
         20, "Components of an audio output's mixture.", MODEL, least=1, most=10_000
     )
-    nade_hidden: int = setting(
-        200, "Hidden units of a nade output.", MODEL, least=1, most=10_000, neutral=200
-    )
+    nade_hidden: int = setting(200, "Hidden units of a nade output.", MODEL, least=1, most=10_000)
     end: bool = setting(False, "Also learn when pieces end.", MODEL)
     backend: str = setting(
         "auto",
@@ -290,9 +281,9 @@ class Config:
         0.01, "At the start; search: tries several and keeps the best on valid.", USUAL, least=0
     )
     learning_rate_draws: int = setting(0, "Runs of the paper's search; 0: none.", least=0)
-    tpe_trials: int = setting(0, "Runs of a search by Optuna's TPE; 0: none.", least=0, neutral=0)
+    tpe_trials: int = setting(0, "Runs of a search by Optuna's TPE; 0: none.", least=0)
     bracket_trials: int = setting(
-        0, "Runs of a search that brackets the best rate; 0: none.", least=0, neutral=0
+        0, "Runs of a search that brackets the best rate; 0: none.", least=0
     )
     schedule: str = setting(
         "constant", "constant, or cosine (down to 0).", TRAINING, among=("cosine", "constant")
@@ -306,7 +297,6 @@ class Config:
         "tied: half without up to this share of its notes, and a little with frames held.",
         TRAINING,
         least=0,
-        neutral=0.0,
     )
     steering: float = setting(
         0.0,
@@ -314,7 +304,6 @@ class Config:
         TRAINING,
         least=0,
         most=4,
-        neutral=0.0,
     )
     carry_over: float = setting(
         0.0,
@@ -322,10 +311,9 @@ class Config:
         TRAINING,
         least=0,
         most=1,
-        neutral=0.0,
     )
     weight_dropout: float = setting(
-        0.0, "Dropout of a unit's recurrent weights.", TRAINING, least=0, below=1, neutral=0.0
+        0.0, "Dropout of a unit's recurrent weights.", TRAINING, least=0, below=1
     )
     zoneout: float = setting(
         0.0,
@@ -333,7 +321,6 @@ class Config:
         TRAINING,
         least=0,
         below=1,
-        neutral=0.0,
     )
     clip: float = setting(
         1.0, "Rescale the gradient's norm to this if it is larger; 0: never.", TRAINING, least=0
@@ -348,7 +335,6 @@ class Config:
         DATA,
         least=1,
         most=1024,
-        neutral=1,
     )
     truncate: int = setting(
         0,
@@ -365,7 +351,6 @@ class Config:
         TRAINING,
         least=0.01,
         most=10**6,
-        neutral=None,
     )
     patience: int = setting(
         10, "Stop after this many epochs without a better valid figure.", TRAINING, least=1
@@ -375,7 +360,6 @@ class Config:
         "Look at valid, or a part of it, also within epochs: after 2000 updates, or 10m for "
         "minutes; epoch: only at their end; auto: within those that take long.",
         TRAINING,
-        neutral="auto",
     )
     augment_keys: bool = setting(False, "Transpose each piece to a random key in each epoch.", DATA)
     seed: int = setting(1, "The same seed gives the same run.", USUAL, least=0, most=2**63 - 1)
@@ -402,23 +386,19 @@ class Config:
     @classmethod
     def neutral(cls) -> dict[str, Any]:
         """What a file of an older version means by the settings that it lacks."""
-        added = (f for f in fields(cls) if f.metadata["neutral"] is not MISSING)
-        return {f.name: f.metadata["neutral"] for f in added}
+        return {f.name: f.default for f in fields(cls) if f.name not in VERSION_1}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {
-            f.name: value
-            for f in fields(self)
-            if (value := getattr(self, f.name)) != f.metadata["neutral"]
-        }
+        left_out = self.neutral().items()
+        return {name: value for name, value in vars(self).items() if (name, value) not in left_out}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
         """The inverse of `to_json`; SeqmodelError names `origin` and the setting that is wrong."""
         refuse_unknown(values, cls, origin)
         there = {name: _checked(name, value, origin, cls) for name, value in values.items()}
-        return cls(**{**cls.neutral(), **there})
+        return cls(**there)
 
 
 def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
@@ -446,9 +426,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     settings = {key: _checked(key, value, path) for key, value in values.items()}
-    neutral = Config.neutral()
-    whole = {f.name for f in fields(Config)} - neutral.keys() <= settings.keys()
-    return {**neutral, **settings} if whole else settings
+    return {**Config.neutral(), **settings} if settings.keys() >= {*VERSION_1} else settings
 
 
 def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
