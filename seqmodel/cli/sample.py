@@ -195,7 +195,8 @@ def sample(
     paths = runs or [chosen_run(_able(kind))]
     every = load_runs(paths, "cpu", 1)
     labels = _combinations(label or [], every, number)
-    loaded = every[0].telling(labels[0])
+    told = [[run.telling(own) for run in every] for own in labels]  # take turns
+    loaded = told[0][0]
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     if kind not in medium.formats:
@@ -234,10 +235,9 @@ def sample(
     ):
         message(remark)
     stated = {"temperature": temperature, "mark_temperature": mark_temperature}
-    shortest = math.inf if no_end else min_length
-    write = _writing(every, labels, sampling, seed, stated, shortest, best_of, number)
+    pieces, shortest = [], math.inf if no_end else min_length
+    write = _writing(told, sampling, seed, stated, shortest, best_of, number)
     what = "sampling" if sampling.filling is None else "filling"
-    pieces = []
     with display(what) as shown:
         count = counting(shown, "drafts" if best_of > 1 else what)
         for k, target in enumerate(targets):
@@ -245,8 +245,9 @@ def sample(
             with file as opened:
                 facts, lines, warnings = write(k, opened, part(count, k, number))
                 opened.flush()
-            pieces.append({"path": str(target), **facts})
-            lines[0] = f"{target}: {lines[0]}"
+            own = labels[k % len(labels)]
+            pieces.append({"path": str(target), **facts, **({"labels": own} if own else {})})
+            lines[0] = ", ".join([f"{target}: {lines[0]}", *map(" ".join, own.items())])
             for line in [*lines, *warnings] if not (to_stdout or as_json) else warnings:
                 shown.say(line)
     if as_json:
@@ -262,25 +263,6 @@ def _combinations(asked: Sequence[str], runs: Sequence["Run"], number: int) -> l
     return labels
 
 
-def _writing(
-    every: Sequence["Run"], labels: Sequence[Labels], sampling: Sampling, seed: int,
-    stated: Mapping[str, Any], shortest: float, best_of: int, number: int,
-) -> Write:  # fmt: skip
-    """The function that draws or fills piece k, which has the next of the labels in turn."""
-    told, filling = [[run.telling(own) for run in every] for own in labels], sampling.filling
-    if filling is None:
-        write = _drawing(told, sampling, seed, stated, shortest, best_of, number)
-    else:
-        write = _filling([run for run, *_ in told], sampling, filling, seed, stated)
-
-    def labelled(k: int, file: BinaryIO, progress: Progress) -> Report:
-        own, (facts, (line, *lines), warnings) = labels[k % len(labels)], write(k, file, progress)
-        line = ", ".join([line, *(f"{name} {value}" for name, value in own.items())])
-        return {**facts, "labels": own}, [line, *lines], warnings
-
-    return labelled if labels[0] else write
-
-
 def _idle(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
     """Remarks on options that the runs' models know nothing of."""
     for run in runs if metre else ():
@@ -292,7 +274,7 @@ def _idle(runs: Sequence["Run"], metre: object, mark_temperature: float | None) 
         yield f"{without}: --mark-temperature does nothing"
 
 
-def _drawing(
+def _writing(
     told: Sequence[Sequence["Run"]],
     sampling: Sampling,
     seed: int,
@@ -301,7 +283,7 @@ def _drawing(
     best_of: int,
     number: int,
 ) -> Write:
-    """The function that draws piece k of a `number`, to be called with 0, 1, ... in turn.
+    """The function that draws or fills piece k of a `number`, to be called with 0, 1, ... in turn.
 
     It is of the runs `told` at k; there are as many as combinations of labels, which take turns. Of
     `best_of` drafts it is the one whose nats per frame come nearest to training's. `stated` and
@@ -321,6 +303,8 @@ def _drawing(
         side_by_side,
     )
 
+    if sampling.filling is not None:
+        return _filling([run for run, *_ in told], sampling, sampling.filling, seed, stated)
     stated, run = {**stated, "given": sampling.given}, told[0][0]
     samplers: list[PieceSampler] = [
         Sampler(one.model, **stated)

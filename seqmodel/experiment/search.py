@@ -11,7 +11,7 @@ folder with the files of the best draw, and all draws under draws/.
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,28 +71,13 @@ def bracketed(figures: Mapping[float, float], widest: Range) -> tuple[float, flo
     return low, math.sqrt(best * low) if upper == best else high
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run of a cell, about to be trained."""
-
-    cell: Cell
-    trial: Trial
-    """What takes its figures."""
-    kind: str
-    """trial or seed."""
-    number: int
-    """From 0."""
-    found: Mapping[str, Any]
-    """The settings that the search has chosen."""
+Train = Callable[[Trial, int, Mapping[str, Any]], float]
+"""Trains a run, given what takes its figures, its number from 0 and the settings that the search
+has chosen; returns its figure, see `train_trial`."""
 
 
-def run_next(
-    studies: Studies, cell: Cell, study: Study, settings: Config, train: Callable[[Run], float]
-) -> None:
-    """Run the next trial or seed of a cell, in its `study` of these.
-
-    `settings` are those before the search; `train` returns the figure of a run, see `train_trial`.
-    """
+def run_next(studies: Studies, cell: Cell, study: Study, settings: Config, train: Train) -> None:
+    """Run the next trial or seed of a cell, in its `study` of these; `settings` are unsearched."""
 
     def objective(trial: Trial, index: int) -> float:
         found: Mapping[str, Any] = {}
@@ -100,7 +85,7 @@ def run_next(
             found = _drawn(trial, index, studies.plan, settings, study.indexed())
         elif winner := studies.winner(cell):
             found = winner[1].params
-        return train(Run(cell, trial, study.kind, index, found))
+        return train(trial, index, found)
 
     study.run_next(objective)
 
@@ -186,9 +171,9 @@ def begin_search(
     studies, cell = _studies_of(config)
     settings, begun = config.without_search(), []
 
-    def begin(run: Run) -> float:
-        drawn = replace(settings, **run.found)
-        begun.append(begin_run(drawn, dataset, folder / runs.DRAWS / str(run.number), init_from))
+    def begin(trial: Trial, number: int, found: Mapping[str, Any]) -> float:
+        drawn = replace(settings, **found)
+        begun.append(begin_run(drawn, dataset, folder / runs.DRAWS / str(number), init_from))
         return 0.0
 
     run_next(studies, cell, studies.trials(cell), settings, begin)
@@ -223,14 +208,14 @@ def search(
     studies, cell = _studies_of(config)
     settings = config.without_search()
 
-    def train(run: Run) -> float:
+    def train(trial: Trial, number: int, found: Mapping[str, Any]) -> float:
         nonlocal diverged
-        place, drawn = folder / runs.DRAWS / str(run.number), replace(settings, **run.found)
+        place, drawn = folder / runs.DRAWS / str(number), replace(settings, **found)
         _check_rate(drawn.learning_rate, place)
-        listener.draw(run.number + 1, config.trials, drawn.learning_rate)
+        listener.draw(number + 1, config.trials, drawn.learning_rate)
         try:
             return train_trial(
-                run.trial,
+                trial,
                 drawn,
                 dataset,
                 place,
@@ -246,8 +231,11 @@ def search(
 
     while (study := studies.unfinished(cell)) is not None:
         run_next(studies, cell, study, settings, train)
-    results = [_result(k, trial) for k, trial in studies.trials(cell).indexed().items()]
-    lines = "".join(json.dumps(result, allow_nan=False) + "\n" for result in results)
+    lines = ""
+    for number, trial in studies.trials(cell).indexed().items():
+        draw = {"draw": number, "learning_rate": trial.params["learning_rate"]}
+        draw |= {"valid_nats_per_frame": trial.value, "ended": trial.user_attrs[ENDED]}
+        lines += json.dumps(draw, allow_nan=False) + "\n"
     write_file(folder / runs.DRAWS_INDEX, lines.encode())
     winner = studies.winner(cell)
     if winner is None:
@@ -277,14 +265,3 @@ def _check_rate(rate: float, folder: Path) -> None:
             "its settings were changed, or an older version began it; `seqmodel train --force` "
             "begins again"
         )
-
-
-def _result(number: int, trial: FrozenTrial) -> dict[str, Any]:
-    """A draw's line in draws.jsonl."""
-    figures = [line["valid_nats_per_frame"] for line in trial.user_attrs[METRICS]]
-    return {
-        "draw": number,
-        "learning_rate": trial.params["learning_rate"],
-        "valid_nats_per_frame": min(filter(math.isfinite, figures), default=None),
-        "ended": trial.user_attrs[ENDED],
-    }

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.folder import AGAIN, is_dead, lock_of, new_name
 from seqmodel.experiment.plan import Cell, Source
 from seqmodel.experiment.progress import Event, write_event
-from seqmodel.experiment.search import Run, run_next, train_trial
+from seqmodel.experiment.search import run_next, train_trial
 from seqmodel.experiment.studies import CHECKPOINT, ENDED, EPOCHS, SCORES, WORKER, Studies
 from seqmodel.files import read_bytes, write_file
 from seqmodel.locks import held, locked
@@ -77,7 +77,8 @@ class Worker:
             )
         if not study.waits():
             return False
-        run_next(self._studies, cell, study, self._config(cell, {}, 0), self._train)
+        train = partial(self._train, cell, study.kind)
+        run_next(self._studies, cell, study, self._config(cell, {}, 0), train)
         if self._last is not None:  # None if another process took the last one
             self._report(replace(self._last, counts=self._studies.counts(cell)))
             self._last = None
@@ -91,15 +92,16 @@ class Worker:
     def _config(self, cell: Cell, found: Mapping[str, Any], seed: int) -> Config:
         return self._studies.plan.config(cell, self._dataset(cell.source), found, seed)
 
-    def _train(self, run: Run) -> float:
+    def _train(
+        self, cell: Cell, kind: str, trial: Trial, number: int, found: Mapping[str, Any]
+    ) -> float:
         """Train a run in its folder, or resume it, see `train_trial`; score a winner's."""
-        trial, dataset = run.trial, self._dataset(run.cell.source)
-        name, seed = f"trial-{run.number}", 0
-        if run.kind == "seed":
-            name, seed = self._studies.run_of_seed(run.cell, run.number), run.number
-        folder = self._folder / "runs" / run.cell.name / name
-        config = self._config(run.cell, run.found, seed)
-        full = f"{run.cell.name}/{run.kind}-{run.number}"
+        dataset, name, seed = self._dataset(cell.source), f"trial-{number}", 0
+        if kind == "seed":
+            name, seed = self._studies.run_of_seed(cell, number), number
+        folder = self._folder / "runs" / cell.name / name
+        config = self._config(cell, found, seed)
+        full = f"{cell.name}/{kind}-{number}"
         begun = epochs_of(read_metrics(folder)) if folder.is_dir() else 0
         looks: list[tuple[float, float]] = []  # at valid so far: the figure, after so many epochs
 
@@ -136,24 +138,20 @@ class Worker:
                     stop=self._stop,
                     again=AGAIN,
                 )
-            if run.kind == "seed":
+            if kind == "seed":
                 model = load_run(folder).model
                 nats = {s: likelihood(model, dataset[s]).piece_nats for s in dataset.splits}
                 # Of each piece, in order, at the best epoch.
                 trial.set_user_attr(SCORES, {split: each.tolist() for split, each in nats.items()})
-                self._share(trial, folder)
+                if self._artifacts is not None:  # for other hosts that see this folder
+                    shared = uuid.uuid4().hex
+                    write_file(self._artifacts / shared, read_bytes(folder / BEST))
+                    trial.set_user_attr(CHECKPOINT, shared)
             return figure
         finally:
             if ENDED in trial.user_attrs:
                 self._publish(event())
                 self._last = event(ended=trial.user_attrs[ENDED])
-
-    def _share(self, trial: Trial, run: Path) -> None:
-        """Leave the best checkpoint of a winner's run for the other hosts, if they see a folder."""
-        if self._artifacts is not None:
-            name = uuid.uuid4().hex
-            write_file(self._artifacts / name, read_bytes(run / BEST))
-            trial.set_user_attr(CHECKPOINT, name)
 
 
 def collect(studies: Studies, folder: Path, artifacts: Path) -> None:
