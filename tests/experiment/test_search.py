@@ -277,7 +277,7 @@ def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
     def nan_first(model, split, **options):
         scores = figure(model, split, **options)
         spoilt = (tmp_path / "run" / "draws" / "1").exists()
-        return scores if spoilt else replace(scores, nats_per_frame=math.nan)
+        return scores if spoilt else replace(scores, piece_nats=math.nan * scores.piece_nats)
 
     monkeypatch.setattr(loop, "likelihood", nan_first)
     search(config, dataset, tmp_path / "run")
