@@ -35,7 +35,6 @@ from seqmodel.runs.checkpoint import (
     Content,
     check_fit,
     check_labels,
-    is_over,
     load_checkpoint,
     model_tensors,
     read_content,
@@ -111,10 +110,7 @@ class Listener:
     is the best so far, once its files are on disk. True ends the run here; it can still be
     resumed."""
     draw: Callable[[int, int, float], None] = lambda number, count, rate: None
-    """Called by a learning-rate search before it trains a draw.
-
-    With its number from 1, how many there are, and its rate.
-    """
+    """Called by a learning-rate search before a draw: its number from 1, of how many, its rate."""
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
     """Called with the earlier lines when a run resumes. True ends it here."""
     ended: Callable[[BaseException | None], None] = lambda error: None
@@ -139,20 +135,17 @@ def train_run(
 ) -> Progress:
     """Train the run that `config` describes in `folder`, at its one learning rate.
 
-    With `resume`, continue the run in `folder` from its last checkpoint; else, with `init_from`,
-    start from the weights of another run. `again` is what errors tell the user to do in order to
-    continue, if the run is one of many; by default to resume it. `group` are the processes that
-    train it together, this one the first.
+    With `resume`, continue from its last checkpoint; else, with `init_from`, start from the weights
+    of another run. `again` is how errors tell the user to continue, by default to resume this run.
+    `group` are the processes that train it together, this one the first.
 
     Returns how far the run has come; its `metrics` hold every look at valid.
 
     Raises:
-        InterruptError, LostError: after `stop` was set, or the dataset was changed or removed; the
-            work is saved.
-        PeerError: when another process is gone or stuck; the last checkpoint remains.
-        DivergedError: when a loss, a gradient or a valid figure is not finite. The epochs before
-            are kept, the best checkpoint among them.
-        SeqmodelError: when the run cannot be resumed with this config and dataset.
+        InterruptError, LostError: `stop` was set, or the dataset changed; the work is saved.
+        PeerError: another process is gone or stuck; the last checkpoint remains.
+        DivergedError: a loss, a gradient or a valid figure is not finite; earlier epochs are kept.
+        SeqmodelError: the run cannot be resumed with this config and dataset.
     """
     listener = listener or Listener()
     try:
@@ -239,12 +232,6 @@ class Trainer:
         self._began = values.get(BEGAN_FROM)
         self._write_metrics()  # without the looks after the checkpoint
 
-    @property
-    def _is_over(self) -> bool:
-        progress = self.state.progress
-        until = progress.plan.until if progress.plan else None
-        return is_over(self.config, progress.looked_at, progress.best_epoch, until)
-
     def run(self, listener: Listener, stop: StopRequest) -> None:
         """Train until epochs, patience or minutes run out; see `train_run` for the errors."""
         progress, self._group.stop = self.state.progress, stop
@@ -256,7 +243,7 @@ class Trainer:
         try:
             with threads_of(self.config):
                 ended = bool(progress.metrics and listener.resumed(progress.metrics))
-                while not (ended or self._is_over):
+                while not (ended or progress.is_over(self.config)):
                     ended = self._to_next_look(listener, stop)
         except DivergedError:
             self._draw_curve()
@@ -378,9 +365,8 @@ class Trainer:
             self._warm_up(plan[progress.batch][some])
         while progress.batch < len(plan):
             indices = plan[progress.batch]
-            variants = None
+            place, variants = (config.seed, progress.epoch, progress.batch), None
             if config.augment_keys:
-                place = config.seed, progress.epoch, progress.batch
                 variants = batches.random_variants(self.train.frame, len(indices), *place)
             lengths = self.train.lengths[indices]
             longest, parts = int(lengths.max()), batches.parted(lengths, config.parts)
@@ -409,9 +395,8 @@ class Trainer:
                     progress.batch, progress.window = progress.batch + 1, 0
                     place = config.seed, progress.epoch, progress.batch
                     goes_on = batches.goes_on(plan, config.carry_over, *place)
-                    carries = self.state.carries if goes_on else {}
-                    joined = self.state.model.joined
-                    self.state.carries = {part: joined(carry) for part, carry in carries.items()}
+                    carries, joined = self.state.carries, self.state.model.joined
+                    self.state.carries = {k: joined(c) for k, c in carries.items() if goes_on}
                 seconds = self._agreed(time.monotonic() - started)
                 progress.seconds += seconds
                 self._pace.updated(frames, seconds)
@@ -543,11 +528,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write the last checkpoint, with all that `resume` needs."""
-        content = {
-            **self._content(),
-            **self._hashes,
-            PROGRESS: self.state.progress.to_json(),
-        }
+        content = {**self._content(), **self._hashes, PROGRESS: self.state.progress.to_json()}
         carried = self._group.gathered(self.state.carried())
         self._write_checkpoint(runs.LAST, self.state.tensors() | carried, content)
         self._group.saved()

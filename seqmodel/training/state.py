@@ -22,6 +22,7 @@ from seqmodel.runs.checkpoint import (
     DATA_HASH,
     PROGRESS,
     damaged,
+    is_over,
     load_model,
     model_tensors,
     read_content,
@@ -91,10 +92,10 @@ class Progress:
             del values["best_nats"]
         return values
 
-    @property
-    def looked_at(self) -> float:
-        """Epochs done at the last look."""
-        return epochs_of(self.metrics)
+    def is_over(self, config: Config) -> bool:
+        """Whether the training has ended by itself, see `checkpoint.is_over`."""
+        until = self.plan.until if self.plan else None
+        return is_over(config, epochs_of(self.metrics), self.best_epoch, until)
 
     @property
     def trained(self) -> float:
