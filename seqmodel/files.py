@@ -62,8 +62,7 @@ class NotAFileError(OSError):
 def open_input(path: Path) -> BufferedReader:
     """Open a file for reading; used for every file that someone else may have put there.
 
-    NotAFileError if it is a pipe, which would wait for a writer, or a device, which may never end;
-    OSError if it is a folder, or cannot be opened.
+    NotAFileError for a pipe or a device, which may never end; OSError if it cannot be opened.
     """
     # The file owns its descriptor from the start, so that a signal cannot leave two owners.
     at_once = partial(_open_with, mode=0, more=system.AT_ONCE)
@@ -251,8 +250,8 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
     With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else;
-    SeqmodelError otherwise. A killed process leaves its temporary folder, which the next that locks
-    `path` and writes it removes: wherever others may write it too the caller locks it.
+    SeqmodelError otherwise. What a killed process leaves the next one removes that has locked
+    `path`, which callers do wherever others may write it too.
     """
     format.check_target(path, force=force)
     path = followed(path)
@@ -280,10 +279,9 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 
 
 def _sweep(path: Path, format: FolderFormat) -> None:
-    """Remove what killed processes left next to `path`, if it is locked.
+    """Remove what killed processes left next to `path`: folders, and files of `check_writable`.
 
-    Only then do they belong to no process at work, see `locks.locked`. They are temporary folders,
-    and the empty files of `check_writable`.
+    Only if it is locked, see `locks.locked`: else they may belong to a process at work.
     """
     there: list[Path] = []
     with suppress(OSError):  # a folder that may be written but not listed

@@ -16,8 +16,7 @@ POLL = 0.005
 
 @contextmanager
 def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock file `path` for the block, after waiting for it if told to; yield whether it
-    is.
+    """Hold the lock file `path` for the block, once it is free if told to `wait`; yield whether.
 
     SeqmodelError if the file cannot be made, or the file system has no locks.
     """
@@ -62,10 +61,9 @@ def take(file: int, path: Path, *, wait: bool) -> bool:
 def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep other processes from `target`, a file or folder that is to be written or replaced.
 
-    The lock is an empty file next to `target`, removed when the block ends. If it cannot be
-    created, as next to a folder owned by someone else, the folder itself is locked; if that fails
-    too, or the file system has no locks, nothing is. SeqmodelError if another process holds it,
-    unless told to `wait`.
+    The lock is an empty file next to it, removed when the block ends, or the folder itself where
+    no file can be created; nothing where that fails too, or there are no locks. SeqmodelError if
+    another process holds it, unless told to `wait`.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
     lock, missing, file = sibling(place, "lock"), missing_folders(place), None

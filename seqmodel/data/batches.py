@@ -58,8 +58,7 @@ def parted(lengths: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
     """The numbers of a batch's pieces in each of `parts` parts, as even as can be.
 
     From the longest to the shortest they are dealt out to two halves, to and fro, and so on within
-    each, so that any neighbouring parts that a process may have are even, too. How many pieces a
-    part has depends on their number alone; one part has them in order.
+    each, so that neighbouring parts, as a process may have them, are even too.
     """
     shares = [np.argsort(-lengths, kind="stable")]
     while len(shares) < parts:

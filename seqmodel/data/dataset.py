@@ -48,8 +48,7 @@ class LostError(SeqmodelError):
 class Shard:
     """A .npy opened for reading, once and for all; `shard[a:b]` reads its rows a to b.
 
-    ValueError if it is not a .npy of numbers, or longer or shorter than its header says; OSError if
-    it cannot be opened.
+    ValueError if it is not a .npy of numbers as long as its header says; OSError if unreadable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,10 +82,7 @@ class Shard:
         return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
     def changed(self) -> bool:
-        """Whether the file was written to since the last call, or since it was opened.
-
-        LostError if it was removed, replaced, cut short or added to.
-        """
+        """Whether the file was written to since the last call; LostError if it is another now."""
         try:
             now = self.path.stat()
         except OSError as error:
@@ -191,10 +187,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
-    `split[0:3]` is the split of those pieces, which reads none of them yet. Frames of music are
-    uint8 zeros and ones, those of audio float32 samples in [-1, 1). A piece is checked against its
-    hash when first read, and again after the shard has been written to: LostError if they differ,
-    or it is no longer there.
+    `split[0:3]` is the split of those pieces. Frames of music are uint8 zeros and ones, those of
+    audio float32 samples in [-1, 1). LostError if a piece no longer matches its hash, when first
+    read or after its shard has been written to.
     """
 
     name: str
@@ -420,10 +415,7 @@ class Dataset:
 
 
 def open_dataset(path: str | Path) -> Dataset:
-    """Open the prepared dataset in a folder.
-
-    SeqmodelError if there is none, it is damaged, or its version cannot be read.
-    """
+    """Open the dataset in a folder; SeqmodelError for none, a damaged one, or another version."""
     folder = Path(path)
     file = folder / MANIFEST
     if not file.is_file():

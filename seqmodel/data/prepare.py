@@ -242,11 +242,9 @@ def prepare(
     A file that cannot be used is skipped and explained there; with `strict` it is an error. If no
     folder decides a work's split, the hash of its content does; if that leaves a split empty,
     everything is read again and works are moved to it or, if there are few, cut by time. `split_by`
-    forces whole pieces or cuts; all go to the split `only`, if given, to be read by a run, whose
-    settings these are. `progress` hears the number of files read, and of all.
+    forces whole pieces or cuts; all go to the split `only`, if given, for a run with `settings`.
 
-    SeqmodelError if no file can be used, the sources are of another medium than `settings`, or the
-    target cannot be written; nothing is written then.
+    SeqmodelError if no file can be used, or the target cannot be written; nothing is written then.
     """
     DATASET_FOLDER.check_target(out, force=force)
     medium, files = sources.medium, sources.files

@@ -68,10 +68,9 @@ class Sources:
 def find_sources(names: Iterable[str]) -> Sources:
     """The media files named by files, folders (searched recursively, links followed) and globs.
 
-    Each file is listed once, those of a folder sorted by name; one to which links lead from several
-    splits once for each. Files that are named themselves are placed by their folders only if these
-    name more than one split: that of `train/a.wav` alone says nothing. SeqmodelError if a name
-    matches nothing, or the files are of more than one medium.
+    Each is listed once for each split that names or links put it in, those of a folder by name.
+    Files named themselves are placed by their folders only if these name more than one split:
+    `train/a.wav` alone says nothing. SeqmodelError if a name matches nothing, or media are mixed.
     """
     found: dict[Path, str | None] = {}
     alone: set[Path] = set()
@@ -189,9 +188,8 @@ def _split_folder(folder: Path, outer: str | None = None) -> str | None:
 def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
     """The files with what `how`, the option --labels, says of each.
 
-    It is "folder", a CSV file, or a pattern of names such as "{digit}_{speaker}_*", of a name
-    without suffix, or with "/" of the folders before it too. UsageError if it says nothing, and
-    SeqmodelError for a CSV file that cannot be used.
+    It is "folder", a CSV file, or a pattern of names without suffix such as "{digit}_{speaker}_*",
+    with "/" of the folders before them too. UsageError if it fits no file, or tells none apart.
     """
     files = list(files)
     if how == "folder":

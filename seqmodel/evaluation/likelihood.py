@@ -87,9 +87,8 @@ def likelihood(
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
     `each_frame` asks for `frame_nats` and `end_nats`, which take memory; `labels` (pieces, L) take
-    the place of those that pieces have, see `Split.labels`; `progress` hears the frames scored so
-    far, and of all. With a `group`, whose processes all call this, each scores some of the batches,
-    and all get the figures of one alone, to the bit.
+    the place of those that pieces have, see `Split.labels`. With a `group`, whose processes all
+    call this, each scores some of the batches, and all get the figures of one alone, to the bit.
     """
     rank, size = (0, 1) if group is None else (group.rank, group.size)
     labels = split.labels(model.known_labels) if labels is None else labels

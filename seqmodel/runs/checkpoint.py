@@ -58,10 +58,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
 
 
 def checkpoint_bytes(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> bytes:
-    """A checkpoint of `tensors`, from any device, and the JSON values `content`.
-
-    ValueError for nan or inf in `content`, which JSON lacks.
-    """
+    """A checkpoint of `tensors`, from any device, and of `content`: JSON, and so without nan."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(content, allow_nan=False)
     metadata = {"format": FORMAT, "version": VERSION, "content": text}
@@ -70,10 +67,7 @@ def checkpoint_bytes(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) 
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors, onto the CPU, and the content.
-
-    SeqmodelError if the file is missing, truncated, changed, or of another format or version.
-    """
+    """Read tensors, onto the CPU, and content; SeqmodelError for all but a whole file of ours."""
     with _opened(path) as (data, metadata):
         tensors = safetensors.torch.load(data)
         text = metadata.text("content")
@@ -235,10 +229,7 @@ def check_fit(
 
 
 def check_labels(trained: Content, config: Config, frame: FrameDefinition, model: str) -> None:
-    """SeqmodelError unless the `model` that was trained is told the labels of these frames.
-
-    Sizes do not tell: other labels may have as many values.
-    """
+    """SeqmodelError unless the trained `model` knows these frames' labels, not just as many."""
     theirs, ours = known_labels(trained.config, trained.frame), known_labels(config, frame)
     if [*theirs.items()] != [*ours.items()]:
         knows = [f"the labels {in_words(one)}" if one else "no labels" for one in (theirs, ours)]

@@ -99,10 +99,7 @@ class Run(Content):
     def sampling(
         self, kind: str, seconds: float | None = None, options: Mapping[str, Any] | None = None
     ) -> Sampling:
-        """How pieces drawn from it are written, by default as long as on report pages.
-
-        UsageError as `Medium.sampling`.
-        """
+        """How pieces drawn from it are written, by default as long as on report pages."""
         medium = medium_of(self.frame)
         seconds = seconds or medium.page_seconds
         request = SampleRequest(kind, seconds=seconds, options=options or {})
@@ -154,10 +151,9 @@ class Run(Content):
     ) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
-        Frames are zeros and ones for music, raw samples in [-1, 1) for audio. ValueError for frames
-        of another shape. With onsets D is 176, and impossible frames cost infinity; marks may
-        follow, which are not scored. What is `given` of the piece, see `FrameDefinition.given`, is
-        what is usual in train unless stated.
+        Frames are zeros and ones for music, raw samples in [-1, 1) for audio; marks may follow, but
+        are not scored. With onsets D is 176, and impossible frames cost infinity. What is `given`,
+        see `FrameDefinition.given`, is what is usual in train unless stated.
         """
         size = self.frame.frame_size
         sizes = dict.fromkeys((size, self.frame.played_size))
@@ -176,8 +172,7 @@ class Run(Content):
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """Load the best model of a run, a folder or a zip, onto `device` (None: the CPU), to predict.
 
-    If valid has not been scored yet, it is the last one, with a remark. SeqmodelError for no run,
-    no checkpoint, a damaged one, or one from a newer seqmodel.
+    If valid has not been scored yet, it is the last one, with a remark; SeqmodelError for neither.
     """
     folder = Path(path)
     checkpoint, remark = folder / BEST, ""
@@ -209,8 +204,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:
     """The run folder in `runs` whose best checkpoint is the newest, of one of `media` if given.
 
-    One that has finished training is preferred; the remark says so if a newer one has not, and is
-    "" otherwise. None if there is none.
+    One that has finished training is preferred, of which a remark says so, if there is a newer one.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     found.sort(key=_modified, reverse=True)
@@ -246,8 +240,7 @@ def _finished(folder: Path) -> bool:
 def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:
     """The run folder in `runs`, of the dataset `data` if given, last written to by training.
 
-    Unlike `newest_run` it may have no best checkpoint yet: a run stopped in its first epoch, or an
-    unfinished learning-rate search. SeqmodelError if there is none.
+    It may have no best checkpoint yet, and be an unfinished search. SeqmodelError if there is none.
     """
     latest = {}
     for config in runs.glob(f"*/{CONFIG}"):
@@ -316,10 +309,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether training wrote `folder`: it has a checkpoint of ours, or config.yaml as we write it.
-
-    A config.yaml that somebody wrote by hand is not enough.
-    """
+    """Whether training wrote it: there is a checkpoint, or config.yaml exactly as we write it."""
     if any(map(is_checkpoint, [folder / BEST, folder / LAST])):
         return True
     config = folder / CONFIG

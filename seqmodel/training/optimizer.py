@@ -38,8 +38,7 @@ RULES = {
 class Optimizer:
     """Updates weights from their gradients.
 
-    Replaces torch.optim's classes, whose first call imports torch's compiler: that takes as long
-    as the rest of torch, at the start of every training, and nothing here is compiled by it.
+    torch.optim's classes import torch's compiler, which takes as long as the rest of torch.
     """
 
     def __init__(self, weights: Iterable[Tensor], rule: Rule) -> None:
@@ -81,8 +80,8 @@ def learning_rate_at(config: Config, progress: float) -> float:
 def rescale_gradient(weights: Iterable[Tensor], limit: float) -> float:
     """Rescale the gradient of all weights to norm `limit` if it is larger (0: never).
 
-    Returns the norm before rescaling; inf or nan if the gradient is not finite or, without a
-    limit, if its squares overflow, which would make the optimizer's running means infinite.
+    Returns the norm before that; not finite if the gradient is not or, without a limit, if its
+    squares overflow, which would make the optimizer's running means infinite.
     """
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     norm = _norm(gradients, torch.float32)
@@ -133,9 +132,8 @@ def load_optimizer(
 class Average(nn.Module):
     """A copy of the model, `module`, whose weights are the running mean over the updates.
 
-    The mean (Polyak, Juditsky 1992) predicts better than the weights themselves, so it is
-    evaluated, saved as best and sampled from. Same arithmetic as torch.optim.swa_utils'
-    AveragedModel, but without walking all modules again at each update.
+    The mean (Polyak, Juditsky 1992) predicts better, so it is evaluated, saved and sampled from.
+    As torch.optim.swa_utils.AveragedModel, without walking all modules at each update.
     """
 
     count: Tensor

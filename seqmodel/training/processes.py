@@ -47,16 +47,12 @@ class UnfitError(PeerError):
 class Group:
     """The processes that train one model: by itself, this one alone.
 
-    They tell each other with all that they tell when to save and when to stop: if one stopped by
-    itself, the others would wait for it.
-
-    Attributes:
-        rank: the number of this process; the first, 0, alone writes files.
-        size: how many there are.
-        stop: what asks this process to stop.
+    With all that they tell each other they agree when to save and to stop, which one alone may not.
     """
 
     rank, size = 0, 1
+    """The number of this process, of which the first, 0, alone writes files, and how many there
+    are."""
 
     def __init__(self) -> None:
         self.stop, self._saved_at = StopRequest(), time.monotonic()
@@ -78,10 +74,7 @@ class Group:
         return tensors
 
     def summed(self, numbers: Tensor) -> Tensor:
-        """The sum of what each process gives, (N,), added up as `tree_sum` does.
-
-        It may take the place of `numbers`.
-        """
+        """The sum of what each gives, (N,), as by `tree_sum`; may take the place of `numbers`."""
         return numbers
 
     @property
@@ -161,10 +154,7 @@ class Processes(Group):
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
-    """The sum of 2^n terms, added up in pairs: of any 2^k neighbours from a multiple of it on, too.
-
-    So processes may add up the terms that they have before they add up each other's.
-    """
+    """The sum of 2^n terms, in pairs, so that processes may first add up those that they have."""
     while len(terms) > 1:
         terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
     return terms[0]
@@ -191,10 +181,7 @@ def _awaited(reached: Callable[[], bool]) -> None:
 
 
 def rendezvous(port: int | None = None) -> Any:
-    """Where the processes of this machine meet, a TCPStore: a new one, or that at `port`.
-
-    PeerError if there is none.
-    """
+    """Where this machine's processes meet, a new TCPStore or that at `port`; PeerError for none."""
     with _peers():
         return dist.TCPStore(  # type: ignore[attr-defined]
             HOST, port or 0, is_master=port is None, wait_for_workers=False, timeout=PATIENCE
@@ -204,10 +191,8 @@ def rendezvous(port: int | None = None) -> Any:
 def started_before() -> bool:
     """Whether torchrun has started the process that asks this before; the first does, once.
 
-    torchrun's store outlives the processes; its own count of restarts leaves out those that another
-    host asked for.
-
-    PeerError if the store does not answer.
+    By torchrun's store, which outlives the processes: its count of restarts leaves out those that
+    another host asked for. PeerError if the store does not answer.
     """
     if not _agents_have_store():
         return False
@@ -229,11 +214,9 @@ def _torchruns_store(*, is_master: bool) -> Any:
 def torchrun_rendezvous(rank: int, size: int) -> Any:
     """The store of torchrun's agents, for this start of the processes alone.
 
-    After a restart it still has what the processes before have left, such as their addresses. So
-    each process gives itself a new name, and the first tells each name that it finds the prefix of
-    what it writes, until all have confirmed it.
-
-    PeerError if the others do not come.
+    It still has what processes before a restart have left, such as addresses. So each gives itself
+    a new name, and the first tells each name that it finds the prefix of what it writes, until all
+    have confirmed it. PeerError if the others do not come.
     """
     with _peers():
         store = _torchruns_store(is_master=rank == 0 and not _agents_have_store())
@@ -258,10 +241,7 @@ def torchrun_rendezvous(rank: int, size: int) -> Any:
 
 @contextmanager
 def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
-    """Join the group of `size` processes, whose rendezvous is `store`, within the block.
-
-    PeerError if the others do not come.
-    """
+    """Join the `size` processes that meet at `store` for the block; PeerError if they do not."""
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with _peers():
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
@@ -272,11 +252,7 @@ def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
 
 
 def check_all(group: Group, check: Callable[[], Any]) -> Any:
-    """What `check` returns here, if it raises a SeqmodelError in none of the processes.
-
-    Raises:
-        UnfitError: the first of these errors, with the host.
-    """
+    """What `check` returns here; UnfitError for the first SeqmodelError of any process's."""
     found = error = None
     try:
         found = check()
@@ -289,10 +265,7 @@ def check_all(group: Group, check: Callable[[], Any]) -> Any:
 
 
 def check_alike(group: Group, model: nn.Module) -> None:
-    """Processors that round differently drift apart, in silence.
-
-    SeqmodelError unless all processes have the same weights, to the bit.
-    """
+    """SeqmodelError unless all processes have the same weights: different rounding drifts apart."""
     if group.size == 1:
         return
     digest = hashlib.sha256()

@@ -66,8 +66,8 @@ def window_of(config: Config, steps: int) -> int:
 class TimePlan:
     """How far a training comes in its minutes, as measured at a place in it.
 
-    What follows progress, such as the learning rate, follows the plan, and so depends on the clock
-    only where a plan is made: in between the same checkpoint goes on to the same bits.
+    What follows progress, such as the learning rate, follows the plan, so that between two plans
+    the same checkpoint goes on to the same bits.
     """
 
     at: float = 0.0
@@ -87,11 +87,7 @@ class TimePlan:
 
 
 class Pace:
-    """Measures the speed of training and of scoring valid.
-
-    What was before a look counts half as much as what is after, so that a change in the machine's
-    speed soon shows.
-    """
+    """Measures the speed of training and of scoring valid; what was before a look counts half."""
 
     def __init__(self) -> None:
         self._frames, self._seconds, self._valid = 0, 0.0, 0.0

@@ -80,10 +80,7 @@ class Progress:
     """The looks so far, as in metrics.jsonl."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; before the first look there is no best, and JSON has no inf.
-
-        What older versions do not know is left out where it says nothing.
-        """
+        """Plain values, without what older versions do not know where it says nothing, or inf."""
         values = asdict(self)
         for name in ("corrected", "before", "scoring", "plan"):
             if not values[name]:
@@ -141,9 +138,8 @@ def check_valid_figure(nats: float, epoch: float, learning_rate: float) -> None:
 class TrainingState:
     """A run's model, optimizer, average of the weights, carry and progress.
 
-    A new one is a function of the config and the training split, on any device; what takes its
-    weights from a checkpoint need not read the split. Of a run that several processes train, each
-    has some of the `parts`, by default all.
+    A new one is a function of the config and the training split, on any device; one that is to load
+    a checkpoint need not read the split. `parts` are those trained here, by default all.
     """
 
     def __init__(
@@ -232,9 +228,9 @@ class TrainingState:
 
 @contextmanager
 def threads_of(config: Config) -> Iterator[None]:
-    """Within the block torch has one thread where processes take the place of threads.
+    """Within the block torch has one thread for a batch in parts, whatever processes share them.
 
-    The last bits of sums depend on the number of threads, so a batch in parts has one at any time.
+    The last bits of sums depend on the number of threads.
     """
     if config.parts == 1:
         yield
@@ -263,10 +259,9 @@ def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def check_resumable(
     config: Config, hashes: Mapping[str, str], content: Mapping[str, Any], path: Path
 ) -> None:
-    """SeqmodelError unless `config` and the dataset continue the run of the last checkpoint `path`.
+    """SeqmodelError unless `config` and the dataset, by its `hashes`, continue the run of `path`.
 
-    The checkpoint, not config.yaml, records how the run was trained so far. `hashes` are those of
-    the dataset by their keys in it; older versions stored none of what is given.
+    The checkpoint, not config.yaml, records how it was trained; older versions stored fewer hashes.
     """
     trained, folder = read_content(content, path).config, path.parent
     fresh = f"start a new run with --init-from {folder} --config {folder / CONFIG}"

@@ -27,11 +27,9 @@ class StopRequest:
         compiled: a signal then stops the work immediately, with this message."""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Record the signal; a second one ends the process at once, as by default.
+        """Record the signal; InterruptError if the work can stop `at_once`.
 
-        Not so a hangup, of which the end of a terminal sends several.
-
-        InterruptError if the work can stop `at_once`.
+        A second one ends the process, as by default; not a hangup, of which terminals send several.
         """
         self.signal = number
         let_go(number)
@@ -41,10 +39,9 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Yield a request that signals set; previous handlers are restored afterwards.
+    """Yield a request that Ctrl-C, SIGTERM and a hangup set, which nohup has ignored.
 
-    Ctrl-C and SIGTERM do, and a hangup unless it is ignored, as after nohup. Outside the main
-    thread, where Python allows no handlers, the request is never set.
+    Never outside the main thread, where Python allows no handlers.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

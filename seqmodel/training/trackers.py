@@ -22,11 +22,7 @@ OURS = EntryPoint("tensorboard", "seqmodel.training.tensorboard:tensorboard", GR
 
 
 def find_trackers(names: Iterable[str]) -> dict[str, Tracker]:
-    """The trackers of these names, imported.
-
-    UsageError, with the names that there are, if one is unknown; SeqmodelError if it cannot be
-    imported.
-    """
+    """The trackers of these names; UsageError for unknown ones, SeqmodelError for broken ones."""
     known = {entry.name: entry for entry in (*entry_points(group=GROUP), OURS)}
     found = dict[str, Tracker]()
     for name in names:
@@ -50,8 +46,7 @@ def followed(
 ) -> Listener:
     """`listener`, after which the trackers of the run in `folder` are called at each event.
 
-    What they return is ignored: they watch, and only `listener` can end the run. What they raise is
-    a SeqmodelError that names them, and stops it.
+    What they return is ignored; what they raise is a SeqmodelError that names them, and stops it.
     """
     watching = dict[str, Listener]()
     for name, tracker in trackers.items():

@@ -49,14 +49,9 @@ def update(
 ) -> tuple[float, float]:
     """Take one step down the gradient of nats per frame; the carries move on.
 
-    Args:
-        windows: the window of each of this process's parts that has frames left.
-        total_frames: of the windows of all parts.
-        group: the processes that have the other parts.
-
-    Returns:
-        The nats of all parts, and the gradient's norm before rescaling. If either is not finite,
-        the weights are unchanged.
+    `windows` are those of this process's parts that have frames left; `total_frames` are of all
+    parts. Returns the nats of all parts, and the gradient's norm before rescaling. If either is not
+    finite, the weights are unchanged.
     """
     seed = update_seed(state.config.seed, state.progress.update)
     nats, gradients = dict[int, float](), list[Tensor]()
@@ -99,15 +94,9 @@ def window_gradient(
 ) -> tuple[float, Carry]:
     """Leave the gradient of (the window's nats) / `total_frames` on the weights.
 
-    Args:
-        state: of the run; a part's carry is what came before its window, none at the start of a
-            batch.
-        seed: of the weight noise and, with the part, of all dropout, which depend on nothing else.
-        total_frames: frames of all windows that share the update; by default this window's.
-
-    Returns:
-        The window's nats, at the weights with noise, and the carry after it, still attached to the
-        graph.
+    `total_frames` are those of all windows that share the update, by default this window's; weight
+    noise depends on the `seed` alone, dropout on the `part` too. Returns the window's nats, at the
+    weights with noise, and the carry after it, still attached to the graph.
     """
     model, config = state.model, state.config
     for weight in model.parameters():
@@ -142,11 +131,9 @@ def window_loss(
 ) -> WindowLoss:
     """The loss of frames (T, B, F) of any dtype, the first `lengths[b]` of row b.
 
-    A model also pays for the `marks` (T, B, D) that it knows.
-
-    Each frame weighs 1 / `total_frames`, the number of frames of all windows that share one
-    update: gradients of several processes then add up to the gradient of the mean. By default the
-    window stands alone. Padding weighs nothing.
+    With that of the `marks` (T, B, D) that the model knows. Each frame weighs 1 / `total_frames`,
+    by default the window's, so that gradients of several processes add up to that of the mean.
+    Padding weighs nothing.
     """
     T = len(frames)
     # Plain integers: NumPy is slower for the few pieces of a batch.
@@ -212,8 +199,7 @@ def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
     """Drop entries of the units' U for the length of the block, then the same of its gradient.
 
     Each is zeroed with probability `p`, the others are scaled up by 1 / (1 - p): DropConnect (Wan
-    et al. 2013) on what h is multiplied by, as Merity, Keskar and Socher (2018) use it. The
-    same entries stay dropped over all frames of the update, so a unit still remembers over many.
+    et al. 2013), the same over all frames of the update, as used by Merity, Keskar, Socher (2018).
     """
     if p == 0:
         yield
