@@ -41,10 +41,7 @@ Value = TypeVar("Value")
 
 
 def without_password(address: str) -> str:
-    """A database's address without password and values of its query: safe to show.
-
-    UsageError if it is not an address; the message does not repeat it.
-    """
+    """A database's address without secrets; UsageError, without it, if it is not an address."""
     url = _parsed(address)
     bare = url.set(query={}).render_as_string(hide_password=True)
     query = "&".join(f"{key}=***" for key in url.query)  # ?password= is one, sslpassword another
@@ -67,10 +64,10 @@ def _parsed(address: str) -> URL:
 
 
 class Database(RDBStorage):
-    """Optuna's storage in the database at an address, which waits while the database is away.
+    """Optuna's storage in the database at an address.
 
-    While the database is away, calls are repeated for up to `PATIENCE` seconds, of
-    which `say` is told in one line; they end early once `stop` is set.
+    While that is away, calls are repeated for up to `PATIENCE` seconds, of which `say` is told in
+    one line; they end early once `stop` is set.
     """
 
     def __init__(

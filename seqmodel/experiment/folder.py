@@ -43,10 +43,7 @@ On one host, dead processes are recognised at once by the locks that they lost.
 
 
 def holds_journal(folder: Path) -> bool:
-    """Whether a folder has a journal that is ours and has begun, if only with part of a line.
-
-    SeqmodelError if it is a pipe, a device or a folder, or cannot be read.
-    """
+    """Whether a folder has a journal of ours, if only part of a line; SeqmodelError for no file."""
     path = folder / JOURNAL
     try:
         with open_input(path) as file:
@@ -77,10 +74,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _is_nobodys(path: Path) -> bool:
-    """Whether an entry is a desktop's, or all that an experiment killed at once has written.
-
-    Or what one that begins at this moment tries out.
-    """
+    """Whether an entry is a desktop's, or what an experiment first writes, which may be killed."""
     if path.name == BEGIN.parent.name and path.is_dir():
         return not any(path.iterdir())
     if path.name == JOURNAL and path.is_file():
@@ -99,18 +93,12 @@ def host_of(name: str) -> str:
 
 
 def lock_of(folder: Path, name: str) -> Path:
-    """The file that a process of this folder locks for as long as it lives.
-
-    It holds what the process is doing, see `write_event`.
-    """
+    """The file that a process of this folder locks while it lives, and `write_event` writes."""
     return folder / "locks" / name.rpartition(" ")[2]
 
 
 def is_here(folder: Path, name: str) -> bool:
-    """Whether a process belongs, or belonged, to this host and folder.
-
-    All that share a journal do, wherever its folder was when they worked in it.
-    """
+    """Whether a process is, or was, of this host and folder, as all are that share a journal."""
     return (folder / JOURNAL).is_file() or name.startswith(f"{_location(folder)} ")
 
 
@@ -136,10 +124,7 @@ def remember(
 
 
 def recall(folder: Path, plan: Plan | None = None) -> tuple[str, dict[str, Any]] | None:
-    """The answer kept in a folder: its results, as printed, and its progress.
-
-    None unless it is that of `plan` and all files of the results remain.
-    """
+    """The results, as printed, and status kept in a folder, if of `plan`, with all files there."""
     with suppress(OSError, ValueError, KeyError, TypeError):  # written again by whoever looks on
         values = json.loads((folder / ANSWER).read_bytes())
         if (

@@ -60,10 +60,9 @@ def work(
 ) -> None:
     """Work on a begun experiment with single-threaded processes until it is complete.
 
-    Small models gain more from running side by side than from threads, and on one thread a run's
-    result does not depend on what else is running. A killed process is replaced. There are `jobs`
+    On one thread a run's result does not depend on what else is running. There are `jobs`
     processes, or one per core as far as memory allows, but at most `most`, which have something to
-    do. `report` takes their events, `say` lines for people; `stop` ends the work once it is set.
+    do; a killed one is replaced. `report` takes their events, `say` lines for people.
 
     Raises:
         InterruptError: after `stop` was set; the same call resumes.
@@ -104,10 +103,7 @@ class _Member:
 
 
 class _Pool:
-    """The processes at work, each at the other end of a pipe.
-
-    A shared queue could no longer be read once a process is killed while it writes.
-    """
+    """The processes at work, each with a pipe: a shared queue breaks if one is killed writing."""
 
     def __init__(
         self, task: Task, room: "_Room", report: Callable[[Event], None], say: Callable[[str], None]

@@ -22,10 +22,7 @@ _CHECKSUM = "checksum"
 
 
 class Journal(JournalStorage):
-    """The state kept in a folder's journal.
-
-    SeqmodelError if it cannot be read or written, or is damaged.
-    """
+    """The state kept in a folder's journal; SeqmodelError if that cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL
@@ -90,10 +87,7 @@ def _checksum(log: Mapping[str, Any]) -> str:
 
 
 class _Lock(BaseJournalFileLock):
-    """The journal's lock: released when its owner dies, unlike Optuna's own.
-
-    Acquiring it truncates a line that a dead process left incomplete.
-    """
+    """A lock released when its owner dies, unlike Optuna's; the next cuts off a torn line."""
 
     def __init__(self, journal: Path) -> None:
         self._journal, self._lock = journal, Path(f"{journal}.lock")

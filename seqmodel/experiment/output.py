@@ -33,9 +33,8 @@ NAMED = 4
 def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, list[str]]:
     """Write tables, learning curves and a page to the experiment's folder.
 
-    All but the page are the same whenever and wherever they are made from the same runs, except
-    that table.json has the datasets' paths; the page holds times too, and the `command`.
-    Returns the results as they are printed, and the names of the files.
+    The same runs always make the same files, but for the datasets' paths in table.json and for the
+    page. Returns the results as they are printed, and the names of the files.
     """
     comparisons = results(studies)
     notes = _notes(studies.plan)
@@ -75,10 +74,7 @@ def comparison_page(
     notes: Sequence[str],
     command: str,
 ) -> parts.Page:
-    """The page of the experiment whose runs are in `folder`.
-
-    Runs trained on another host have no sample here.
-    """
+    """The page of an experiment, with samples of the runs that are in `folder`."""
     names = [variant.name for variant in plan.variants]
     what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
     sources = [replace(source, path=brief(source.path)) for source in plan.sources]

@@ -147,10 +147,9 @@ class Plan:
         return replace(self, trials=trials, seeds=seeds)
 
     def differs(self, other: "Plan") -> str | None:
-        """What keeps it from being `other` with more of something, in a few words; None if nothing.
+        """What keeps it from being `other` with more datasets, variants, trials or seeds, or None.
 
-        Datasets, variants, trials and seeds may be added, since the runs of `other` then stay what
-        they are. Datasets are identified by what they hold, not by where they are.
+        The runs of `other` stay what they are; datasets are identified by what they hold.
         """
         ours, theirs = ({s.name: s.fingerprint for s in p.sources} for p in (self, other))
         for name, fingerprint in theirs.items():
@@ -185,7 +184,7 @@ class Plan:
         """Build every cell's model, at both ends of the search space, without allocating it.
 
         SeqmodelError if a dataset is not the plan's; UsageError if settings do not fit each other
-        or the data, or if on one dataset some models give densities, others probabilities.
+        or the data, or models do not compare.
         """
         from seqmodel.model.build import outline  # here, as a plan alone must load fast
 
@@ -243,11 +242,7 @@ class Cell:
 
 
 def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
-    """The datasets at `paths`, each with a unique name.
-
-    SeqmodelError if one cannot be opened, or lacks train or valid; UsageError if two have the same
-    name.
-    """
+    """The datasets at `paths`; UsageError for equal names, SeqmodelError for no train or valid."""
     sources: list[Source] = []
     for path in paths:
         dataset = open_dataset(path)
@@ -269,10 +264,7 @@ def _fingerprint(dataset: Dataset) -> str:
 
 
 def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...]:
-    """Every unit with every combination of what varies, given as KEY=a,b,c.
-
-    UsageError for an unknown setting, an invalid value, or one named twice.
-    """
+    """Every unit with every combination of what varies, given as KEY=a,b,c; or UsageError."""
     axes: list[list[dict[str, Any]]] = (
         [[{"unit": setting_of("unit", unit, "--units")} for unit in units]] if units else []
     )
@@ -304,10 +296,7 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
 
 
 def default_space(search: str, *, paper: bool) -> dict[str, Range]:
-    """What a learning-rate search covers: the paper's range, or the range of the other presets.
-
-    A bracket may widen to anything that is not absurd.
-    """
+    """What a search covers: the paper's rates, others', or all that a bracket may widen to."""
     if search == "none":
         return {}
     low, high = WIDEST

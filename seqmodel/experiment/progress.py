@@ -101,9 +101,8 @@ def read_event(path: Path) -> Event | None:
 
 
 def seconds_left(left: float, gained: float, spent: float, processes: int) -> float | None:
-    """Seconds until the work left, in whole runs, has been done by as many processes.
+    """Seconds until the runs left are done by as many processes, if any, as fast as those gained.
 
-    As fast as what was gained in the seconds that all processes together have spent; None if
-    nothing is known, or no process works.
+    These took `spent` seconds of all processes together.
     """
     return left * spent / gained / processes if gained > 0 and processes else None

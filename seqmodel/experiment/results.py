@@ -110,7 +110,7 @@ class Attempt:
     def gain(self) -> float:
         """Nats that the second half of its epochs brought, if it was improving; else 0.
 
-        A guess of what as many epochs again would bring: curves flatten.
+        As many epochs again would bring less: curves flatten.
         """
         figures = [line["valid_nats_per_frame"] for line in self.metrics]
         first = min(figures[: len(figures) // 2], default=math.inf)
@@ -187,10 +187,7 @@ class Comparison:
 
     @cached_property
     def behind(self) -> dict[str, Difference]:
-        """How many more nats per frame each variant but the best takes, in order.
-
-        Measured on the split that decides.
-        """
+        """How many more nats per frame, where it counts, each but the best takes, in order."""
         ranked = self.ranked()
         return {o.name: self._between[0, k] for k, o in enumerate(ranked) if k}
 
@@ -228,10 +225,7 @@ class Comparison:
         return [o for o in self.outcomes if any(seed.improving for seed in o.seeds)]
 
     def at_end(self, name: str) -> list[Outcome]:
-        """The outcomes whose search chose a value of the setting `name` at an end of its range.
-
-        That of a learning rate, which nothing bounds, is what was tried.
-        """
+        """Those whose search chose an end of a setting's range, or of the learning rates tried."""
         bounds, at_end = self.space[name], list[Outcome]()
         for outcome in (o for o in self.outcomes if name in o.found):
             tried = [trial.found[name] for trial in outcome.trials if name in trial.found]
@@ -243,8 +237,8 @@ class Comparison:
     def doubt(self, worse: Outcome, behind: float) -> str:
         """Why a model may yet catch up with another that is `behind` nats better; else empty.
 
-        A verdict against it is withheld then: a setting of it is at an end of the range, or it
-        still improved in its last epoch, and by more in the second half of its epochs.
+        A setting of it is at an end of the range, or it still improved in its last epoch, and by
+        more in the second half of its epochs: a verdict is withheld.
         """
         for name in self.space:
             if worse in self.at_end(name):
@@ -313,7 +307,7 @@ def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str,
 def jointly(gaps: Sequence[Difference]) -> Difference:
     """The mean of one pair's differences on several datasets, which vary independently.
 
-    It is in doubt if there were no verdict once the worse had caught up wherever it may.
+    In doubt if there were no verdict once the worse had caught up wherever it may.
     """
     margin = math.hypot(*(gap.margin for gap in gaps)) / len(gaps)
     seeds, pieces = min(gap.seeds for gap in gaps), min(gap.pieces for gap in gaps)

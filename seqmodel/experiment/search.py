@@ -56,9 +56,9 @@ def paper_rates(seed: int, count: int) -> list[float]:
 def bracketed(figures: Mapping[float, float], widest: Range) -> tuple[float, float]:
     """The two rates that a bracket tries next, given each rate's figure so far.
 
-    One on either side of the best: halfway to the next on a log scale, or further out by `APART` if
-    there is none, though never beyond the `widest`: at its end both are on the other side. Of
-    equals, as of those that diverged, the lowest counts as the best.
+    One on either side of the best: halfway to the next on a log scale, or further out by `APART`,
+    though never beyond the `widest`: at its end both are on the other side. Of equals, as of those
+    that diverged, the lowest is the best.
     """
     best = min(figures, key=lambda rate: (figures[rate], rate))
     below = max((rate for rate in figures if rate < best), default=None)
@@ -123,9 +123,8 @@ def train_trial(
 ) -> float:
     """Train the run of a trial, which notes how it ended; returns its best figure on valid.
 
-    A run that diverges counts with its best epoch before that. The `others` and errors are those of
-    `train_run`; optuna.TrialPruned, its cause the DivergedError, if it diverges before an epoch has
-    ended.
+    That is the best before it diverged, if it did: optuna.TrialPruned, its cause the DivergedError,
+    if there is none. The `others` and errors are those of `train_run`.
     """
     diverged = None
     try:
@@ -194,9 +193,8 @@ def search(
 ) -> None:
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
-    Arguments, the `others` too, and errors are those of `train_run`; each draw has `trackers` of
-    its own. A draw that diverges counts with its best epoch before that; SeqmodelError if no draw
-    has completed an epoch.
+    Arguments and errors are those of `train_run`; each draw has `trackers` of its own.
+    SeqmodelError if no draw has completed an epoch.
     """
     listener = listener or Listener()
     again = again or f"continue with `seqmodel train --resume --run {folder}`"

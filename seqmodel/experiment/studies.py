@@ -49,12 +49,7 @@ def open_storage(
     say: Callable[[str], None] = lambda line: None,
     stop: StopRequest | None = None,
 ) -> BaseStorage:
-    """The storage at `url`, or the journal in the experiment's `folder`.
-
-    `say` and `stop` are those of `Database`.
-
-    SeqmodelError if it cannot be reached, or holds something else.
-    """
+    """The storage at `url`, see `Database`, or the journal in the experiment's `folder`."""
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,9 +111,7 @@ class Studies:
     def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
         """Begin an experiment, join it, or add datasets, variants, trials and seeds to it.
 
-        It keeps the trials and seeds that it has, even if `plan` has fewer.
-
-        SeqmodelError if another experiment has the name.
+        None are taken away. SeqmodelError if another experiment has the name.
         """
         there = cls.begun(storage, name)
         if there is not None:
@@ -141,10 +134,7 @@ class Studies:
         return self._study("trial", f"{cell.name}/trials", self.plan.trials, self.plan.ready)
 
     def seeds(self, cell: Cell) -> "Study":
-        """The runs of a cell's winner; those of a former one, with fewer trials, are apart.
-
-        There are none if every trial diverged before an epoch ended.
-        """
+        """The runs of a cell's winner, if it has one; those of a former winner are apart."""
         if cell.name in self._seeds:
             return self._seeds[cell.name]
         study = self._study("seed", f"{cell.name}/seeds", self.plan.seeds)
@@ -167,10 +157,7 @@ class Studies:
         return f"seed-{index}" if seeds.noted(WINNER) == number else f"trial-{number}-seed-{index}"
 
     def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
-        """The best trial of a completed search and its index, the first of equals.
-
-        None if every trial diverged before an epoch had ended.
-        """
+        """The best trial and its index, the first of equals; None if no epoch of any has ended."""
         trials = self.trials(cell).indexed()
         figures = {k: figure_of(trial) for k, trial in trials.items()}
         best = min(figures, key=lambda k: (figures[k], k), default=-1)
@@ -222,8 +209,8 @@ class Study:
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one if it was queued again.
 
-        Leaves out those that may not begin yet: two processes that take the last free place at once
-        may begin one too many. Older versions ended them unrun.
+        Without those that may not begin yet, of which two processes at once may begin one too many,
+        and those that older versions ended unrun.
         """
         last: dict[int, FrozenTrial] = {}  # by the first, in the order in which these began
         for trial in self._study.get_trials(deepcopy=False):
@@ -266,9 +253,8 @@ class Study:
     def queue_what_was_left(self, is_dead: Callable[[str], bool]) -> None:
         """Queue again the trials whose process, named in `WORKER`, is dead.
 
-        Also those unclaimed a while after they began, as their process died first; and, in a
-        database, those of hosts without heartbeats, for which Optuna itself looks only before it
-        begins another. Only one process per host and folder may do this at a time.
+        Also those unclaimed a while after they began; and, in a database, those of hosts without
+        heartbeats. Only one process per host and folder may do this at a time.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
@@ -286,9 +272,8 @@ class Study:
     def run_next(self, objective: Callable[[Trial, int], float]) -> None:
         """Take a trial, a queued one first, run it and store the result.
 
-        `objective` takes the trial and its index, and returns its figure; lower is better. An error
-        leaves the trial to whoever finds its process dead; nothing is stored of one that another
-        host, which thought that we were dead, took over.
+        `objective` takes the trial and its index, and returns its figure; lower is better. After an
+        error another process takes the trial; nothing is stored of one that was taken over.
         """
         self._study.sampler = RandomSampler(0)  # the objective may choose another
         with warnings.catch_warnings():
@@ -320,9 +305,8 @@ def figure_of(trial: FrozenTrial) -> float:
 def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
     """How far the experiment in `folder` is, as `--status --json` prints it.
 
-    Running are the runs that live processes train, of those of other hosts without share and
-    epochs. The seconds left are those at the present number of processes; None if too little is
-    known, or none is at work.
+    Running are the runs that live processes train; those of other hosts have no share and epochs.
+    The seconds left are None if too little is known, or no process is at work.
     """
     cells, running = list[dict[str, Any]](), list[dict[str, Any]]()
     runs = done = 0

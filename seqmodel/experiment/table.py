@@ -60,10 +60,7 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 
 def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
-    """The same of the mean over several datasets, for pairs that were named beforehand.
-
-    None where valid decides on one dataset and test on another.
-    """
+    """The same of the mean over datasets where one split decides, for pairs named beforehand."""
     named = [each for each in comparisons if each.against is not None or each.all_pairs]
     if len(named) < 2 or len({each.judged for each in named}) > 1:
         return []

@@ -155,10 +155,7 @@ class Worker:
 
 
 def collect(studies: Studies, folder: Path, artifacts: Path) -> None:
-    """Fetch the winners' checkpoints that the experiment's `folder` lacks.
-
-    SeqmodelError if one cannot be read, or the disk is full.
-    """
+    """Fetch the winners' checkpoints that the experiment's `folder` lacks."""
     for cell in studies.plan.cells():
         for index, trial in studies.seeds(cell).indexed().items():
             best = folder / "runs" / cell.name / studies.run_of_seed(cell, index) / BEST
