@@ -25,7 +25,7 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
-from seqmodel.experiment.progress import Counts, Event, seconds_left, weight
+from seqmodel.experiment.folder import Counts, Event, seconds_left, weight
 from seqmodel.media.words import clock
 from seqmodel.units import UNITS
 

@@ -1,4 +1,4 @@
-"""The folder of an experiment: how it is recognised, who works in it, and its kept answer.
+"""The folder of an experiment: how it is recognised, who works in it, how far, and its kept answer.
 
 Once an experiment is complete its answer is kept: asked again, nothing need be loaded.
 """
@@ -9,12 +9,12 @@ import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import seqmodel
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.plan import Plan
 from seqmodel.files import (
     SYSTEM_FILES,
     TEMPORARY,
@@ -24,6 +24,9 @@ from seqmodel.files import (
     write_file,
 )
 from seqmodel.locks import held, take
+
+if TYPE_CHECKING:
+    from seqmodel.experiment.plan import Plan
 
 JOURNAL = "journal.log"
 """The journal's name in the experiment's folder."""
@@ -40,6 +43,10 @@ GRACE = 60
 
 On one host, dead processes are recognised at once by the locks that they lost.
 """
+ROOM = 512
+"""Bytes of an event in a file: padded to one length, so that a single write replaces each."""
+LOCKED = 1
+"""Bytes before it, which on Windows nobody else reads or writes while the file is locked."""
 
 
 def holds_journal(folder: Path) -> bool:
@@ -114,8 +121,110 @@ def _location(folder: Path) -> str:
     return f"{socket.gethostname()}:{os.path.realpath(folder)}"
 
 
+# ---- what processes report while they train, and the time left -----------------------------------
+
+
+class Counts(NamedTuple):
+    """How many runs a cell has, and how many have ended."""
+
+    trials: int
+    trials_done: int
+    seeds: int
+    seeds_done: int
+
+    @property
+    def total(self) -> int:
+        """Trials and seeds."""
+        return self.trials + self.seeds
+
+    @property
+    def done(self) -> int:
+        """Trials and seeds that have ended."""
+        return self.trials_done + self.seeds_done
+
+    @property
+    def left(self) -> int:
+        """How many runs are left to train."""
+        return self.trials - self.trials_done + max(self.seeds - max(self.seeds_done, 1), 0)
+
+
+def weight(run: str) -> int:
+    """How many runs are trained in the one of this name: a first seed only scores a trial's."""
+    return 0 if run.endswith("/seed-0") else 1
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a process is doing, reported as a run begins, regularly as it trains, and at its end."""
+
+    run: str
+    """Cell and trial or seed, as in "jsb/gru/trial-3"."""
+    epoch: float
+    """Epochs done at the last look at valid."""
+    epochs: float
+    """The most epochs that the run can have, see `Config.most_epochs`."""
+    valid: float | None
+    """The best figure so far, in nats per frame."""
+    ended: str | None = None
+    """How the run ended, once it has."""
+    share: float = 0.0
+    """Epochs that have been trained since."""
+    begun: float = 0
+    """Epochs that were trained before it was resumed."""
+    counts: Counts | None = None
+    """The counts of its cell, once the run has ended."""
+    memory: int = 0
+    """The most bytes that its process has taken; 0 before it has trained."""
+
+    @property
+    def cell(self) -> str:
+        """The cell of the run."""
+        return self.run.rpartition("/")[0]
+
+    @property
+    def done(self) -> float:
+        """The share of the run that is done."""
+        return (self.epoch + self.share) / max(self.epochs, 1)
+
+    @property
+    def gained(self) -> float:
+        """The share of the run that has been trained since it was resumed; all once it ended."""
+        done = 1.0 if self.ended is not None else self.done
+        return done - min(self.begun / max(self.epochs, 1), 1.0)
+
+
+def write_event(path: Path, event: Event) -> None:
+    """Replace the event in `path`, for `read_event`; does nothing if it cannot be written."""
+    values = {name: value for name, value in asdict(event).items() if value is not None}
+    with suppress(OSError), path.open("r+b", buffering=0) as file:
+        file.seek(LOCKED)
+        file.write(json.dumps(values).ljust(ROOM).encode())
+
+
+def read_event(path: Path) -> Event | None:
+    """The event in a file; None if it holds none, or is being written."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(LOCKED)
+            values: dict[str, Any] = json.loads(file.read())
+        return Event(**{"valid": None, **values})
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def seconds_left(left: float, gained: float, spent: float, processes: int) -> float | None:
+    """Seconds until the runs left are done by as many processes, if any, as fast as those gained.
+
+    These took `spent` seconds of all processes together.
+    """
+    return left * spent / gained / processes if gained > 0 and processes else None
+
+
+# ---- the kept answer -----------------------------------------------------------------------------
+
+
 def remember(
-    folder: Path, plan: Plan, text: str, status: Mapping[str, Any], files: Sequence[str]
+    folder: Path, plan: "Plan", text: str, status: Mapping[str, Any], files: Sequence[str]
 ) -> None:
     """Keep the answer of an experiment whose results are in `files`."""
     about = {"version": seqmodel.__version__, "plan": _as_text(plan)}
@@ -123,7 +232,7 @@ def remember(
     write_file(folder / ANSWER, json.dumps(values, indent=2).encode())
 
 
-def recall(folder: Path, plan: Plan | None = None) -> tuple[str, dict[str, Any]] | None:
+def recall(folder: Path, plan: "Plan | None" = None) -> tuple[str, dict[str, Any]] | None:
     """The results, as printed, and status kept in a folder, if of `plan`, with all files there."""
     with suppress(OSError, ValueError, KeyError, TypeError):  # written again by whoever looks on
         values = json.loads((folder / ANSWER).read_bytes())
@@ -141,5 +250,5 @@ def forget(folder: Path) -> None:
     (folder / ANSWER).unlink(missing_ok=True)
 
 
-def _as_text(plan: Plan) -> str:
+def _as_text(plan: "Plan") -> str:
     return json.dumps(plan.to_json(), sort_keys=True)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from seqmodel.errors import SeqmodelError, advising
-from seqmodel.experiment.folder import AGAIN
+from seqmodel.experiment.folder import AGAIN, Event
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.progress import Event
 from seqmodel.experiment.studies import Studies, name_in, open_storage
 from seqmodel.experiment.worker import Worker
 from seqmodel.system.machine import available_memory, cores, keep_freed_memory, peak_memory

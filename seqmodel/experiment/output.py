@@ -1,20 +1,34 @@
-"""The files of an experiment's results: tables, and a page with curves and samples besides."""
+"""The files of an experiment's results: tables, and a page with curves and samples besides.
 
-from collections.abc import Sequence
+A table has a block for each dataset, a column for each variant and, like Table 2 of Chung et al.
+2014, a row for each split: the mean of the seeds' nats per frame and their standard deviation.
+Training times, which differ each time, are in the text only; of the rest, only the datasets' paths
+in the JSON's plan depend on where it was made.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+import numpy as np
 import optuna
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment import table
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.results import Comparison, results
+from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome, jointly, results
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
-from seqmodel.media.words import listed, spaced
+from seqmodel.media.definitions import SPLITS
+from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.plots import plot_curves
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
@@ -28,6 +42,7 @@ SEED = 1
 """Seed of the samples."""
 NAMED = 4
 """With more variants than this, the title gives their number, not their names."""
+BOLD = "Bold: the best on {}, and those that are not told apart from it or may yet catch up."
 
 
 def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, list[str]]:
@@ -39,11 +54,11 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
     comparisons = results(studies)
     notes = _notes(studies.plan)
     files = {
-        "table.md": table.markdown(comparisons, notes),
-        "table.tex": table.latex(comparisons),
-        "table.csv": table.as_csv(comparisons),
-        "differences.csv": table.differences_csv(comparisons),
-        "table.json": table.as_json(comparisons, studies.plan.to_json()),
+        "table.md": as_markdown(comparisons, notes),
+        "table.tex": as_latex(comparisons),
+        "table.csv": as_csv(comparisons),
+        "differences.csv": differences_csv(comparisons),
+        "table.json": as_json(comparisons, studies.plan.to_json()),
     }
     for name, content in files.items():
         write_file(folder / name, content.encode(errors="backslashreplace"))
@@ -53,7 +68,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
             plot_curves(folder / f"curves-{comparison.dataset}.png", comparison.dataset, curves)
     page = comparison_page(studies.plan, comparisons, folder, notes, command)
     write_file(folder / "report.html", render(page).encode())
-    return table.text(comparisons, notes), [*files, "report.html"]
+    return as_text(comparisons, notes), [*files, "report.html"]
 
 
 def _notes(plan: Plan) -> Sequence[str]:
@@ -78,7 +93,7 @@ def comparison_page(
     names = [variant.name for variant in plan.variants]
     what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
     sources = [replace(source, path=brief(source.path)) for source in plan.sources]
-    settled = table.as_json([], replace(plan, sources=sources).to_json()).strip()
+    settled = as_json([], replace(plan, sources=sources).to_json()).strip()
     origin = came_from(
         command,
         [("Plan", settled)],
@@ -87,7 +102,7 @@ def comparison_page(
     )
     return parts.Page(
         title=f"{what} on {listed([c.dataset for c in comparisons])}",
-        lead=(*map(_lead, comparisons), *table.joint_verdicts(comparisons), *notes),
+        lead=(*map(_lead, comparisons), *joint_verdicts(comparisons), *notes),
         sections=(*(_section(comparison, folder) for comparison in comparisons), origin),
     )
 
@@ -117,13 +132,13 @@ def _section(comparison: Comparison, folder: Path) -> parts.Section:
     if any("learning_rate" in trial.found for o in comparison.outcomes for trial in o.trials):
         shown.append(_searches(comparison))
     shown += [*_samples(comparison, folder), _runs(comparison)]
-    verdicts = [*table.verdicts(comparison), *table.caveats(comparison)]
-    return parts.Section(comparison.dataset, tuple(shown), tuple(f"{line}." for line in verdicts))
+    said = tuple(f"{line}." for line in (*verdicts(comparison), *caveats(comparison)))
+    return parts.Section(comparison.dataset, tuple(shown), said)
 
 
 def _figures(comparison: Comparison) -> parts.Table:
-    """A row for each variant and each trivial model; the columns are the rows of `table`."""
-    lines = [*table.rows(comparison), table.time_row(comparison)]
+    """A row for each variant and each trivial model; the columns are those of `table_rows`."""
+    lines = [*table_rows(comparison), time_row(comparison)]
     labels, *columns = zip(*lines, strict=True)
     judged, rows = 1 + labels.index(comparison.judged), []
     for outcome, cells in zip(comparison.outcomes, columns, strict=True):
@@ -133,7 +148,7 @@ def _figures(comparison: Comparison) -> parts.Table:
         figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
         trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
         rows.append(parts.Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
-    notes = [table.BOLD.format(comparison.judged)] if comparison.conclusive else []
+    notes = [BOLD.format(comparison.judged)] if comparison.conclusive else []
     return parts.Table(("model", *labels), tuple(rows), "Nats per frame", tuple(notes))
 
 
@@ -210,3 +225,301 @@ def _runs(comparison: Comparison) -> parts.Table:
     ]
     text = ("valid over epochs", "ended")
     return parts.Table(names, tuple(rows), "All runs", collapsed=True, text=text)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def table_rows(comparison: Comparison) -> list[list[str]]:
+    """The rows of one dataset: a label, then a cell for each variant."""
+    outcomes = comparison.outcomes
+    searched = {name for outcome in outcomes for trial in outcome.trials for name in trial.found}
+    shown = ["learning_rate", *sorted(searched - {"learning_rate", "hidden"})]
+
+    def row(label: str, cell: Callable[[Outcome], str]) -> list[str]:
+        return [label, *map(cell, outcomes)]
+
+    figures = []
+    for split in (split for split in SPLITS if split in comparison.lengths):
+        figures.append(row(split, partial(_figure, comparison, split)))
+        if split == comparison.judged and comparison.against is not None:
+            figures.append(row(f"above {comparison.against}", partial(_from_reference, comparison)))
+    return [
+        *figures,
+        row("hidden", _sizes),
+        row("parameters", lambda o: f"{o.parameters.units:,}" if o.parameters else ""),
+        row("with the output", lambda o: f"{o.parameters.with_output:,}" if o.parameters else ""),
+        *[row(spaced(name), partial(_setting, name)) for name in shown],
+        row("epochs", _epochs),
+    ]
+
+
+def time_row(comparison: Comparison) -> list[str]:
+    """How long the seeds of each winner trained, on average; not in `table_rows`, as it varies."""
+    seconds = [[a.seconds for a in outcome.seeds if a.metrics] for outcome in comparison.outcomes]
+    return ["training time", *(spent(fmean(each)) if each else "" for each in seconds)]
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """Which differences are real, one line for each pair that is compared."""
+    return _verdicts(comparison.compared)
+
+
+def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
+    """The same of the mean over datasets where one split decides, for pairs named beforehand."""
+    named = [each for each in comparisons if each.against is not None or each.all_pairs]
+    if len(named) < 2 or len({each.judged for each in named}) > 1:
+        return []
+    gaps: list[dict[tuple[str, str], Difference]] = []
+    for comparison in named:
+        both = comparison.compared.items()
+        gaps.append(dict(both) | {(k, i): gap.reversed() for (i, k), gap in both})
+    pairs = [pair for pair in named[0].compared if all(pair in each for each in gaps)]
+    joint = {pair: jointly([each[pair] for each in gaps]) for pair in pairs}
+    return [f"over {len(named)} datasets: {line}" for line in _verdicts(joint)]
+
+
+def _verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
+    lines = []
+    for (first, second), found in compared.items():
+        behind = found.mean >= 0
+        name, its = (first, second) if behind else (second, first)
+        gap = found if behind else found.reversed()
+        interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
+        if gap.real:
+            lines.append(f"{name} is better than {its} by {interval}")
+        elif gap.verdict == "withheld":
+            lines.append(f"{name} is ahead of {its} by {interval}, no verdict: {gap.doubt}")
+        elif gap.conclusive:
+            lines.append(f"{name} and {its} cannot be told apart: {interval}")
+        else:
+            few = "one seed" if gap.seeds < 2 else plural(gap.pieces, "piece")
+            ahead = f"{name} is {gap.mean:.3f} nats ahead of {its}"
+            needed = "" if gap.seeds < 2 else f" (at least {FEWEST} are needed)"
+            lines.append(f"{ahead}, which {few} cannot tell from chance{needed}")
+    return lines
+
+
+def caveats(comparison: Comparison) -> list[str]:
+    """Reasons to doubt a verdict: who is no better than a trivial model, or not trained enough."""
+    lines = []
+    if worse := _names(comparison.no_better_than_trivial()):
+        start = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
+        lines.append(f"{start} a trivial model on {comparison.judged}")
+    if improving := _names(comparison.improving()):
+        lines.append(f"{listed(improving)} still improved in the last epoch: more epochs may help")
+    for name in comparison.space:
+        if at_end := _names(comparison.at_end(name)):
+            start = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range"
+            lines.append(f"{start} searched: beyond it may be better")
+    return lines
+
+
+def _remarks(comparison: Comparison) -> list[str]:
+    """The verdicts, the best trivial model of each split, and the caveats."""
+    lines = verdicts(comparison)
+    if comparison.judged == "valid":
+        lines.append("valid decides, on which epochs and settings were chosen: there is no test")
+    for split in SPLITS:
+        trivial = comparison.trivial(split)
+        if trivial is not None:
+            lines.append(f"best trivial model on {split}: {trivial[1]:.3f} ({spaced(trivial[0])})")
+    return lines + caveats(comparison)
+
+
+def as_text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
+    """For a terminal."""
+    blocks = []
+    for comparison in comparisons:
+        grid = [*_grid(comparison), time_row(comparison)]
+        first, *widths = (max(map(len, column)) for column in zip(*grid, strict=True))
+        table = [
+            f"{label:{first}}"
+            + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+            for label, *cells in grid
+        ]
+        blocks.append("\n".join([*map(str.rstrip, table), *_remarks(comparison)]))
+    last = [*joint_verdicts(comparisons), *notes]
+    return "\n\n".join([*blocks, *(["\n".join(last)] if last else [])])
+
+
+def as_markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
+    """For a README."""
+    blocks = []
+    for comparison in comparisons:
+        head, *lines = map(_piped, _grid(comparison, "**{}**"))
+        rule = _piped(["---", *["---:"] * len(comparison.outcomes)])
+        remarks = [f"- {line}" for line in _remarks(comparison)]
+        blocks.append("\n".join([head, rule, *lines, "", *remarks]))
+    return "\n\n".join([*blocks, *joint_verdicts(comparisons), *notes]) + "\n"
+
+
+def as_latex(comparisons: Sequence[Comparison]) -> str:
+    """A table for each dataset, whose caption explains its figures."""
+    blocks = []
+    for comparison in comparisons:
+        grid = _grid(comparison, r"\textbf{{{}}}", _escaped)
+        head, *body = (" & ".join(line) + r" \\" for line in grid)
+        columns = "l" + "r" * len(comparison.outcomes)
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *body]
+        caption = rf"\caption{{{_escaped(_caption(comparison))}}}"
+        ends = [r"\hline", r"\end{tabular}", caption, r"\end{table}"]
+        blocks.append("\n".join([r"\begin{table}", r"\centering", *lines, *ends]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _caption(comparison: Comparison) -> str:
+    """What the figures of a table are."""
+    seeds = max((len(outcome.scored) for outcome in comparison.outcomes), default=0)
+    varying = " ± the standard deviation over seeds" if seeds > 1 else ", one seed"
+    caption = f"Nats per frame on {comparison.dataset}: mean{varying}."
+    if comparison.against is not None:
+        caption += f" The row above {comparison.against}: how many more than {comparison.against}"
+        conclusive = any(gap.conclusive for gap in comparison.compared.values())
+        interval = " ± half an interval of at least 95 % that allows for all pairs, seeds, pieces"
+        caption += f"{interval if conclusive else ''}, on {comparison.judged}."
+    if comparison.conclusive:
+        caption += f" {BOLD.format(comparison.judged)}"
+    gaps = [*comparison.compared.values(), *comparison.behind.values()]
+    doubts = [gap.doubt for gap in gaps if gap.verdict == "withheld"]
+    return caption + "".join(f" No verdict: {doubt}." for doubt in dict.fromkeys(doubts))
+
+
+def differences_csv(comparisons: Sequence[Comparison]) -> str:
+    """A line for each pair compared: how many more nats per frame the variant takes."""
+    names = ["nats_per_frame", "low", "high", "verdict", "doubt"]
+    rows = [["dataset", "split", "variant", "against", *names]]
+    for c in comparisons:
+        for (against, name), gap in c.compared.items():
+            ends = map(str, gap.interval) if gap.conclusive else ("", "")
+            pair = c.dataset, c.judged, name, against
+            rows.append([*pair, repr(gap.mean), *ends, gap.verdict, gap.doubt])
+    return _csv(rows)
+
+
+def as_csv(comparisons: Sequence[Comparison]) -> str:
+    """A line for each dataset, variant, split and seed."""
+    rows = [["dataset", "variant", "split", "seed", "nats_per_frame"]]
+    for c in comparisons:
+        for o, split in product(c.outcomes, c.lengths):
+            for k, nats in zip(o.scored, c.figures(o, split).tolist(), strict=True):
+                seed = o.config.seed + k if o.config else k
+                rows.append([c.dataset, o.name, split, str(seed), repr(nats)])
+    return _csv(rows)
+
+
+def _csv(rows: Iterable[Sequence[str]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()
+
+
+def as_json(comparisons: Sequence[Comparison], plan: Mapping[str, Any]) -> str:
+    """Everything, the plan included, for programs."""
+    values = {"plan": plan, "datasets": [*map(_values, comparisons)]}
+    return json.dumps(values, indent=2) + "\n"
+
+
+def _values(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "dataset": comparison.dataset,
+        "baselines": comparison.baselines,
+        "pairs": [
+            {"variant": name, "against": against, **_gap_values(gap)}
+            for (against, name), gap in comparison.compared.items()
+        ],
+        "variants": [
+            {
+                "variant": outcome.name,
+                "parameters": outcome.parameters and outcome.parameters.units,
+                "parameters_with_output": outcome.parameters and outcome.parameters.with_output,
+                "hidden": None if outcome.config is None else outcome.config.hidden,
+                "found": dict(outcome.found),
+                "nats_per_frame": {
+                    split: comparison.figures(outcome, split).tolist()
+                    for split in comparison.lengths
+                },
+                "above_the_best": None if gap is None else _gap_values(gap),
+                "still_improving": outcome in comparison.improving(),
+                "at_end_of_range": [n for n in comparison.space if outcome in comparison.at_end(n)],
+                "trials": [
+                    {"found": dict(run.found), "valid_nats_per_frame": run.valid}
+                    | {"epochs": epochs_of(run.metrics), "ended": run.ended}
+                    for run in outcome.trials
+                ],
+            }
+            for outcome in comparison.outcomes
+            for gap in [comparison.behind.get(outcome.name)]
+        ],
+    }
+
+
+def _gap_values(gap: Difference) -> dict[str, Any]:
+    low, high = gap.interval if gap.conclusive else (None, None)
+    few = {"seeds": gap.seeds, "pieces": gap.pieces}
+    judged = {"verdict": gap.verdict, "doubt": gap.doubt}
+    return {"mean": gap.mean, "low": low, "high": high, **few, **judged}
+
+
+def _names(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.name for outcome in outcomes]
+
+
+def _grid(
+    comparison: Comparison, mark: str = "{}", escape: Callable[[str], str] = str
+) -> list[list[str]]:
+    """Head and rows, marking the figures that are best or not told apart from the best."""
+    grid = [[escape(cell) for cell in line] for line in table_rows(comparison)]
+    judged = next(line for line in grid if line[0] == comparison.judged)
+    for k, outcome in enumerate(comparison.outcomes, 1):
+        if comparison.leads(outcome):
+            judged[k] = mark.format(judged[k])
+    return [[escape(text) for text in (comparison.dataset, *_names(comparison.outcomes))], *grid]
+
+
+def _figure(comparison: Comparison, split: str, outcome: Outcome) -> str:
+    figures = comparison.figures(outcome, split)
+    if not len(figures):
+        return ""
+    if len(figures) == 1:
+        return f"{figures[0]:.3f}"
+    return f"{figures.mean():.3f} ± {np.std(figures, ddof=1):.3f}"
+
+
+def _from_reference(comparison: Comparison, outcome: Outcome) -> str:
+    """How many more nats per frame than the reference, with the margin if there is one."""
+    gap = comparison.compared.get((str(comparison.against), outcome.name))
+    if gap is None:
+        return ""
+    return f"{gap.mean:+.3f} ± {gap.margin:.3f}" if gap.conclusive else f"{gap.mean:+.3f}"
+
+
+def _sizes(outcome: Outcome) -> str:
+    config = outcome.config
+    if config is None:
+        return "diverged" if all(t.ended for t in outcome.trials) and outcome.trials else ""
+    layers = "" if config.layers == 1 else f"{config.layers} x "
+    note = "" if config.note_hidden is None else f", {config.note_hidden}"
+    return f"{layers}{config.hidden}{note}"
+
+
+def _setting(name: str, outcome: Outcome) -> str:
+    value = None if outcome.config is None else getattr(outcome.config, name)
+    return "" if value is None else f"{value:.2g}" if isinstance(value, float) else str(value)
+
+
+def _epochs(outcome: Outcome) -> str:
+    counts = [epochs_of(attempt.metrics) for attempt in outcome.seeds if attempt.ended]
+    if not counts:
+        return ""
+    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _escaped(cell: str) -> str:
+    for character in "&%$#_{}":
+        cell = cell.replace(character, "\\" + character)
+    return cell.replace("±", r"$\pm$")

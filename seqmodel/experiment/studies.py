@@ -25,10 +25,20 @@ from optuna.storages._heartbeat import get_heartbeat_thread  # else only `optimi
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.folder import GRACE, host_of, is_dead, is_here, lock_of
+from seqmodel.experiment.folder import (
+    GRACE,
+    Counts,
+    Event,
+    host_of,
+    is_dead,
+    is_here,
+    lock_of,
+    read_event,
+    seconds_left,
+    weight,
+)
 from seqmodel.experiment.journal import Journal
 from seqmodel.experiment.plan import Cell, Plan
-from seqmodel.experiment.progress import Counts, Event, read_event, seconds_left, weight
 from seqmodel.training.stopping import StopRequest
 
 PLAN, WORKER = "plan", "worker"

@@ -13,9 +13,8 @@ from optuna.trial import Trial
 
 from seqmodel.config import Config
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.experiment.folder import AGAIN, is_dead, lock_of, new_name
+from seqmodel.experiment.folder import AGAIN, Event, is_dead, lock_of, new_name, write_event
 from seqmodel.experiment.plan import Cell, Source
-from seqmodel.experiment.progress import Event, write_event
 from seqmodel.experiment.search import run_next, train_trial
 from seqmodel.experiment.studies import CHECKPOINT, ENDED, EPOCHS, SCORES, WORKER, Studies
 from seqmodel.files import read_bytes, write_file

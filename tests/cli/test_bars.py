@@ -19,7 +19,7 @@ from seqmodel.cli.common import Said
 from seqmodel.cli.compare import shown
 from seqmodel.cli.progress import counter, training_progress
 from seqmodel.config import resolve
-from seqmodel.experiment.progress import Counts, Event
+from seqmodel.experiment.folder import Counts, Event
 from seqmodel.training.loop import Tick
 
 ANSI = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")

@@ -11,9 +11,9 @@ import pytest
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment import jobs
+from seqmodel.experiment.folder import Event
 from seqmodel.experiment.jobs import Task, work
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
-from seqmodel.experiment.progress import Event
 from seqmodel.experiment.studies import EPOCHS, Studies, open_storage
 from seqmodel.training.stopping import StopRequest
 

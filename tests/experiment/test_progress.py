@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqmodel.experiment.progress import Counts, Event, read_event, seconds_left, write_event
+from seqmodel.experiment.folder import Counts, Event, read_event, seconds_left, write_event
 
 
 def test_what_is_left_counts_trials_and_seeds_but_the_first():

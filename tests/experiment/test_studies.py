@@ -9,9 +9,8 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.folder import is_dead, lock_of, new_name
+from seqmodel.experiment.folder import Counts, Event, is_dead, lock_of, new_name, write_event
 from seqmodel.experiment.plan import Plan, Source, variants_of
-from seqmodel.experiment.progress import Counts, Event, write_event
 from seqmodel.experiment.studies import (
     ENDED,
     EPOCHS,

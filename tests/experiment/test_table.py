@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seqmodel.experiment import table
+from seqmodel.experiment import output as table
 from seqmodel.experiment.output import comparison_page
 from seqmodel.experiment.plan import Cell, Plan, Range, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Difference, Outcome, jointly
@@ -50,28 +50,28 @@ CLOSE = comparison(
 
 def test_the_best_and_those_not_told_apart_from_it_are_marked():
     """Guards against a single winner where there is none."""
-    line = next(x for x in table.markdown([CLOSE], []).splitlines() if x.startswith("| test"))
+    line = next(x for x in table.as_markdown([CLOSE], []).splitlines() if x.startswith("| test"))
     cells = line.strip("| ").split(" | ")[1:]
     assert [cell.startswith("**") for cell in cells] == [True, True, False]
-    assert "**" not in table.markdown([comparison(outcome("gru", 0.0), trivial=9.0)], [])
-    assert table.latex([CLOSE]).count(r"\textbf{") == 2
-    assert r"$\pm$" in table.latex([CLOSE])
+    assert "**" not in table.as_markdown([comparison(outcome("gru", 0.0), trivial=9.0)], [])
+    assert table.as_latex([CLOSE]).count(r"\textbf{") == 2
+    assert r"$\pm$" in table.as_latex([CLOSE])
 
 
 def test_variants_no_better_than_a_trivial_model_are_reported():
     """Compared with the best trivial model, on the split that decides."""
     said = "tanh is no better than a trivial model on test"
-    assert said in table.text([CLOSE], [])
-    assert said in table.markdown([CLOSE], [])
+    assert said in table.as_text([CLOSE], [])
+    assert said in table.as_markdown([CLOSE], [])
     fine = comparison(outcome("gru", 0.0), outcome("tanh", 0.1), trivial=9.0)
-    assert "no better" not in table.text([fine], [])
+    assert "no better" not in table.as_text([fine], [])
 
 
 def test_the_text_has_the_training_time_and_tables_do_not():
     """Tables are the same wherever they are made."""
-    row = next(x for x in table.text([CLOSE], []).splitlines() if x.startswith("training time"))
+    row = next(x for x in table.as_text([CLOSE], []).splitlines() if x.startswith("training time"))
     assert row.split("  ")[-1].strip() == "1 min 30 s"
-    for made in (table.markdown([CLOSE], []), table.latex([CLOSE]), table.as_csv([CLOSE])):
+    for made in (table.as_markdown([CLOSE], []), table.as_latex([CLOSE]), table.as_csv([CLOSE])):
         assert "time" not in made
 
 
@@ -114,8 +114,8 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
     assert table.verdicts(told) == [
         f"gru is 1.000 nats ahead of lstm, which {reason} cannot tell from chance{needed}"
     ]
-    assert "**" not in table.markdown([told], [])
-    assert "old" not in table.latex([told])  # neither bold nor a sentence on it
+    assert "**" not in table.as_markdown([told], [])
+    assert "old" not in table.as_latex([told])  # neither bold nor a sentence on it
     assert page_of(told, tmp_path).lead == (
         "gru leads on test of set, on too few seeds or pieces for a verdict, with 2.000 nats per "
         "frame.",
@@ -145,8 +145,8 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
         "the best learning rate of tanh is at an end of the range searched: beyond it may be "
         "better",
     ]
-    assert table.text([found], []).splitlines()[-2:] == told
-    assert table.markdown([found], []).splitlines()[-2:] == [f"- {line}" for line in told]
+    assert table.as_text([found], []).splitlines()[-2:] == told
+    assert table.as_markdown([found], []).splitlines()[-2:] == [f"- {line}" for line in told]
     notes = page_of(found, tmp_path).sections[0].notes
     assert notes[-2:] == tuple(f"{line}." for line in told)
     values = json.loads(table.as_json([found], {}))["datasets"][0]["variants"]
@@ -158,12 +158,12 @@ def withheld(worse: Outcome, doubt: str) -> None:
     """Assert that nothing is said against tanh, the worst of three, in any of the outputs."""
     made = replace(comparison(*CLOSE.outcomes[:2], worse, trivial=9.0), against="gru")
     made = replace(made, space={"learning_rate": Range(1e-3, 3e-2, log=True)})
-    for told in (table.text([made], []), table.markdown([made], [])):
+    for told in (table.as_text([made], []), table.as_markdown([made], [])):
         (line,) = (line for line in told.splitlines() if " ahead of tanh " in line)
         assert line.endswith(f", no verdict: {doubt}")
         assert "better than tanh" not in told
     assert table.differences_csv([made]).splitlines()[-1].endswith(f",withheld,{doubt}")
-    tex = table.latex([made])
+    tex = table.as_latex([made])
     assert f"No verdict: {doubt}.}}" in tex
     assert tex.count(r"\textbf{") == 3
     values = json.loads(table.as_json([made], {}))["datasets"][0]
@@ -203,7 +203,7 @@ def test_a_caption_says_why_a_figure_is_bold_that_is_not_told_apart_from_another
     made = replace(comparison(gru, lstm, edge, trivial=9.0), against="lstm")
     made = replace(made, space={"learning_rate": Range(1e-6, 1.0, log=True)})
     assert made.compared["lstm", "tanh"].verdict == "not told apart"
-    assert "No verdict: the learning rate of tanh is at an end" in table.latex([made])
+    assert "No verdict: the learning rate of tanh is at an end" in table.as_latex([made])
 
 
 def test_a_joint_verdict_is_withheld_only_where_catching_up_would_change_it():
@@ -221,7 +221,7 @@ def against(name: str, *outcomes: Outcome) -> Comparison:
 def test_each_variant_is_compared_with_the_one_that_was_named():
     """Guards against a table, a file or a verdict that goes by the best one all the same."""
     made = against("lstm", *CLOSE.outcomes)
-    lines = table.text([made], []).splitlines()
+    lines = table.as_text([made], []).splitlines()
     row = next(line for line in lines if line.startswith("above lstm"))
     gru, tanh = (gap for _, gap in made.compared.items())
     assert row.split()[2:] == [
@@ -237,8 +237,8 @@ def test_each_variant_is_compared_with_the_one_that_was_named():
     csv = table.differences_csv([made]).splitlines()
     low, high = tanh.interval
     assert csv[2] == f"set,test,tanh,lstm,{tanh.mean!r},{low!r},{high!r},worse,"
-    assert "how many more than lstm $\\pm$ half an interval" in table.latex([made])
-    assert table.latex([made]).count("+0.5") == 1
+    assert "how many more than lstm $\\pm$ half an interval" in table.as_latex([made])
+    assert table.as_latex([made]).count("+0.5") == 1
 
 
 def test_every_pair_has_a_verdict():
@@ -258,7 +258,7 @@ def test_datasets_are_judged_together_whichever_leads_on_each():
     assert mean < 0
     expected = f"by {-mean:.3f} nats ({-mean - margin:.3f} to {-mean + margin:.3f})"
     assert line == f"over 2 datasets: gru is better than lstm {expected}"
-    assert line in table.text([first, second], [])
+    assert line in table.as_text([first, second], [])
     assert not table.joint_verdicts([CLOSE, CLOSE])
 
 
