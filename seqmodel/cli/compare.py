@@ -25,7 +25,7 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
-from seqmodel.experiment.folder import Counts, Event, seconds_left, weight
+from seqmodel.experiment.folder import AGAIN, Counts, Event, recall, seconds_left, weight
 from seqmodel.media.words import clock
 from seqmodel.units import UNITS
 
@@ -148,7 +148,6 @@ def compare(
     given |= {"params": params} if params else {}
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
-        from seqmodel.experiment.folder import recall
         from seqmodel.experiment.plan import Plan, sources_of, variants_of
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
@@ -175,8 +174,6 @@ def compare(
     in_file = read_config_file(config) if config else {}
     plan, folder, text = blaming(Path(config or ""), in_file, begin)
     if text is None:
-        from seqmodel.experiment.folder import AGAIN
-
         with advising(AGAIN):
             text = _run(plan, folder, storage, artifacts, jobs)
     if as_json:
@@ -187,8 +184,7 @@ def compare(
 
 def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
     """In results/; a quick answer has its own, so that the whole experiment may follow."""
-    names = [source.name for source in sources]
-    return RESULTS / "-".join([*names, "quick"] if quick else names)
+    return RESULTS / "-".join([*(source.name for source in sources), *["quick"] * quick])
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -247,10 +243,9 @@ def _run(
 ) -> str:
     """Run what is left of an experiment and write its results; returns what is to be printed."""
     from seqmodel.experiment.folder import BEGIN, check_folder, forget, remember
-    from seqmodel.experiment.jobs import Task, work
+    from seqmodel.experiment.jobs import Task, collect, work
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
-    from seqmodel.experiment.worker import collect
     from seqmodel.files import check_writable
     from seqmodel.locks import held
     from seqmodel.media.words import listed, plural
@@ -299,7 +294,7 @@ def _command(storage: str | None) -> str:
 
 
 def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
-    from seqmodel.experiment.folder import holds_journal, recall
+    from seqmodel.experiment.folder import holds_journal
 
     finished = recall(out) if storage is None else None
     if finished is not None:

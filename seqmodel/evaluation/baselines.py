@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -93,13 +92,8 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
         return _nats(output, _rows(encoder, split), log_scale) / split.frames
 
 
-class _Rows(NamedTuple):
-    features: Tensor
-    """(T F, B, FEATURES)"""
-    frames: Tensor
-    """(T, B, F)"""
-    inside: Tensor
-    """(T, B) booleans: whether the frame belongs to the piece, rather than to padding."""
+_Rows = tuple[Tensor, Tensor, Tensor]
+"""Features (T F, B, FEATURES), frames (T, B, F), and whether these are of pieces, not padding."""
 
 
 def _rows(encoder: SoundEncoder, split: Split) -> Iterator[_Rows]:
@@ -114,7 +108,7 @@ def _rows(encoder: SoundEncoder, split: Split) -> Iterator[_Rows]:
             past = encoded.last
             inside = np.arange(begin, end)[:, np.newaxis] < lengths
             features = encoded.inputs[..., -FEATURES:].contiguous()
-            yield _Rows(features, encoded.frames, torch.from_numpy(inside))
+            yield features, encoded.frames, torch.from_numpy(inside)
 
 
 def _nats(

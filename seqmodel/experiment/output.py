@@ -192,13 +192,12 @@ def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
     subjects = [subject_of(load_run(run), o.name) for o, run in winners if (run / BEST).is_file()]
     drawn = draw(subjects, number=1, seed=SEED, progress=lambda done, total: None)
     samples = tuple(sample for subject in drawn.values() for sample in subject)
-    if samples:
-        winner = subjects[0].run
-        with suppress(SeqmodelError):  # the dataset may be gone since
-            samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
-    return (
-        [parts.Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))] if samples else []
-    )
+    if not samples:
+        return []
+    winner = subjects[0].run
+    with suppress(SeqmodelError):  # the dataset may be gone since
+        samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
+    return [parts.Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))]
 
 
 def _runs(comparison: Comparison) -> parts.Table:

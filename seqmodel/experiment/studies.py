@@ -322,15 +322,14 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
     runs = done = 0
     left = gained = spent = 0.0
     for cell in studies.plan.cells():
-        counts, begun = studies.counts(cell), _runs(studies, cell)
-        figures = [
-            trial.value
-            for name, trial in begun.items()
-            if trial.state == TrialState.COMPLETE and "/seed-" not in name and trial.value
-        ]
-        best = {"best_valid_nats_per_frame": min(figures, default=None)}
-        cells.append({"cell": cell.name, **counts._asdict(), **best})
+        counts, trials = studies.counts(cell), studies.trials(cell).indexed()
+        best = min(map(figure_of, trials.values()), default=math.inf)
+        shown = {"best_valid_nats_per_frame": None if math.isinf(best) else best}
+        cells.append({"cell": cell.name, **counts._asdict(), **shown})
         runs, done, left = runs + counts.total, done + counts.done, left + counts.left
+        begun = {f"{cell.name}/trial-{k}": trial for k, trial in trials.items()}
+        seeds = studies.seeds(cell).indexed()
+        begun |= {f"{cell.name}/seed-{k}": trial for k, trial in seeds.items()}
         for name, trial in begun.items():
             size = weight(name)
             if _ended(trial):
@@ -347,14 +346,6 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
                 spent += (until - trial.datetime_start).total_seconds()
     seconds = seconds_left(left, gained, spent, len(running))
     return {"runs": runs, "done": done, "seconds_left": seconds, "cells": cells, "running": running}
-
-
-def _runs(studies: Studies, cell: Cell) -> dict[str, FrozenTrial]:
-    """The runs of a cell so far, by name: trials and seeds."""
-    trials, seeds = studies.trials(cell).indexed(), studies.seeds(cell).indexed()
-    named = {f"trial-{k}": trial for k, trial in trials.items()}
-    named |= {f"seed-{k}": trial for k, trial in seeds.items()}
-    return {f"{cell.name}/{name}": trial for name, trial in named.items()}
 
 
 def _running(

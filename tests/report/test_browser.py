@@ -15,10 +15,10 @@ import pytest
 from chrome import Chrome
 
 from seqmodel.data.dataset import Dataset
+from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
-from seqmodel.experiment.worker import Worker
 from seqmodel.media.picture import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.charts import AXES

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from seqmodel.data.dataset import LostError, open_dataset
+from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
-from seqmodel.experiment.worker import Worker
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, METRICS
 
