@@ -16,10 +16,9 @@ def run() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open /dev/null in place of each standard stream that is closed.
+    """Open /dev/null in place of each closed standard stream, lest another file take its place.
 
-    Otherwise the files opened next would take their places, and get what is printed. Messages are
-    lost then, but results must not be: nothing can be written to this stdout.
+    Messages are lost then, but results must not be: nothing can be written to this stdout.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

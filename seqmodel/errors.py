@@ -45,15 +45,10 @@ def reason(error: OSError) -> str:
 
 
 class SourceError(SeqmodelError):
-    """One media file cannot be used; the message is the reason, without the file's name.
-
-    `prepare` skips such a file, counts it and writes the reason into the manifest.
-
-    Attributes:
-        for_run: the same where files are read as a run's data were, which no option can change.
-    """
+    """A media file cannot be used, and is skipped; the message is why, without its name."""
 
     def __init__(self, reason: str, option: str = "") -> None:
         """`option` is what of `prepare`'s options would help, such as "a lower --rate"."""
         super().__init__(f"{reason}; use {option}" if option else reason)
         self.for_run = reason + f"; use a run of data prepared with {option}" * bool(option)
+        """The same where files are read as a run's data were, which no option can change."""

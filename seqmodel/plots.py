@@ -55,10 +55,7 @@ def svg_text(figure: "Figure") -> str:
 
 
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Draw nats per frame on train and valid over the epochs of a run, marking the best.
-
-    Lines may also be of parts of epochs.
-    """
+    """Draw nats per frame on train and valid over a run's epochs, or parts, marking the best."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

@@ -18,10 +18,7 @@ _NAMED = re.compile(r"^[ \t]*unit[ \t]*:[ \t]*([^\s#]*)", re.MULTILINE)
 
 
 def read_unit(given: str | Path) -> str:
-    """The setting for what an option or a file names: a name, a file NAME.unit, or a text.
-
-    SeqmodelError if a file cannot be read or holds no text, or the text is too long.
-    """
+    """The setting for a name, a file NAME.unit, or a text; SeqmodelError if that cannot be read."""
     given = os.fspath(given)
     if is_text(given):
         return _text(given, "unit", "the unit")

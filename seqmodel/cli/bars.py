@@ -14,8 +14,8 @@ LEAST_BAR, MOST_BAR = 4, 40
 class Bars(Progress):
     """Lines of a name, a bar and news on stderr, erased at the end.
 
-    A task's field `news` holds texts, the most important first: those that do not fit are left
-    out, and long names are cut at the start. Neither is parsed as markup.
+    A task's `news` are texts, the most important first, of which those that do not fit are left
+    out; long names are cut at the start.
     """
 
     def __init__(self) -> None:

@@ -31,11 +31,7 @@ def print_json(values: Mapping[str, Any]) -> None:
 
 
 def show(*lines: str) -> None:
-    """Print a result for people, line by line.
-
-    File names and file contents may hold anything: characters that would move the cursor or change
-    the terminal are escaped, and so are bytes that are not valid text.
-    """
+    """Print a result for people, line by line, with all escaped that a terminal might obey."""
     typer.echo("\n".join(map(printable, lines)))
 
 
@@ -77,8 +73,8 @@ def blaming(
 ) -> Result:
     """`use(values)`, for settings read from the file `origin`.
 
-    A setting may be wrong only in combination with other settings, options or data. The file is to
-    blame, and the error of `use` names it, unless the error is the same without the file.
+    Its error names the file, unless it is the same without: a setting may be wrong only together
+    with others.
     """
     try:
         return use(values)

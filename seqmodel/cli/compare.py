@@ -319,10 +319,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 def shown(
     counts: Mapping[str, Counts],
 ) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
-    """Yield a function that takes the events of processes, and one that prints a line.
-
-    `counts` are each cell's counts at the start.
-    """
+    """Yield a function that takes processes' events, and one that prints; `counts` are at first."""
     cells, at_hand = dict(counts), dict[str, Event]()
     ended = sum(cell.done for cell in cells.values())
     began, gained = monotonic(), 0.0  # whole runs' worth of ended runs

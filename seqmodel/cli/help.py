@@ -14,10 +14,9 @@ UNGROUPED = "Options"
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help lists its options by their `rich_help_panel`.
+    """A command whose help lists its options by their `rich_help_panel`, those without one last.
 
     Typer groups them only in boxes drawn by rich, which drop text in brackets and load rich.
-    Arguments come first; options without a group, which most commands have, last.
     """
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]

@@ -216,8 +216,7 @@ def _warn_if_odd(folder: Path) -> None:
 def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
     """The settings from the options given, which override those of the file `config`.
 
-    SeqmodelError if the file cannot be read or has an invalid setting; UsageError if an option has
-    an invalid value, or would have no effect.
+    SeqmodelError for what is wrong in the file; UsageError for an option that is, or has no effect.
     """
     file = read_config_file(config) if config else {}
     return blaming(
@@ -226,10 +225,7 @@ def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -
 
 
 def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
-    """The settings of the run to resume, updated with those given.
-
-    SeqmodelError if there is nothing to resume; UsageError for a change of what the run must keep.
-    """
+    """The settings of the run to resume, updated; UsageError for a change of what it must keep."""
     if folder.is_file():
         raise SeqmodelError(
             f"{folder} is a file, without the state of training: start from its weights with "

@@ -136,10 +136,7 @@ def _status() -> int:
 
 
 class _Stream(io.FileIO):
-    """stdout or stderr, whose failures are not to be mistaken for those of other files.
-
-    Without stderr the work goes on: on a full disk, or when the terminal has gone.
-    """
+    """stdout or stderr, whose failures are not those of other files; the work needs no stderr."""
 
     _failed = False
 
@@ -160,10 +157,7 @@ class _Stream(io.FileIO):
 
 
 def _prepare_streams() -> None:
-    """Make each of stdout and stderr a `_Stream`, unless it is a console of Windows.
-
-    stdin takes what stdout gives.
-    """
+    """Make stdout and stderr a `_Stream`, unless a Windows console; stdin reads its encoding."""
     if signals.ENCODING and isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding=signals.ENCODING)
     for name in ("stdout", "stderr"):

@@ -101,10 +101,7 @@ def check_plot(path: Path, *, force: bool) -> None:
 
 
 def chosen_run(media: Collection[str] | None = None) -> Path:
-    """The newest run that is trained, of one of the media if given.
-
-    If there is none, the bundled run of the first of these media.
-    """
+    """The newest run that is trained, of one of the media if given, or else the bundled one."""
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
     from seqmodel.runs.folder import RUNS, newest_run, no_run
 
@@ -138,10 +135,7 @@ def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"
 
 
 def with_parameters(command: Command, parameters: Iterable[Parameter]) -> Command:
-    """Give `command` these parameters in place of its `**` one, before its keyword-only ones.
-
-    Typer reads a command's options from its signature.
-    """
+    """Give `command` these parameters, which Typer reads, in place of its `**` one."""
     own = [p for p in signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
     first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
     last = [p for p in own if p.kind is p.KEYWORD_ONLY]
@@ -158,10 +152,7 @@ def _parameter(name: str, kind: Any, *flags: str, **stated: Any) -> Parameter:
 
 
 def with_settings(command: Command) -> Command:
-    """Give `command` an option for each setting, in place of its `**settings`.
-
-    They are None unless given, and listed before the command's keyword-only parameters.
-    """
+    """Give `command` an option for each setting, None unless given, in place of `**settings`."""
     shown = [f for group in GROUPS for f in fields(Config) if f.metadata["group"] == group]
     return with_parameters(command, map(_of_setting, shown))
 
@@ -207,10 +198,9 @@ def with_media_options(rows: Rows) -> Callable[[Command], Command]:
 def options_of(
     medium: Medium, given: Mapping[str, Any], rows: Rows, because: str
 ) -> dict[str, Any]:
-    """The given options that belong to the medium.
+    """The given options that belong to the medium; UsageError for one that others have alone.
 
-    UsageError for one that is set but belongs to other media; `because` completes the message, such
-    as "a.wav is audio".
+    `because` completes the message, such as "a.wav is audio".
     """
     known = {option.name for option in rows(medium)}
     for option in _distinct(rows):

@@ -34,8 +34,8 @@ class Display(NamedTuple):
     say: Callable[[str], None]
     """Prints a line."""
     show: Callable[..., None]
-    """Called with what is done, news of it, the most important first, and, if known, how much of it
-    is `done` and the `total`."""
+    """Called with what is done, news of it, the most important first, and, if known, how much is
+    `done` and the `total`."""
     also: Callable[..., None]
     """Called with the name of a part at work, news of it and the `share` done, for a bar of its own
     on a terminal; without news that bar goes."""
@@ -82,10 +82,7 @@ def _bar(what: str) -> Iterator[Display]:
 
 @contextmanager
 def _lines(what: str, silence: float) -> Iterator[Display]:
-    """Plain lines: those that are said and, after so many seconds without, how far the work is.
-
-    A thread looks after the time, as some work cannot tell how far it is.
-    """
+    """Plain lines: what is said and, by a thread, after `silence` what is under way."""
     said = since = monotonic()
     latest, over, turn = [what], Event(), Lock()
 

@@ -53,10 +53,7 @@ def process_rank() -> ProcessRank:
 
 
 def was_restarted() -> bool:
-    """Whether a launcher has started this training again, which is then to go on.
-
-    It counts the start in torchrun's store, so that only the first process may ask, and once.
-    """
+    """Whether a launcher has started this training again; only the first process may ask, once."""
     if any(int(os.environ.get(name, "0")) > 0 for name in RESTARTS):
         return True
     if LAUNCHED[0] not in os.environ:
@@ -97,9 +94,7 @@ def check_processes(config: Config, size: int) -> None:
 def leading(
     size: int, config: Config, dataset: "Dataset", folder: Path, device: str
 ) -> Iterator["Processes | None"]:
-    """The group of `size` processes within the block, which have been told to train this run.
-
-    None if there is only this one.
+    """The `size` processes within the block, told to train this run; None if this one is alone.
 
     UnfitError if one of them cannot take part; PeerError when another process is gone or stuck.
     """
@@ -174,7 +169,7 @@ def _ended(others: Sequence["subprocess.Popen[bytes]"]) -> str | None:
 def follow(data: Path | None) -> None:
     """Train as the first process says, with the dataset at `data`, or where that has it.
 
-    SeqmodelError where something fails; what concerns all is said once on each host.
+    Errors that concern all are raised once on each host.
     """
     import torch
 
@@ -217,10 +212,7 @@ def follow(data: Path | None) -> None:
 
 
 def _end_with_the_first() -> None:
-    """End this process once the first of `--processes` has: nothing is left to do, or to say.
-
-    A process that has yet to meet a first one that is gone would wait for minutes.
-    """
+    """End this process once the first of `--processes` has, for which it might wait in vain."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

@@ -380,8 +380,7 @@ def _filling(
 ) -> Write:
     """The function that draws piece k around what is given, by the runs in turn.
 
-    `stated` is as in `Sampler`. UsageError where the particles do not fit in memory; SeqmodelError
-    if what is given is impossible.
+    UsageError where the particles do not fit in memory; SeqmodelError if that is impossible.
     """
     import numpy as np
 

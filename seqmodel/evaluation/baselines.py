@@ -77,10 +77,7 @@ def _fitted(
 
 
 def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -> float:
-    """Nats per frame of `lattice`, fitted to `train`, on every frame of `split`.
-
-    `frame` holds the sampling rate, which decides how the lattice adapts.
-    """
+    """Nats per frame of `lattice`, fitted to `train`, on every frame of `split`."""
     encoder = SoundEncoder(frame.rate, frame.frame_size)
     encoder.start_at(train)
     output = SampleLogisticOutput(FEATURES, frame.frame_size, 1)

@@ -46,8 +46,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
-    With `others` it is that of the average of all these runs, which `check_average` allows. With
-    `classify` that label is found by likelihood, see `_classified`.
+    With `others` it is that of the average of all these runs, which `check_average` allows.
     """
     pieces, train = dataset[split], _train(run, dataset)
     sung = _voices(run, pieces, train) if voices else None
@@ -192,10 +191,7 @@ def _train(run: Run, dataset: Dataset) -> Split | None:
 
 @contextmanager
 def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]:
-    """Yield a dataset of the media files at `path`, in the run's frames; it is removed afterwards.
-
-    SeqmodelError if no file can be used, or they are of another medium than the run's.
-    """
+    """Yield a dataset of the media files at `path`, in the run's frames, which is then removed."""
     sources = find_sources([str(path)])
     if sources.medium.name != run.frame.medium:
         raise SeqmodelError(
