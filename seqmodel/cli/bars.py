@@ -55,10 +55,8 @@ def fitted(
 
 
 def _that_fit(parts: Sequence[str], room: int) -> str:
-    count = len(parts)
-    while count and cell_len("  ".join(parts[:count])) > room:
-        count -= 1
-    return "  ".join(parts[:count])
+    lines = ("  ".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((line for line in lines if cell_len(line) <= room), "")
 
 
 def _end_of(name: str, room: int) -> str:

@@ -151,9 +151,10 @@ class Studies:
         if not self.searched(cell):
             return study
         number, _ = self.winner(cell) or (-1, None)
-        if study.noted(WINNER) is None:
-            study.note(WINNER, number)
-        elif study.noted(WINNER) != number:
+        noted = study.optuna.user_attrs.get(WINNER)
+        if noted is None:
+            study.optuna.set_user_attr(WINNER, number)
+        elif noted != number:
             study = self._study("seed", f"{cell.name}/seeds of trial {number}", self.plan.seeds)
         study.count = self.plan.seeds if number >= 0 else 0
         self._seeds[cell.name] = study
@@ -164,7 +165,8 @@ class Studies:
         seeds, (number, _) = self.seeds(cell), self.winner(cell) or (-1, None)
         if not index:
             return f"trial-{number}"
-        return f"seed-{index}" if seeds.noted(WINNER) == number else f"trial-{number}-seed-{index}"
+        first = seeds.optuna.user_attrs.get(WINNER) == number
+        return f"seed-{index}" if first else f"trial-{number}-seed-{index}"
 
     def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
         """The best trial and its index, the first of equals; None if no epoch of any has ended."""
@@ -213,7 +215,7 @@ class Study:
         ready: Callable[[int], int] | None = None,
     ) -> None:
         """`ready`, if not all may begin at once: how many, by how many of the first have ended."""
-        self.kind, self._study, self.count, self._ready = kind, study, count, ready
+        self.kind, self.optuna, self.count, self._ready = kind, study, count, ready
         self._complete = False  # once True it stays so, which saves further database queries
 
     def indexed(self) -> dict[int, FrozenTrial]:
@@ -223,7 +225,7 @@ class Study:
         and those that older versions ended unrun.
         """
         last: dict[int, FrozenTrial] = {}  # by the first, in the order in which these began
-        for trial in self._study.get_trials(deepcopy=False):
+        for trial in self.optuna.get_trials(deepcopy=False):
             if trial.state != TrialState.PRUNED or ENDED in trial.user_attrs:
                 last[root(trial)] = trial
         trials = [*last.values()]
@@ -234,20 +236,11 @@ class Study:
         ended = [*map(_ended, trials), False].index(False)
         return self.count if self._ready is None else min(self.count, self._ready(ended))
 
-    def noted(self, name: str) -> Any:
-        """An attribute of the study; None if it has not been noted."""
-        return self._study.user_attrs.get(name)
-
-    def note(self, name: str, value: Any) -> None:
-        """Store an attribute."""
-        self._study.set_user_attr(name, value)
-
     def waits(self) -> bool:
         """Whether there is a trial that no process has taken."""
-        trials = self.indexed()
-        return len(trials) < self._open(trials.values()) or any(
-            trial.state == TrialState.WAITING for trial in trials.values()
-        )
+        trials = self.indexed().values()
+        waiting = any(trial.state == TrialState.WAITING for trial in trials)
+        return waiting or len(trials) < self._open(trials)
 
     def done(self) -> int:
         """How many trials have ended."""
@@ -268,7 +261,7 @@ class Study:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            optuna.storages.fail_stale_trials(self._study)
+            optuna.storages.fail_stale_trials(self.optuna)
         long_ago = datetime.now() - timedelta(seconds=GRACE)
         for trial in self.indexed().values():
             if trial.state not in (TrialState.RUNNING, TrialState.FAIL):
@@ -276,8 +269,8 @@ class Study:
             worker, began = trial.user_attrs.get(WORKER), trial.datetime_start
             if is_dead(worker) if worker else began is not None and began < long_ago:
                 if trial.state == TrialState.RUNNING:
-                    self._study.tell(trial.number, state=TrialState.FAIL)
-                queue_again(self._study, trial)
+                    self.optuna.tell(trial.number, state=TrialState.FAIL)
+                queue_again(self.optuna, trial)
 
     def run_next(self, objective: Callable[[Trial, int], float]) -> None:
         """Take a trial, a queued one first, run it and store the result.
@@ -285,21 +278,21 @@ class Study:
         `objective` takes the trial and its index, and returns its figure; lower is better. After an
         error another process takes the trial; nothing is stored of one that was taken over.
         """
-        self._study.sampler = RandomSampler(0)  # the objective may choose another
+        self.optuna.sampler = RandomSampler(0)  # the objective may choose another
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of heartbeats, which are sent below
-            trial = self._study.ask()
+            trial = self.optuna.ask()
         numbers, value = [taken.number for taken in self.indexed().values()], None
         if trial.number not in numbers:  # it keeps its place for when it may begin
-            self._study.tell(trial, state=TrialState.FAIL)
-            queue_again(self._study, self._study.trials[trial.number])
+            self.optuna.tell(trial, state=TrialState.FAIL)
+            queue_again(self.optuna, self.optuna.trials[trial.number])
             return
         with suppress(UpdateFinishedTrialError):
-            heart = get_heartbeat_thread(trial._trial_id, self._study._storage)
+            heart = get_heartbeat_thread(trial._trial_id, self.optuna._storage)
             with suppress(optuna.TrialPruned), heart:
                 value = objective(trial, numbers.index(trial.number))
             state = TrialState.PRUNED if value is None else TrialState.COMPLETE
-            self._study.tell(trial, value, state, skip_if_finished=True)
+            self.optuna.tell(trial, value, state, skip_if_finished=True)
 
 
 def _ended(trial: FrozenTrial) -> bool:

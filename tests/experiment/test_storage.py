@@ -106,7 +106,7 @@ def study(tmp_path):
 
 def begin(study, worker=None):
     """A trial that runs in the process of this name."""
-    trial = study._study.ask()
+    trial = study.optuna.ask()
     if worker is not None:
         trial.set_user_attr(WORKER, worker)
     return trial
@@ -128,7 +128,7 @@ def test_the_trial_of_a_dead_process_is_queued_under_its_index(study):
     assert not study.waits()
     begin(study, "alive")  # two processes took the last one at once
     assert list(study.indexed()) == [0, 1, 2]
-    study._study.tell(taken, 1.0)
+    study.optuna.tell(taken, 1.0)
     assert (study.done(), study.complete()) == (1, False)
 
 

@@ -41,11 +41,11 @@ def tell(study, *values):
     """End a trial with each of the figures; None if it diverged at once."""
     for value in values:
         if value is None:
-            trial = study._study.ask()
+            trial = study.optuna.ask()
             trial.set_user_attr(ENDED, "diverged in epoch 1")
-            study._study.tell(trial, state=TrialState.PRUNED)
+            study.optuna.tell(trial, state=TrialState.PRUNED)
         else:
-            study._study.tell(study._study.ask(), value)
+            study.optuna.tell(study.optuna.ask(), value)
 
 
 def test_an_experiment_without_a_winner_ends(studies):
@@ -69,8 +69,8 @@ def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
     tell(studies.trials(cell), 5.0, None, 6.0, 4.0, 2.0)
     assert (studies.searched(cell), studies.winner(cell)[0]) == (True, 4)
     tell(studies.seeds(cell), 1.0, 1.1)
-    surplus = studies.trials(cell)._study.ask()  # as older versions ended those
-    studies.trials(cell)._study.tell(surplus, state=TrialState.PRUNED)
+    surplus = studies.trials(cell).optuna.ask()  # as older versions ended those
+    studies.trials(cell).optuna.tell(surplus, state=TrialState.PRUNED)
     assert studies.complete()
     storage = open_storage(tmp_path, None)
     grown = Studies.begin(storage, "e", replace(studies.plan, trials=8))
@@ -96,11 +96,11 @@ def test_a_trial_that_may_not_begin_yet_keeps_its_place(studies, tmp_path):
     plan = replace(studies.plan, search="bracket")
     trials = Studies.begin(open_storage(tmp_path, None), "b", plan).trials(plan.cells()[0])
     tell(trials, 3.0, 2.0)
-    last = trials._study.ask()
+    last = trials.optuna.ask()
     assert (trials.waits(), trials.done()) == (False, 2)
     trials.run_next(lambda trial, index: pytest.fail("it may not begin"))
     assert not trials.waits()
-    trials._study.tell(last, 4.0)
+    trials.optuna.tell(last, 4.0)
     assert trials.waits()
     assert trials.indexed()[3].state == TrialState.WAITING
     begun = []
@@ -134,7 +134,7 @@ def test_the_status_tells_what_is_trained(studies, tmp_path):
     lock = lock_of(tmp_path, worker)
     lock.parent.mkdir(exist_ok=True)
     with held(lock, wait=True):
-        trial = trials._study.ask()
+        trial = trials.optuna.ask()
         trial.set_user_attr(WORKER, worker)
         trial.report(1.75, 84)
         trial.set_user_attr(EPOCHS, 20.5)
@@ -153,7 +153,7 @@ def test_the_status_tells_what_is_trained(studies, tmp_path):
 def test_a_process_that_worked_in_a_moved_folder_is_dead(studies, tmp_path):
     """Otherwise an experiment killed and then moved or copied would wait for it for ever."""
     (cell,) = studies.plan.cells()
-    trial = studies.trials(cell)._study.ask()
+    trial = studies.trials(cell).optuna.ask()
     trial.set_user_attr(WORKER, new_name(Path("/elsewhere")))
     assert is_dead(tmp_path, trial.user_attrs[WORKER])
     studies.trials(cell).queue_what_was_left(lambda worker: is_dead(tmp_path, worker))
@@ -166,7 +166,7 @@ def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
     trials = studies.trials(cell)
 
     def taken_over(trial, index):
-        trials._study.tell(trial.number, state=TrialState.FAIL)
+        trials.optuna.tell(trial.number, state=TrialState.FAIL)
         if index == 1:
             trial.report(1.0, 1)
         return 1.0
