@@ -235,14 +235,10 @@ def _sample() -> Path:
 
 
 def _run(
-    plan: "Plan",
-    folder: Path,
-    storage: str | None,
-    artifacts: Path | None,
-    jobs: int | None,
+    plan: "Plan", folder: Path, storage: str | None, artifacts: Path | None, jobs: int | None
 ) -> str:
     """Run what is left of an experiment and write its results; returns what is to be printed."""
-    from seqmodel.experiment.folder import BEGIN, check_folder, forget, remember
+    from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, remember
     from seqmodel.experiment.jobs import Task, collect, work
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
@@ -265,7 +261,7 @@ def _run(
         counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
         most = sum(cell.total - cell.done for cell in counts.values())
         if most:
-            forget(folder)
+            (folder / ANSWER).unlink(missing_ok=True)  # it is to be another
     if most:
         with stop_on_signals() as stop, shown(counts) as (take, say):
             work(

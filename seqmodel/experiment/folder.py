@@ -90,13 +90,8 @@ def _is_nobodys(path: Path) -> bool:
 
 
 def new_name(folder: Path) -> str:
-    """The name of a process that works in `folder` on this host."""
+    """The name of a process that works in `folder` on this host, which it begins with."""
     return f"{_location(folder)} {uuid.uuid4().hex}"
-
-
-def host_of(name: str) -> str:
-    """The host of a process."""
-    return name.partition(":")[0]
 
 
 def lock_of(folder: Path, name: str) -> Path:
@@ -243,11 +238,6 @@ def recall(folder: Path, plan: "Plan | None" = None) -> tuple[str, dict[str, Any
         ):
             return values["text"], values["status"]
     return None
-
-
-def forget(folder: Path) -> None:
-    """Remove the answer: the experiment goes on."""
-    (folder / ANSWER).unlink(missing_ok=True)
 
 
 def _as_text(plan: "Plan") -> str:

@@ -29,7 +29,6 @@ from seqmodel.experiment.folder import (
     GRACE,
     Counts,
     Event,
-    host_of,
     is_dead,
     is_here,
     lock_of,
@@ -358,6 +357,6 @@ def _running(
         "epochs": None if event is None else event.epochs,
         "share_done": None if event is None else event.done,
         "best_valid_nats_per_frame": min(figures, default=None),
-        "host": None if here else host_of(name),
+        "host": None if here else name.partition(":")[0],
     }
     return [values], event
