@@ -30,7 +30,7 @@ from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
 from seqmodel.training.state import RESUMABLE
 from seqmodel.training.stopping import stop_on_signals
-from seqmodel.training.trackers import Tracker, followed
+from seqmodel.training.trackers import Tracker
 from seqmodel.unit_setting import unit_name
 
 SAMPLES = 4
@@ -132,16 +132,11 @@ class Job:
             leading(self.processes, settings, dataset, folder, device.type) as group,
             training_progress(settings, title) as listener,
         ):
-            if settings.trials:  # each of its runs is tracked by itself
-                more: dict[str, Any] = {"listener": listener, "trackers": self.trackers}
-            else:
-                tracked_listener = followed(listener, self.trackers, settings, folder)
-                more = {"listener": tracked_listener, "group": group}
             tracked = "".join(f" --track {name}" for name in self.trackers)
             again = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
             with advising(again):
-                train(settings, dataset, folder, device=device, resume=True, stop=stop,
-                      again=again, **more)  # fmt: skip
+                train(settings, dataset, folder, device=device, resume=True, listener=listener,
+                      trackers=self.trackers, stop=stop, again=again, group=group)  # fmt: skip
         metrics = runs.read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self.as_json:

@@ -18,7 +18,7 @@ from seqmodel.media.words import clock, printable
 from seqmodel.runs.files import PART
 
 if TYPE_CHECKING:
-    from seqmodel.training.loop import Listener, Tick
+    from seqmodel.training.trackers import Listener, Tick
 
 SILENCE = 10.0
 """Seconds without a line, where there is no terminal, after which one tells how far the work is."""
@@ -145,7 +145,7 @@ def counter(what: str, then: str = "") -> Iterator[Progress]:
 def training_progress(config: Config, title: str) -> Iterator["Listener"]:
     """Yield a listener that shows `title` before the first event, then each event."""
     from seqmodel.media.marks import MARK_FIGURES  # loads NumPy
-    from seqmodel.training.loop import Listener
+    from seqmodel.training.trackers import Listener
 
     of = f"/{config.epochs}" * bool(config.epochs)
     with display("starting", silence=LONG_SILENCE) as shown:

@@ -174,9 +174,10 @@ def follow(data: Path | None) -> None:
     import torch
 
     from seqmodel.training import processes
-    from seqmodel.training.loop import Listener, Trainer
+    from seqmodel.training.loop import Trainer
     from seqmodel.training.state import DivergedError
     from seqmodel.training.stopping import InterruptError, stop_on_signals
+    from seqmodel.training.trackers import Listener
 
     here, port = process_rank(), os.environ.get(LAUNCHED[1])
     if port is not None:

@@ -35,8 +35,8 @@ from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.system.machine import available_memory, cores, keep_freed_memory, peak_memory
 from seqmodel.system.processes import ask_to_end, start, wait
 from seqmodel.system.signals import TERMINATE, name_of
-from seqmodel.training.loop import Listener, Tick
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
+from seqmodel.training.trackers import Listener, Tick
 
 POLL = 0.5
 """Seconds between checks for a signal, or for work that other processes have to finish first."""

@@ -37,9 +37,9 @@ from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import model_tensors, save_checkpoint
 from seqmodel.runs.files import epochs_of
-from seqmodel.training.loop import Listener, Trainer, begin_run, train_run
+from seqmodel.training.loop import Trainer, begin_run, train_run
 from seqmodel.training.state import DivergedError
-from seqmodel.training.trackers import Tracker, followed
+from seqmodel.training.trackers import Listener
 
 RANDOM = 5
 """Trials before TPE takes over."""
@@ -187,14 +187,12 @@ def search(
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
-    trackers: Mapping[str, Tracker] | None = None,
     again: str | None = None,
     **others: Any,
 ) -> None:
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
-    Arguments and errors are those of `train_run`; each draw has `trackers` of its own.
-    SeqmodelError if no draw has completed an epoch.
+    Arguments and errors are those of `train_run`; SeqmodelError if no draw has completed an epoch.
     """
     listener = listener or Listener()
     again = again or f"continue with `seqmodel train --resume --run {folder}`"
@@ -219,7 +217,7 @@ def search(
                 place,
                 resume=resume and (place / runs.LAST).is_file(),
                 init_from=init_from,
-                listener=followed(listener, trackers or {}, drawn, place),
+                listener=listener,
                 again=again,
                 **others,
             )

@@ -7,10 +7,11 @@ resumed run continues exactly as if it had never stopped.
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ from seqmodel.training.state import (
     threads_of,
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.trackers import Listener, Tick, Tracker, followed
 from seqmodel.training.update import update, window_gradient
 from seqmodel.unit_setting import is_text, unit_name
 
@@ -83,43 +85,6 @@ LOUD_NOISE = 1.0
 """Weight noise above this drowns the weights, most of which are smaller."""
 
 
-@dataclass(frozen=True)
-class Tick:
-    """Progress within an epoch, reported after each update and while valid is scored."""
-
-    epoch: int
-    done: int
-    """Frames processed in this pass."""
-    total: int
-    """Frames in this pass."""
-    nats_per_frame: float | None
-    """The training loss since the last look at valid; None while that is scored."""
-    frames_per_second: float = 0.0
-    seconds_left: float | None = None
-    """Until the last epoch, or the minutes, end, if none stops early (with auto, if none is
-    better); None while too little is known."""
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Callbacks through which training reports; only the command line prints."""
-
-    tick: Callable[[Tick], None] = lambda tick: None
-    epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
-    """Called with each line of metrics.jsonl, of an epoch or of a look within one, and whether it
-    is the best so far, once its files are on disk. True ends the run here; it can still be
-    resumed."""
-    draw: Callable[[int, int, float], None] = lambda number, count, rate: None
-    """Called by a learning-rate search before a draw: its number from 1, of how many, its rate."""
-    resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
-    """Called with the earlier lines when a run resumes. True ends it here."""
-    ended: Callable[[BaseException | None], None] = lambda error: None
-    """Called last by `train_run`, with the error that has stopped it, or None."""
-    planned: Callable[[float, int], None] = lambda epochs, updates: None
-    """Called with about how many epochs, and updates, fit into the minutes given, once the speed
-    is known."""
-
-
 def train_run(
     config: Config,
     dataset: Dataset,
@@ -129,6 +94,7 @@ def train_run(
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
+    trackers: Mapping[str, Tracker] = MappingProxyType({}),
     stop: StopRequest | None = None,
     again: str | None = None,
     group: Group | None = None,
@@ -147,7 +113,7 @@ def train_run(
         DivergedError: a loss, a gradient or a valid figure is not finite; earlier epochs are kept.
         SeqmodelError: the run cannot be resumed with this config and dataset.
     """
-    listener = listener or Listener()
+    listener = followed(listener or Listener(), trackers, config, folder)
     try:
         trainer = Trainer(config, dataset, folder, device, again, group)
         if resume:

@@ -28,7 +28,7 @@ from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest
 from seqmodel.runs.folder import EVENTS, Run, load_run
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.training.loop import Listener
+from seqmodel.training.trackers import Listener
 
 SAMPLE = "sample/"
 """How tags of samples begin."""

@@ -1,18 +1,55 @@
-"""Trackers, which `train --track` names: other programs that follow how a run learns.
+"""Through what training reports; trackers, which `train --track` names, follow how a run learns.
 
 TensorBoard's is ours. Any installed package may bring others: entry points of the group
 `seqmodel.trackers`, each a function of a run's config and folder that returns a `Listener`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.training.loop import Listener
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Progress within an epoch, reported after each update and while valid is scored."""
+
+    epoch: int
+    done: int
+    """Frames processed in this pass."""
+    total: int
+    """Frames in this pass."""
+    nats_per_frame: float | None
+    """The training loss since the last look at valid; None while that is scored."""
+    frames_per_second: float = 0.0
+    seconds_left: float | None = None
+    """Until the last epoch, or the minutes, end, if none stops early (with auto, if none is
+    better); None while too little is known."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Callbacks through which training reports; only the command line prints."""
+
+    tick: Callable[[Tick], None] = lambda tick: None
+    epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
+    """Called with each line of metrics.jsonl, of an epoch or of a look within one, and whether it
+    is the best so far, once its files are on disk. True ends the run here; it can still be
+    resumed."""
+    draw: Callable[[int, int, float], None] = lambda number, count, rate: None
+    """Called by a learning-rate search before a draw: its number from 1, of how many, its rate."""
+    resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
+    """Called with the earlier lines when a run resumes. True ends it here."""
+    ended: Callable[[BaseException | None], None] = lambda error: None
+    """Called last by `train_run`, with the error that has stopped it, or None."""
+    planned: Callable[[float, int], None] = lambda epochs, updates: None
+    """Called with about how many epochs, and updates, fit into the minutes given, once the speed
+    is known."""
+
 
 Tracker = Callable[[Config, Path], Listener]
 """Begins to follow the run that a config describes in a folder, which may have epochs already."""

@@ -20,7 +20,7 @@ from seqmodel.cli.compare import shown
 from seqmodel.cli.progress import counter, training_progress
 from seqmodel.config import resolve
 from seqmodel.experiment.folder import Counts, Event
-from seqmodel.training.loop import Tick
+from seqmodel.training.trackers import Tick
 
 ANSI = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 EPOCH = {"epoch": 3, "train_nats_per_frame": 6.4891, "valid_nats_per_frame": 4.0217}

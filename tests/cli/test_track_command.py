@@ -150,7 +150,7 @@ def test_a_tracker_that_cannot_begin_is_one_line(
 
 
 RAISES = """
-from seqmodel.training.loop import Listener
+from seqmodel.training.trackers import Listener
 def track(config, folder):
     def epoch(line, is_best):
         raise ConnectionError("the server is gone")

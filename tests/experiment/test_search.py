@@ -15,9 +15,9 @@ from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
-from seqmodel.training.loop import Listener
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.trackers import Listener
 
 TPE = Plan([], [], {}, "tpe", trials=2, seeds=0, space=default_space("tpe", paper=False))
 
