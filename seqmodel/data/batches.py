@@ -35,10 +35,7 @@ class Batch:
 def shuffled(
     lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int
 ) -> list[NDArray[np.int64]]:
-    """Every piece once, as batches of indices: similar lengths together, batches shuffled.
-
-    Stateless: the same seed and epoch give the same batches, so resuming needs no random state.
-    """
+    """Every piece once, as batches of indices: similar lengths together, batches shuffled."""
     random = np.random.default_rng([seed, epoch])
     jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(lengths))
     batches = _cut(np.argsort(lengths * jitter, kind="stable"), batch_size)
@@ -74,10 +71,7 @@ def _halves(pieces: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 def goes_on(
     plan: Sequence[NDArray[np.int64]], share: float, seed: int, epoch: int, batch: int
 ) -> bool:
-    """Whether batch number `batch` of the epoch's plan is joined to the one before.
-
-    A share of all are, at random, that have as many pieces as the one before.
-    """
+    """Whether a batch goes on from the one before, as a random `share` of those as large do."""
     if not share or batch >= len(plan) or len(plan[batch]) != len(plan[batch - 1]):
         return False
     random = np.random.default_rng([seed, epoch, 1 + batch, 1])

@@ -4,11 +4,9 @@
     train.npy       the whole split, piece after piece, in rows as specified by the frame definition
     train.jsonl     one line per piece: its source, content hash and number of frames
 
-Nothing in it is pickled or depends on when or where it was made. Neither writing nor reading holds
-more than one piece in memory, apart from the index.
-
-Shards are not memory-mapped: if a mapped file is truncated, or its disk fails, the process is
-killed by a bus error before it can save anything.
+Nothing in it is pickled or depends on when or where it was made; no more than one piece is held in
+memory. Shards are not memory-mapped: where a mapped file is cut short, a bus error kills the
+process before it can save anything.
 """
 
 import hashlib
@@ -149,10 +147,7 @@ class DatasetWriter:
         return piece
 
     def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the manifest, which completes the dataset, and return it.
-
-        `frame` is the definition given at the start, now with the statistics of train.
-        """
+        """Write the manifest, which completes the dataset; `frame` now has train's statistics."""
         manifest = {
             "format": FORMAT,
             "version": VERSION,

@@ -67,8 +67,7 @@ class Part(NamedTuple):
 def parts_in_time(frames: int, context: int) -> list[Part]:
     """Cut a work of `frames` frames by time: the last tenth for test, the one before for valid.
 
-    Between two parts a hundredth is left out, but at least the `context` frames that a model
-    predicts from. A work too short for that goes to train.
+    Between two parts a hundredth, but at least the `context`, is left out; if too short, all train.
     """
     gap = max(frames // 100, context)
     valid, test = frames * 8 // 10, frames * 9 // 10
@@ -106,10 +105,7 @@ class Tally:
     repaired: list[dict[str, Any]] = field(default_factory=list)
 
     def place(self, work: Work, folder: str | None) -> str:
-        """The split of a work: its folder's, an equal work's, or the one its content's hash gives.
-
-        Works are equal if their source content or their prepared frames are the same.
-        """
+        """The split of a work: its folder's, that of one equal in source or frames, or its hash's."""
         split = folder or self.by_work.get(work.content) or self.by_work.get(work.prepared)
         if split is None:
             split = self.hashed[work.content] = hash_split(work.content)
@@ -145,9 +141,9 @@ class Tally:
 
 
 def _moves(hashed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield works to move, by their content, each with the empty split that it goes to.
+    """Yield works to move, by content, each with the empty split that it goes to.
 
-    Each comes from the split with most works: the one lowest by hash for train, else the highest.
+    Each is of the split with most works: the one lowest by hash for train, else the highest.
     """
     works = {split: [c for c in hashed if hashed[c] == split] for split in SPLITS}
     for empty in SPLITS:
@@ -170,10 +166,7 @@ Read = Callable[[Path], Any]
 
 
 def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
-    """What `read` makes of each path, or its SourceError, in order.
-
-    Both have to be picklable. SeqmodelError if one of the processes is killed.
-    """
+    """What `read` makes of each path, or its SourceError, in order; both have to be picklable."""
     spent = 0.0
     for k, path in enumerate(paths):
         if processes > 1 and len(paths) - k > FEW and spent > ALONE:

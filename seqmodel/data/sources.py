@@ -143,8 +143,7 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
 def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
     """The media files in a folder and below, sorted -> the nearest folder that names a split.
 
-    Links are followed, but none back to a folder above. What cannot be entered is `skipped`, and so
-    are prepared datasets.
+    Links are followed, but none back up. What cannot be entered and datasets are `skipped`.
     """
     suffixes = CONVERTED.keys() | frozenset().union(
         *(medium.suffixes - medium.named_suffixes for medium in MEDIA.values())

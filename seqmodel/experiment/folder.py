@@ -39,10 +39,8 @@ ANSWER = "complete.json"
 AGAIN = "run the same command to resume"
 """What to do after a stop."""
 GRACE = 60
-"""Seconds without a sign of life before a process of another host is considered dead.
-
-On one host, dead processes are recognised at once by the locks that they lost.
-"""
+"""Seconds without a sign of life before a process of another host is considered dead; on one host
+the locks that it lost tell at once."""
 ROOM = 512
 """Bytes of an event in a file: padded to one length, so that a single write replaces each."""
 LOCKED = 1

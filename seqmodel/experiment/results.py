@@ -1,7 +1,4 @@
-"""The results of an experiment, read from its storage, and which differences are real.
-
-Those are: more than other seeds and other pieces would make of equal models.
-"""
+"""The results of an experiment, and which differences are real: more than seeds and pieces make."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
-"""The search of one cell: its trials, and what chooses their settings.
+"""The search of one cell: its trials, each trained to completion, and what chooses their settings.
 
-Every trial is trained to completion: what leads after a quarter of the epochs is often not what
-leads at their end (docs/results/searches.md).
+What leads after a part of the epochs may not lead at their end (docs/results/searches.md).
 
 `seqmodel train --lr search` is such a search of one cell, whose state is kept in memory: all its
 draws are on disk, so a resumed search replays them with the same results. Its folder is a run

@@ -1,6 +1,4 @@
-"""An experiment in Optuna's terms: for each cell two studies, one after the other.
-
-The trials of the search, and the seeds, the runs of the winner.
+"""An experiment in Optuna's terms: for each cell a study of trials, then one of the winner's seeds.
 
 Each study has a fixed number of trials, and a trial is identified by its index: how many began
 before it. A trial whose process died is failed and queued again under the same index, to resume

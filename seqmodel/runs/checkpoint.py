@@ -1,8 +1,7 @@
 """Checkpoints: named tensors and a JSON text in one safetensors file, with a checksum over both.
 
-safetensors has no checksum of its own, so a flipped bit in a weight would go unnoticed. Loading
-runs no code. Checkpoints are written atomically. The text describes the model, which is built once
-description and tensors are known to fit.
+safetensors has none of its own: a flipped bit in a weight would go unnoticed. Loading runs no code;
+the text describes the model, which is built once both are known to fit.
 """
 
 import hashlib
@@ -163,9 +162,9 @@ class Content:
 
 
 def is_over(config: Config, epochs: float, best_epoch: float, until: float | None) -> bool:
-    """Whether all epochs, or the planned ones, are done, or the best is `patience` epochs ago.
+    """Whether all epochs are done, or the best is `patience` epochs ago.
 
-    The plan of a training of so many minutes is `until` a number of epochs, or not made yet.
+    Of a training of so many minutes, whether those `until` which it is planned are, if it is yet.
     """
     if config.minutes is not None:
         return until is not None and epochs >= until
@@ -215,10 +214,7 @@ def model_of(content: Content, tensors: Mapping[str, Tensor], origin: Path) -> S
 def check_fit(
     config: Config, frame: FrameDefinition, tensors: Mapping[str, Tensor], origin: Path
 ) -> None:
-    """SeqmodelError unless the tensors of the checkpoint `origin` fit a model with these settings.
-
-    Takes no memory: the sizes that a file claims are trusted only if its weights have them.
-    """
+    """SeqmodelError unless the tensors of `origin` fit a model so set; claims take no memory."""
     try:
         if with_sizes(config, frame) != config:
             raise SeqmodelError("its settings leave sizes open")

@@ -1,9 +1,8 @@
 """The files of a run, in its folder or in a zip that `seqmodel export` wrote.
 
-A path through a zip, such as run.zip/best.safetensors, names a file in it, so that nothing that
-reads a run has to know which of the two it is. Zips come from strangers: they are never unpacked,
-and are read into memory only if they hold nothing but what `export` writes, of sizes checked
-before anything is allocated.
+A path through a zip, such as run.zip/best.safetensors, names a file in it, so that readers need not
+know which it is. Zips come from strangers: they are read into memory only if they hold nothing but
+what `export` writes, of sizes checked before.
 """
 
 import os
@@ -26,10 +25,8 @@ IN_ZIP = (CARD, CONFIG, METRICS, BEST)
 BEGINS = b"PK\3\4"
 """The first bytes of a zip that is not empty."""
 MOST, MOST_TIMES = 1 << 30, 100
-"""Bytes that the files of a zip may have together, also as a multiple of the zip's own size.
-
-Text of repeated lines packs to a tenth, weights hardly at all; a bomb is a thousandth.
-"""
+"""Bytes that a zip's files may have together, also as a multiple of its own size: text of repeated
+lines packs to a tenth, weights hardly at all; a bomb is a thousandth."""
 
 
 def epochs_of(metrics: Sequence[Mapping[str, Any]]) -> float:

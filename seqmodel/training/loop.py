@@ -1,7 +1,6 @@
 """The training loop: updates, looks at valid, early stopping, checkpoints, resuming bit for bit.
 
-All randomness is a function of (seed, epoch, update), so that no generator's state needs saving: a
-resumed run continues exactly as if it had never stopped.
+All randomness is a function of (seed, epoch, update): no generator's state needs saving.
 """
 
 import json
@@ -426,10 +425,7 @@ class Trainer:
         return Tick(progress.epoch + 1, done, total, mean, speed, seconds and max(seconds, 0.0))
 
     def _score(self, listener: Listener) -> tuple[dict[str, Any], bool]:
-        """Correct the encoder and score valid, or some of it.
-
-        Returns the line of metrics, and whether it is the best so far.
-        """
+        """Correct the encoder, score valid; returns the line of metrics, and whether it is best."""
         progress, model = self.state.progress, self.state.scored_model
         pieces, epochs = self._scored_pieces(progress.frames), self._done
         if progress.batch == self._batches:
@@ -532,8 +528,8 @@ def run_free(
 ) -> None:
     """Let the encoder correct itself by what the model draws, if it does; see `Encoder.correct`.
 
-    What is drawn is a function of the model, the seed and the look's number. `drawn` is called
-    after every few frames. Models without compiled draw would take hours: they draw nothing.
+    That depends on the model, the seed and the look's number; models without compiled draw, which
+    would take hours, draw nothing. `drawn` is called after every few frames.
     """
     frames = model.encoder.free_frames(train.frames)
     if frames is None:

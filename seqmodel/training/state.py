@@ -101,10 +101,7 @@ class Progress:
 
     @classmethod
     def from_json(cls, values: Any, origin: Path) -> "Progress":
-        """The inverse of `to_json`; SeqmodelError names the checkpoint `origin`.
-
-        ValueError for a value that training never writes.
-        """
+        """The inverse of `to_json`; an error for what training never writes to `origin`."""
         fields = Fields.of(values, PROGRESS)
         refuse_unknown(values, cls, origin)
         checks: dict[Any, Any] = {int: fields.whole, float: fields.number, bool: fields.flag}
@@ -172,10 +169,7 @@ class TrainingState:
         return self.model if self.average is None else self.average.module
 
     def load_weights(self, tensors: Mapping[str, Tensor], train: Split) -> None:
-        """Start from the model's tensors in another checkpoint and nothing else of it.
-
-        What the encoder refers to, such as the lengths of pieces, stays that of `train`.
-        """
+        """Start from the weights of another checkpoint; the encoder still refers to `train`."""
         load_model(self.model, tensors)
         self.model.encoder.start_at(train)
         if self.average is not None:
@@ -201,10 +195,7 @@ class TrainingState:
         return f"{CARRY}{part}." if self.config.parts > 1 else CARRY
 
     def load(self, tensors: Mapping[str, Tensor], progress: Any, origin: Path) -> None:
-        """Restore what `tensors` and `progress.to_json` returned.
-
-        SeqmodelError, naming the checkpoint `origin`, if they belong to no such run.
-        """
+        """Restore what `tensors` and `progress.to_json` returned; SeqmodelError names `origin`."""
         load_model(self.model, tensors)
         try:
             self.progress = Progress.from_json(progress, origin)

@@ -68,8 +68,7 @@ def tensorboard(config: Config, folder: Path) -> Listener:
 def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
     """Write a file of these epochs in place of older ones, whose samples it takes over.
 
-    A TensorBoard that is running reads on in the file of the next name. Epochs stand at the times
-    at which they would have ended without a pause.
+    A running TensorBoard reads on in the next name; epochs stand at times as without a pause.
     """
     older = sorted(path for path in folder.iterdir() if EVENTS.fullmatch(path.name))
     samples = _samples(older)
@@ -124,7 +123,7 @@ def _samples(paths: Iterable[Path]) -> dict[int, Values]:
 def _sample(run: Run) -> Values:
     """A picture and the sound of a piece drawn from the run, if its medium has them.
 
-    None where drawing it would take minutes, or a model of an early epoch gets out of bounds.
+    None where drawing would take minutes, or an early model gets out of bounds.
     """
     medium, sampler = medium_of(run.frame), Sampler(run.model)
     if not {"png", "wav"} <= {*medium.formats} or not sampler.is_compiled:

@@ -1,8 +1,8 @@
 """One update of the weights from one window of a batch.
 
 A batch is cut into `parts`, a setting, whose gradients are added up along a fixed tree: here, or by
-several processes that have some of the parts each. Each gradient is that of its sum of nats divided
-by the frames of all parts, and its randomness depends on its number alone.
+several processes that have some each. Each is of its nats over the frames of all parts, and its
+randomness depends on its number alone.
 """
 
 import hashlib
