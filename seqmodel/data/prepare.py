@@ -105,7 +105,7 @@ class Tally:
     repaired: list[dict[str, Any]] = field(default_factory=list)
 
     def place(self, work: Work, folder: str | None) -> str:
-        """The split of a work: its folder's, that of one equal in source or frames, or its hash's."""
+        """The split of a work: its folder's, an equal work's, or by its hash."""
         split = folder or self.by_work.get(work.content) or self.by_work.get(work.prepared)
         if split is None:
             split = self.hashed[work.content] = hash_split(work.content)
