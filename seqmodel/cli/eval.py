@@ -229,7 +229,6 @@ def _open(
 
 
 def _draw(path: Path, runs: Sequence["Run"], split: "Split", nats: list[float]) -> None:
-    """Draw the one piece of a split."""
     from seqmodel.evaluation.evaluate import plot_nats
     from seqmodel.evaluation.likelihood import named
 

@@ -206,7 +206,6 @@ class Split:
 
     @cached_property
     def sources(self) -> list[str]:
-        """Of each piece, `Piece.source`."""
         return [piece.source for piece in self.pieces]
 
     @cached_property
@@ -230,7 +229,6 @@ class Split:
         return (self[i] for i in range(len(self)))
 
     def facts(self, index: int) -> Mapping[str, Any]:
-        """`Piece.facts`."""
         return self.pieces[index].facts
 
     def rows(self, index: int) -> int:
@@ -308,7 +306,6 @@ class Split:
 
     @cached_property
     def frames(self) -> int:
-        """The number of frames in all pieces."""
         return int(self.lengths.sum())
 
     @cached_property

@@ -127,17 +127,14 @@ class Counts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Trials and seeds."""
         return self.trials + self.seeds
 
     @property
     def done(self) -> int:
-        """Trials and seeds that have ended."""
         return self.trials_done + self.seeds_done
 
     @property
     def left(self) -> int:
-        """How many runs are left to train."""
         return self.trials - self.trials_done + max(self.seeds - max(self.seeds_done, 1), 0)
 
 
@@ -171,12 +168,10 @@ class Event:
 
     @property
     def cell(self) -> str:
-        """The cell of the run."""
         return self.run.rpartition("/")[0]
 
     @property
     def done(self) -> float:
-        """The share of the run that is done."""
         return (self.epoch + self.share) / max(self.epochs, 1)
 
     @property

@@ -55,7 +55,6 @@ class Range:
 
     @property
     def ends(self) -> tuple[float | int, float | int]:
-        """The lowest and the highest value."""
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
 
     def __contains__(self, value: float) -> bool:

@@ -49,7 +49,6 @@ class Difference(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Its ends."""
         return self.mean - self.margin, self.mean + self.margin
 
     def reversed(self) -> "Difference":
@@ -115,7 +114,6 @@ class Attempt:
 
     @property
     def seconds(self) -> float:
-        """How long it trained."""
         return float(sum(line["seconds"] for line in self.metrics))
 
 
@@ -143,7 +141,6 @@ class Outcome:
 
     @property
     def found(self) -> Mapping[str, Any]:
-        """The settings that the search chose for the winner."""
         return {} if self.winner is None else self.trials[self.winner].found
 
 

@@ -182,11 +182,9 @@ class Studies:
         return next((study for study in opened if not study.complete()), None)
 
     def complete(self) -> bool:
-        """Whether nothing is left to do."""
         return all(self.unfinished(cell) is None for cell in self.plan.cells())
 
     def counts(self, cell: Cell) -> Counts:
-        """How many runs a cell has, and how many have ended."""
         trials, seeds = self.trials(cell), self.seeds(cell)
         repeated = seeds.done() if self.searched(cell) else 0
         return Counts(trials.count, trials.done(), seeds.count, repeated)
@@ -240,14 +238,12 @@ class Study:
         return waiting or len(trials) < self._open(trials)
 
     def done(self) -> int:
-        """How many trials have ended."""
         if not self._complete:
             ended = sum(map(_ended, self.indexed().values()))
             self._complete = ended == self.count
         return self.count if self._complete else ended
 
     def complete(self) -> bool:
-        """Whether all trials have ended."""
         return self.done() == self.count
 
     def queue_what_was_left(self, is_dead: Callable[[str], bool]) -> None:

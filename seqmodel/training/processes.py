@@ -70,7 +70,6 @@ class Group:
         return [values]
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of all processes."""
         return tensors
 
     def summed(self, numbers: Tensor) -> Tensor:
@@ -79,16 +78,13 @@ class Group:
 
     @property
     def signal(self) -> int | None:
-        """The signal by which all are to stop, if there is one."""
         return self.stop.signal if self.size == 1 else self._signal
 
     @property
     def save_due(self) -> bool:
-        """Whether it is time to save."""
         return self._is_late() if self.size == 1 else self._due
 
     def saved(self) -> None:
-        """The work is saved."""
         self._saved_at, self._due = time.monotonic(), False
 
     def _is_late(self) -> bool:
@@ -107,7 +103,6 @@ class Processes(Group):
         return [json.loads(data) for data in self._all_bytes(json.dumps(values).encode())]
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See `Group`."""
         ours = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
         received = self._all_bytes(safetensors.torch.save(ours))
         return {name: t for data in received for name, t in safetensors.torch.load(data).items()}

@@ -93,11 +93,9 @@ class Pace:
         self._frames, self._seconds, self._valid = 0, 0.0, 0.0
 
     def updated(self, frames: int, seconds: float) -> None:
-        """Record an update of `frames` that took `seconds`."""
         self._frames, self._seconds = self._frames + frames, self._seconds + seconds
 
     def scored(self, frames: int, seconds: float) -> None:
-        """Record a look at valid, of `frames` in `seconds`."""
         self._valid = seconds / frames
         self._frames, self._seconds = self._frames // 2, self._seconds / 2
 
