@@ -6,9 +6,11 @@ the text describes the model, which is built once both are known to fit.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import torch
 from torch import Tensor
 
 from seqmodel import plain
-from seqmodel.config import Config
+from seqmodel.config import Config, refuse_unknown
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import open_input, write_file
 from seqmodel.media.definitions import FrameDefinition
@@ -27,7 +29,7 @@ from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model, known_labels, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
-from seqmodel.runs.files import read_file
+from seqmodel.runs.files import epochs_of, read_file
 from seqmodel.units.module import KEY as UNIT_KEY
 
 FORMAT = "seqmodel-checkpoint"
@@ -42,7 +44,7 @@ MODEL = "model."
 AVERAGE = "average."
 """Prefix of those of the running mean of the weights, in the last checkpoint."""
 PROGRESS = "place"
-"""The last checkpoint's key for how far the run has come, `training.state.Progress`."""
+"""The last checkpoint's key for how far the run has come, `Progress`."""
 DATA_HASH = "data_sha256"
 """The last checkpoint's key for the dataset's fingerprint, and in a zip also the best one's."""
 GIVEN_HASH = "given_sha256"
@@ -161,14 +163,112 @@ class Content:
         }
 
 
-def is_over(config: Config, epochs: float, best_epoch: float, until: float | None) -> bool:
-    """Whether all epochs are done, or the best is `patience` epochs ago.
+@dataclass(frozen=True)
+class TimePlan:
+    """How far a training comes in its minutes, as measured at a place in it.
 
-    Of a training of so many minutes, whether those `until` which it is planned are, if it is yet.
+    What follows progress, such as the learning rate, follows the plan, so that between two plans
+    the same checkpoint goes on to the same bits.
     """
-    if config.minutes is not None:
-        return until is not None and epochs >= until
-    return epochs >= config.most_epochs(best_epoch) or epochs - best_epoch >= config.patience
+
+    at: float = 0.0
+    """Epochs done when it was made."""
+    share: float = 0.0
+    """Of the training done by then."""
+    seconds: float = 0.0
+    """That all updates had taken by then."""
+    until: float = 0.0
+    """Epochs after which the minutes are over; 0: not known yet."""
+
+    def share_at(self, epochs: float) -> float:
+        """Of the training, once so many epochs are done."""
+        if epochs < self.until:
+            return self.share + (1 - self.share) * (epochs - self.at) / (self.until - self.at)
+        return 1.0 if self.until else 0.0
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    epoch: int = 0
+    """Epochs completed."""
+    batch: int = 0
+    """Batches of the current epoch completed."""
+    window: int = 0
+    """Windows of the current batch completed."""
+    update: int = 0
+    """Updates completed, over all epochs."""
+    corrected: bool = False
+    """Whether the encoder has heard what the model draws freely at this look."""
+    before: int = 0
+    """Frames of this epoch that updates had read by the last look at valid."""
+    nats: float = 0.0
+    """Summed over the frames since, each at the weights of its update."""
+    frames: int = 0
+    """Since then."""
+    seconds: float = 0.0
+    """That the updates since then took; older versions did not save it."""
+    learning_rate: float = 0.0
+    """Of the last update."""
+    best_nats: float = math.inf
+    """Nats per frame on valid at the best look."""
+    best_epoch: float = 0
+    """How many epochs were done by then."""
+    scoring: float = 0.0
+    """Seconds that looks have taken, in a training of so many minutes."""
+    plan: TimePlan | None = None
+    """Of such a training, once there is one."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """The looks so far, as in metrics.jsonl."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without what older versions do not know where it says nothing, or inf."""
+        values = asdict(self)
+        for name in ("corrected", "before", "scoring", "plan"):
+            if not values[name]:
+                del values[name]
+        if math.isinf(self.best_nats):
+            del values["best_nats"]
+        return values
+
+    def is_over(self, config: Config) -> bool:
+        """Whether all epochs, or those planned, are done, or the best is `patience` epochs ago."""
+        done = epochs_of(self.metrics)
+        if config.minutes is not None:
+            return self.plan is not None and done >= self.plan.until
+        most = config.most_epochs(self.best_epoch)
+        return done >= most or done - self.best_epoch >= config.patience
+
+    @property
+    def trained(self) -> float:
+        """Seconds of all updates."""
+        return sum(line["seconds"] for line in self.metrics) + self.seconds
+
+    @classmethod
+    def from_json(cls, values: Any, origin: Path) -> "Progress":
+        """The inverse of `to_json`; SeqmodelError for what training never writes to `origin`."""
+        try:
+            fields = Fields.of(values, PROGRESS)
+            refuse_unknown(values, cls, origin)
+            checks: dict[Any, Any] = {int: fields.whole, float: fields.number, bool: fields.flag}
+            for setting in dataclass_fields(cls):
+                if setting.name in fields and setting.type in checks:
+                    checks[setting.type](setting.name)
+            for line in fields.objects("metrics") if "metrics" in fields else ():
+                for name in ("epoch", "valid_nats_per_frame", "learning_rate"):
+                    line.number(name)
+            plan = {}
+            if "plan" in fields:
+                stated = fields.fields("plan")
+                refuse_unknown(stated.values, TimePlan, origin)
+                plan = {"plan": TimePlan(**{name: stated.number(name) for name in stated.values})}
+            progress = cls(**{**values, **plan})
+            if progress.frames + progress.before == 0 < progress.batch + progress.window:
+                raise ValueError(f"{PROGRESS} has batches of no frame")
+            return progress
+        except ValueError as error:
+            raise damaged(origin, str(error)) from error
 
 
 def medium_name(values: Mapping[str, Any]) -> str:

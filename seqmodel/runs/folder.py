@@ -28,10 +28,9 @@ from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
     PROGRESS,
     Content,
+    Progress,
     averaged,
-    damaged,
     is_checkpoint,
-    is_over,
     load_checkpoint,
     load_content,
     medium_name,
@@ -191,10 +190,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
-        try:
-            updates = Fields.of(values.get(PROGRESS), PROGRESS).whole("update")
-        except ValueError as error:
-            raise damaged(checkpoint, str(error)) from error
+        updates = Progress.from_json(values.get(PROGRESS), checkpoint).update
         remark = f"{folder} has no best weights yet: those after {updates} updates are taken"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
@@ -226,15 +222,9 @@ def _finished(folder: Path) -> bool:
     last = folder / LAST
     if not last.is_file():
         return True
-    values = Fields(load_content(last))
-    try:
-        config = Config.from_json(values.fields("config").values, last)
-        place = values.fields(PROGRESS)
-        until = place.fields("plan").number("until") if "plan" in place else None
-        epochs = max((line.number("epoch") for line in place.objects("metrics")), default=0)
-        return is_over(config, epochs, place.number("best_epoch"), until)
-    except ValueError as error:
-        raise damaged(last, str(error)) from error
+    values = load_content(last)
+    progress = Progress.from_json(values.get(PROGRESS), last)
+    return progress.is_over(read_content(values, last).config)
 
 
 def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:

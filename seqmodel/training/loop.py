@@ -33,6 +33,8 @@ from seqmodel.runs.checkpoint import (
     GIVEN_HASH,
     PROGRESS,
     Content,
+    Progress,
+    TimePlan,
     check_fit,
     check_labels,
     load_checkpoint,
@@ -51,12 +53,10 @@ from seqmodel.training.schedule import (
     VALID_SHARE,
     Interval,
     Pace,
-    TimePlan,
     window_of,
 )
 from seqmodel.training.state import (
     DivergedError,
-    Progress,
     TrainingState,
     check_resumable,
     check_valid_figure,
@@ -448,7 +448,6 @@ class Trainer:
         valid = likelihood(model, self._scored, batch_size=size, progress=scored, group=self._group)
         seconds = self._agreed(time.monotonic() - started)
         self._pace.scored(self._scored.frames, seconds)
-        check_valid_figure(valid.nats_per_frame, epochs, progress.learning_rate)
         metrics = {
             "epoch": epochs,
             "updates": progress.update,
@@ -460,6 +459,7 @@ class Trainer:
             "frames_per_second": round(progress.frames / (progress.seconds or math.inf)),
             "seconds": round(progress.seconds, 3),
         }
+        check_valid_figure(metrics)
         progress.metrics.append(metrics)
         progress.before += progress.frames
         if progress.batch == self._batches:

@@ -1,4 +1,4 @@
-"""When a training looks at valid, its pace, and how so many minutes are spread over epochs."""
+"""When a training looks at valid, its pace, and how often plans of so many minutes are made."""
 
 from dataclasses import dataclass
 from math import inf
@@ -60,30 +60,6 @@ class Interval:
 def window_of(config: Config, steps: int) -> int:
     """Frames of each piece in an update; 0: all."""
     return -(-config.truncate // steps)
-
-
-@dataclass(frozen=True)
-class TimePlan:
-    """How far a training comes in its minutes, as measured at a place in it.
-
-    What follows progress, such as the learning rate, follows the plan, so that between two plans
-    the same checkpoint goes on to the same bits.
-    """
-
-    at: float = 0.0
-    """Epochs done when it was made."""
-    share: float = 0.0
-    """Of the training done by then."""
-    seconds: float = 0.0
-    """That all updates had taken by then."""
-    until: float = 0.0
-    """Epochs after which the minutes are over; 0: not known yet."""
-
-    def share_at(self, epochs: float) -> float:
-        """Of the training, once so many epochs are done."""
-        if epochs < self.until:
-            return self.share + (1 - self.share) * (epochs - self.at) / (self.until - self.at)
-        return 1.0 if self.until else 0.0
 
 
 class Pace:

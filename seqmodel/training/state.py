@@ -3,34 +3,30 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from dataclasses import fields as dataclass_fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from seqmodel.config import Config, refuse_unknown
+from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
     AVERAGE,
     DATA_HASH,
-    PROGRESS,
+    Progress,
     damaged,
-    is_over,
     load_model,
     model_tensors,
     read_content,
     tensors_of,
 )
-from seqmodel.runs.files import CONFIG, epochs_of
+from seqmodel.runs.files import CONFIG
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
-from seqmodel.training.schedule import TimePlan
 
 # Prefixes of tensors in a checkpoint, alongside the model's own and those of their mean.
 OPTIMIZER, CARRY = "optimizer.", "carry."
@@ -44,90 +40,13 @@ class DivergedError(SeqmodelError):
     """A loss, a gradient or a valid figure is not finite."""
 
 
-@dataclass
-class Progress:
-    """How far a run has come."""
-
-    epoch: int = 0
-    """Epochs completed."""
-    batch: int = 0
-    """Batches of the current epoch completed."""
-    window: int = 0
-    """Windows of the current batch completed."""
-    update: int = 0
-    """Updates completed, over all epochs."""
-    corrected: bool = False
-    """Whether the encoder has heard what the model draws freely at this look."""
-    before: int = 0
-    """Frames of this epoch that updates had read by the last look at valid."""
-    nats: float = 0.0
-    """Summed over the frames since, each at the weights of its update."""
-    frames: int = 0
-    """Since then."""
-    seconds: float = 0.0
-    """That the updates since then took; older versions did not save it."""
-    learning_rate: float = 0.0
-    """Of the last update."""
-    best_nats: float = math.inf
-    """Nats per frame on valid at the best look."""
-    best_epoch: float = 0
-    """How many epochs were done by then."""
-    scoring: float = 0.0
-    """Seconds that looks have taken, in a training of so many minutes."""
-    plan: TimePlan | None = None
-    """Of such a training, once there is one."""
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    """The looks so far, as in metrics.jsonl."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, without what older versions do not know where it says nothing, or inf."""
-        values = asdict(self)
-        for name in ("corrected", "before", "scoring", "plan"):
-            if not values[name]:
-                del values[name]
-        if math.isinf(self.best_nats):
-            del values["best_nats"]
-        return values
-
-    def is_over(self, config: Config) -> bool:
-        """Whether the training has ended by itself, see `checkpoint.is_over`."""
-        until = self.plan.until if self.plan else None
-        return is_over(config, epochs_of(self.metrics), self.best_epoch, until)
-
-    @property
-    def trained(self) -> float:
-        """Seconds of all updates."""
-        return sum(line["seconds"] for line in self.metrics) + self.seconds
-
-    @classmethod
-    def from_json(cls, values: Any, origin: Path) -> "Progress":
-        """The inverse of `to_json`; an error for what training never writes to `origin`."""
-        fields = Fields.of(values, PROGRESS)
-        refuse_unknown(values, cls, origin)
-        checks: dict[Any, Any] = {int: fields.whole, float: fields.number, bool: fields.flag}
-        for setting in dataclass_fields(cls):
-            if setting.name in fields and setting.type in checks:
-                checks[setting.type](setting.name)
-        for line in fields.objects("metrics") if "metrics" in fields else ():
-            valid, rate = line.number("valid_nats_per_frame"), line.number("learning_rate")
-            check_valid_figure(valid, line.number("epoch"), rate)
-        plan = {}
-        if "plan" in fields:
-            stated = fields.fields("plan")
-            refuse_unknown(stated.values, TimePlan, origin)
-            plan = {"plan": TimePlan(**{name: stated.number(name) for name in stated.values})}
-        progress = cls(**{**values, **plan})
-        if progress.frames + progress.before == 0 < progress.batch + progress.window:
-            raise ValueError(f"{PROGRESS} has batches of no frame")
-        return progress
-
-
-def check_valid_figure(nats: float, epoch: float, learning_rate: float) -> None:
-    """DivergedError where the valid split's nats per frame are not finite."""
+def check_valid_figure(line: Mapping[str, Any]) -> None:
+    """DivergedError where the nats per frame on valid, of a line of metrics, are not finite."""
+    nats, rate = line["valid_nats_per_frame"], line["learning_rate"]
     if not math.isfinite(nats):
         raise DivergedError(
-            f"the valid split scores {nats} nats per frame after epoch {epoch:.5g}: lower "
-            f"--learning-rate, now {learning_rate:.2g}, or look for damaged pieces in valid with "
+            f"the valid split scores {nats} nats per frame after epoch {line['epoch']:.5g}: lower "
+            f"--learning-rate, now {rate:.2g}, or look for damaged pieces in valid with "
             "`seqmodel inspect`"
         )
 
@@ -199,6 +118,8 @@ class TrainingState:
         load_model(self.model, tensors)
         try:
             self.progress = Progress.from_json(progress, origin)
+            for line in self.progress.metrics:
+                check_valid_figure(line)
             load_optimizer(self.model, self.optimizer, _within(OPTIMIZER, tensors))
             if self.average is not None:
                 self.average.load(_within(AVERAGE, tensors))

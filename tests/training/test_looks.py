@@ -10,11 +10,11 @@ from test_resume import outcome
 from seqmodel.errors import UsageError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.checkpoint import TimePlan, load_checkpoint
 from seqmodel.runs.files import PART
 from seqmodel.runs.folder import load_run, newest_run, read_metrics
 from seqmodel.training import loop, schedule
-from seqmodel.training.schedule import Interval, TimePlan
+from seqmodel.training.schedule import Interval
 from seqmodel.training.stopping import InterruptError
 
 

@@ -20,11 +20,11 @@ from seqmodel.media.marks import Levels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound import encoder as encoders
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import GIVEN_HASH, load_checkpoint, save_checkpoint
+from seqmodel.runs.checkpoint import GIVEN_HASH, Progress, load_checkpoint, save_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
-from seqmodel.training.state import CARRY, Progress
+from seqmodel.training.state import CARRY
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.units import UNITS
 

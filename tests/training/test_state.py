@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.checkpoint import Progress, load_checkpoint
 from seqmodel.runs.folder import LAST
-from seqmodel.training.state import DivergedError, Progress, TrainingState
+from seqmodel.training.state import DivergedError, TrainingState
 
 ORIGIN = Path("runs/x/last.safetensors")
 FIELDS = ["epoch", "batch", "window", "update", "nats", "frames", "seconds", "learning_rate"]
@@ -36,11 +36,12 @@ def test_progress_of_a_newer_version_is_refused_by_name():
         Progress.from_json({**Progress().to_json(), "tempo": 3}, ORIGIN)
 
 
-def test_a_run_whose_valid_figure_was_nan_is_not_resumed():
+def test_a_run_whose_valid_figure_was_nan_is_not_resumed(make_config, dataset):
     """Older versions continued; its metrics.jsonl would again not be valid JSON."""
     line = {"epoch": 2, "valid_nats_per_frame": float("nan"), "learning_rate": 0.01}
+    state = TrainingState(make_config(), dataset["train"], torch.device("cpu"))
     with pytest.raises(DivergedError, match=r"valid split scores nan .* after epoch 2"):
-        Progress.from_json({"epoch": 2, "metrics": [line]}, ORIGIN)
+        state.load(state.tensors(), {"epoch": 2, "metrics": [line]}, ORIGIN)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
