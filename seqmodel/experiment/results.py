@@ -265,19 +265,17 @@ def results(studies: Studies) -> list[Comparison]:
 
 
 def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
-    seeds = studies.seeds(cell)
-    winner = studies.winner(cell) if studies.searched(cell) else None
-    trials = {k: _attempt(k, trial) for k, trial in studies.trials(cell).indexed().items()}
-    config = None if winner is None else studies.plan.config(cell, dataset, winner[1].params, 0)
-    every = seeds.indexed().items()
-    scores = {k: trial.user_attrs[SCORES] for k, trial in every if SCORES in trial.user_attrs}
+    number, best = (studies.winner(cell) if studies.searched(cell) else None) or (None, None)
+    config = None if best is None else studies.plan.config(cell, dataset, best.params, 0)
+    seeds = studies.seeds(cell).indexed()
+    scores = {k: seed.user_attrs[SCORES] for k, seed in seeds.items() if SCORES in seed.user_attrs}
     return Outcome(
         cell,
         config,
-        None if winner is None else winner[0],
+        number,
         None if config is None else outline(config, dataset.frame).parameter_counts(),
-        [*trials.values()],
-        [_attempt(k, trial) for k, trial in every],
+        [_attempt(*each) for each in studies.trials(cell).indexed().items()],
+        [_attempt(*each) for each in seeds.items()],
         {s: np.array([found[s] for found in scores.values()]) for s in dataset.splits if scores},
         [*scores],
     )
