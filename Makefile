@@ -11,7 +11,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml .ci/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) pip  # which knows --group only since 25.1
-	$(PIP) --editable '.[onnx,postgres,track]' --group dev
+	$(PIP) --editable '.[judge,onnx,postgres,track]' --group dev
 	touch $@
 
 # The bundled samples, from MIDI to new music and from speech to new babble, in demo/.

@@ -92,6 +92,11 @@ def evaluate(
         min=0.001,
         help="The samples' length in seconds.  [default: the lengths of pieces of the split]",
     ),
+    judge: str | None = typer.Option(
+        None,
+        metavar="LABEL",
+        help="Also how many are recognised as the value asked for, by a classifier of real audio.",
+    ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
     temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
     device: Device = "auto",
@@ -125,8 +130,9 @@ def evaluate(
     exclude(given, [("--per-piece", "--per-frame"), *several])
     lines = () if as_json else ("--per-piece", "--per-frame")
     exclude(given, itertools.product(("--samples", "--voices", "--classify"), lines))
-    if seconds is not None and samples is None:
-        raise UsageError("--seconds needs --samples N")
+    of_samples = [option for option in ("--seconds", "--judge") if option in given]
+    if of_samples and samples is None:
+        raise UsageError(f"{of_samples[0]} needs --samples N")
     if plot is not None:
         check_plot(plot, force=force)
     from seqmodel.evaluation.evaluate import evaluate
@@ -171,6 +177,7 @@ def evaluate(
                     seed=seed,
                     temperature=temperature,
                     seconds=seconds,
+                    judge=judge,
                     progress=progress,
                 )
     if as_json:
@@ -258,7 +265,12 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
         heading += f", {values['cut_off']} cut off at the limit"
     if values.get("frozen"):
         heading += f", {values['frozen']} where a chord outlasts train's longest"
-    return ["", heading, "", *comparison.lines(values, split)]
+    lines = ["", heading, "", *comparison.lines(values, split)]
+    if "judge" in values:
+        shares = {"samples": values["judge"]["drawn"], split: values["judge"]["split"]}
+        found = [f"{share:.1%} of {name}" for name, share in shares.items() if share is not None]
+        lines += ["", f"{values['judge']['label']}, recognised: {', '.join(found) or 'none'}"]
+    return lines
 
 
 def _confusion(

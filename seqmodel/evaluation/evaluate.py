@@ -97,16 +97,22 @@ def evaluate(
     }
 
 
+def place_of_label(run: Run, label: str, option: str) -> int:
+    """The place of a label that the option names among those that the run knows, or UsageError."""
+    known = [*run.model.known_labels]
+    if label not in known:
+        there = listed(known) if known else "none"
+        raise UsageError(f"{option} {label}: the labels that {run.folder} knows are {there}")
+    return known.index(label)
+
+
 def _told(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
     """No label (pieces, L), then each value of this one for all pieces, the others left out.
 
     UsageError if the run does not know it, SeqmodelError if no piece has it.
     """
-    known = run.model.known_labels
-    if label not in known:
-        there = listed([*known]) if known else "none"
-        raise UsageError(f"--classify {label}: the labels that {run.folder} knows are {there}")
-    labels, place = pieces.labels(known), [*known].index(label)
+    known, place = run.model.known_labels, place_of_label(run, label, "--classify")
+    labels = pieces.labels(known)
     if not labels[:, place].any():
         raise SeqmodelError(f"no piece of {pieces.name} has a {label} that {run.folder} knows")
     values = range(1 + len(known[label]))

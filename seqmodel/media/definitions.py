@@ -339,6 +339,10 @@ PieceSet: TypeAlias = "Sequence[NDArray[Any]] | Pieces"
 """Sampled pieces, frames (T, F), or those of a split."""
 
 
+Recogniser: TypeAlias = "Callable[[PieceSet], NDArray[np.int64]]"
+"""Tells of each piece which value of a label it has, (pieces,)."""
+
+
 class Measured(ABC):
     """What is counted of a set of pieces."""
 
@@ -392,6 +396,10 @@ class Comparison(ABC):
             found = self.measure(pieces, train, limit)
             values[name] = found.to_json() | found.against(usual)
         return values
+
+    def recogniser(self, train: Pieces, values: "NDArray[np.int64]") -> Recogniser:
+        """A judge that learns the `values` (pieces,) of a label from train alone; 0 is none."""
+        raise UsageError("--judge is for audio")
 
     @abstractmethod
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.evaluation.evaluate import place_of_label
 from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, unseen
@@ -35,6 +36,7 @@ def compare_samples(
     seed: int,
     temperature: float = 1.0,
     seconds: float | None = None,
+    judge: str | None = None,
     progress: Progress = unseen,
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
@@ -45,16 +47,23 @@ def compare_samples(
     metre and labels, is given of the samples. Piece k is piece k of `seqmodel sample` with the same
     seed, metre and labels.
 
+    With `judge`, a classifier of train's pieces says how many are of the value of that label that
+    was asked for.
+
     Returns plain values: see evaluation/README.md. UsageError if the run's medium has no
-    comparison, or no piece is that long; SeqmodelError if the run's training split cannot be
-    opened.
+    comparison or judge, or no piece is that long; SeqmodelError if the run's training split cannot
+    be opened.
     """
     comparison = comparison_of(run)
     pieces = dataset[split]
     train = _training_split(run, dataset)
     chosen = np.arange(number) * len(pieces) // number
     lengths, given = pieces.lengths[chosen].tolist(), pieces.given(chosen)
-    labels = pieces.labels(run.model.known_labels, chosen)
+    known = run.model.known_labels
+    labels = pieces.labels(known, chosen)
+    if judge is not None:
+        place = place_of_label(run, judge, "--judge")
+        recognise = comparison.recogniser(train, train.labels(known)[:, place])
     told = f"as long as pieces of {split}"
     if run.config.end:
         lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
@@ -85,6 +94,10 @@ def compare_samples(
         frozen += piece.frozen
         progress(len(drawn), number)
     same = pieces.name == train.name and run.trained_on(dataset)
+    shares = {}
+    if judge is not None:
+        shares["drawn"] = _recognised(recognise(drawn), labels[:, place])
+        shares["split"] = _recognised(recognise(pieces), pieces.labels(known)[:, place])
     return {
         "pieces": number,
         "frames": sum(map(len, drawn)),
@@ -92,8 +105,14 @@ def compare_samples(
         "temperature": temperature,
         "lengths": told,
         **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
+        **({"judge": {"label": judge, **shares}} if judge else {}),
         **comparison.compare(drawn, None if same else pieces, train, limit),
     }
+
+
+def _recognised(found: NDArray[np.int64], asked: NDArray[np.int64]) -> float | None:
+    """The share of pieces that are found to be what was asked for, of those with which it was."""
+    return float((found == asked)[asked > 0].mean()) if asked.any() else None
 
 
 def _training_split(run: Run, dataset: Dataset) -> Split:

@@ -30,7 +30,14 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import BLOCK, AudioFrames, Windows, sample_blocks
-from seqmodel.media.definitions import Comparison, FrameDefinition, Measured, Pieces, PieceSet
+from seqmodel.media.definitions import (
+    Comparison,
+    FrameDefinition,
+    Measured,
+    Pieces,
+    PieceSet,
+    Recogniser,
+)
 from seqmodel.media.distributions import comparison_lines
 from seqmodel.media.sound import FULL_SCALE, flac_bytes, to_levels
 
@@ -221,15 +228,11 @@ class Statistics(Measured):
     def spectrum(self, rate: int) -> Floats | None:
         """(BANDS,) of the long-term spectrum in dB re their sum; None if nothing is audible.
 
-        The bands are triangles, equally wide in mel, from 80 Hz to 0.95 of half of `rate`.
+        The bands are `mel_bands` for `rate`.
         """
         if not self.energies.any():
             return None
-        bottom, top = _mel(np.array([80, 0.95 * rate / 2]))
-        edges = np.linspace(bottom, top, BANDS + 1)
-        centres, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
-        at = _mel(np.linspace(0, self.rate / 2, len(self.energies)))
-        weights = np.maximum(0, 1 - np.abs(at - centres[:, np.newaxis]) / width)
+        weights = mel_bands(BANDS, len(self.energies), self.rate, rate)
         energies = weights @ self.energies
         shares = energies / max(energies.sum(), np.finfo(float).tiny)
         return 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST / 10)))
@@ -307,6 +310,18 @@ def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
     return np.floor(values).astype(np.int64).clip(least, most)
 
 
+def mel_bands(count: int, frequencies: int, rate: int, common_rate: int | None = None) -> Floats:
+    """Triangles (count, frequencies) over those from 0 to half the rate, equally wide in mel.
+
+    They are from 80 Hz to 0.95 of half the rate, or of half the `common_rate`.
+    """
+    bottom, top = _mel(np.array([80, 0.95 * (common_rate or rate) / 2]))
+    edges = np.linspace(bottom, top, count + 1)
+    centres, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
+    at = _mel(np.linspace(0, rate / 2, frequencies))
+    return np.maximum(0, 1 - np.abs(at - centres[:, np.newaxis]) / width)
+
+
 def _mel(hertz: Floats) -> Floats:
     """O'Shaughnessy 1987, "Speech Communication"."""
     return 2595 * np.log10(1 + hertz / 700)
@@ -337,19 +352,31 @@ DISTANCES = (
 )
 
 
+def recordings(
+    pieces: PieceSet, chosen: Iterable[int] | None = None
+) -> Iterator[Iterable[NDArray[np.float32]]]:
+    """All pieces, or those `chosen`, in blocks (n,); SeqmodelError unless samples are finite."""
+    for i in range(len(pieces)) if chosen is None else chosen:
+        if not isinstance(pieces, Sequence):
+            yield sample_blocks(pieces, i)
+            continue
+        check_finite([pieces[i]])
+        line = pieces[i].reshape(-1)
+        yield np.split(line, range(BLOCK, len(line), BLOCK))
+
+
 class AudioComparison(Comparison):
     """Recordings are measured whole, whatever the limit: they are alike throughout."""
 
     def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Statistics:
         frame = train.frame if isinstance(pieces, Sequence) else pieces.frame
         assert isinstance(frame, AudioFrames)
-        if not isinstance(pieces, Sequence):
-            recordings = (sample_blocks(pieces, i) for i in range(len(pieces)))
-            return measure(recordings, frame.rate, frame.loudest)
-        check_finite(pieces)
-        lines = (piece.reshape(-1) for piece in pieces)
-        blocks = (np.split(line, range(BLOCK, len(line), BLOCK)) for line in lines)
-        return measure(blocks, frame.rate, frame.loudest)
+        return measure(recordings(pieces), frame.rate, frame.loudest)
+
+    def recogniser(self, train: Pieces, values: NDArray[np.int64]) -> Recogniser:
+        from seqmodel.media.audio.judge import recogniser
+
+        return recogniser(train, values)
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         return comparison_lines(values, split, FIGURES, DISTANCES)
