@@ -407,13 +407,13 @@ class Comparison(ABC):
 
 
 def lazily(name: str) -> Any:
-    """A method of a medium that is a function of another module, imported when it is called.
+    """A method that is a function of another module, imported when it is called.
 
     `name` is as in "package.module:function"; the function gets the method's arguments, but no
-    medium.
+    `self`.
     """
 
-    def method(_: Medium, *arguments: Any, **options: Any) -> Any:
+    def method(_: Any, *arguments: Any, **options: Any) -> Any:
         return resolve_name(name)(*arguments, **options)
 
     return method

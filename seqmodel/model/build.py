@@ -9,9 +9,9 @@ from seqmodel import units
 from seqmodel.config import MODELS, Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.labels import KnownLabels, column_count
+from seqmodel.media.labels import column_count
 from seqmodel.media.registry import medium_of
-from seqmodel.model.encoder import Encoder
+from seqmodel.model.encoder import Encoder, known_labels
 from seqmodel.model.marks import Marks
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.notes import note_count
@@ -87,11 +87,6 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
 def _encoder(config: Config, frame: FrameDefinition) -> Encoder:
     kind: type[Encoder] = resolve_name(MODELS[config.model].encoder)
     return kind.build(config, frame)
-
-
-def known_labels(config: Config, frame: FrameDefinition) -> KnownLabels:
-    """Those that the model is told."""
-    return frame.known_labels if config.labels == "all" else {}
 
 
 def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:

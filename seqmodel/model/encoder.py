@@ -13,9 +13,15 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.labels import KnownLabels
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Call, Slot
+
+
+def known_labels(config: Config, frame: FrameDefinition) -> KnownLabels:
+    """Those that the model is told."""
+    return frame.known_labels if config.labels == "all" else {}
 
 
 class Past(NamedTuple):
@@ -103,6 +109,13 @@ class Encoder(ABC):
         """The past before the first frame of pieces of which so much (B, G) is given besides.
 
         See `FrameDefinition.given`. By default an encoder has no use for it.
+        """
+        return past
+
+    def labelled(self, past: Past, labels: Tensor) -> Past:
+        """The past before pieces with these labels (B, N), see `Carry.labels`.
+
+        By default an encoder has no use for them: the unit and the output read all.
         """
         return past
 

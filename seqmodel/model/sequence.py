@@ -179,7 +179,8 @@ class SequenceModel(nn.Module):
             place.unsqueeze(1) == torch.arange(1, 1 + len(values))
             for place, values in zip(chosen.T, self.known_labels.values(), strict=True)
         ]
-        return carry._replace(labels=torch.cat(columns, 1).to(carry.past.numbers))
+        told = torch.cat(columns, 1).to(carry.past.numbers)
+        return carry._replace(past=self.encoder.labelled(carry.past, told), labels=told)
 
     def joined(self, carry: Carry) -> Carry:
         """The carry before the first frame of pieces that are joined to those read."""

@@ -26,7 +26,8 @@ from seqmodel.files import open_input, write_file
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.labels import in_words
 from seqmodel.media.registry import definition_from_json
-from seqmodel.model.build import build_model, known_labels, outline, with_sizes
+from seqmodel.model.build import build_model, outline, with_sizes
+from seqmodel.model.encoder import known_labels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
 from seqmodel.runs.files import epochs_of, read_file

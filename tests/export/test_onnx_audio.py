@@ -41,7 +41,7 @@ def made(name):
     if name == "gaussian":
         output.start_at_data(frames)
     else:
-        known = unpacked(encoder.known)
+        known = unpacked(encoder.known, 16)
         low, high = -0.3 * random.random((2, *known.ranges.shape))
         M = low.shape[1] // 2
         ranges = np.concatenate([low[:, :M], -high[:, :M]], 1)

@@ -173,6 +173,56 @@ def test_compiled_features_are_the_texts(dtype, rate, T, B, threads):
         assert torch.equal(second[1], kept)
 
 
+def test_pieces_with_labels_follow_their_course():
+    """By NumPy: two features, and a pull of as much as can be afforded; nothing for a piece that
+    is told none. Guards against the course of other labels or of another moment.
+    """
+    T, rate, M, random = 420, 8000, 16, np.random.default_rng(3)
+    widths = random.uniform(0, 0.2, (1, 50, M + 1))
+    means = np.concatenate([random.uniform(-0.9, 0.9, (3, 50, M)), np.full((3, 50, 1), 6.0)], 2)
+    means[2, :, M] = 12.0
+    courses = torch.from_numpy(np.concatenate([widths, means]))
+    known = known_at(rate)._replace(afforded=torch.tensor([0.7]).double(), courses=courses)
+    predictors, samples = predictors_at(rate, 3), voice(T, 3)
+    memory = predictors.start_memory(known.usual, 3, CPU)
+    memory[:, predictors.starts["combination"]] = torch.arange(3.0).double()
+    found, after = compiled_inputs(predictors, known, samples, memory)
+    plain, kept = specified(predictors, known, samples, memory)
+    torch.testing.assert_close(found, plain, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(after, kept, rtol=1e-8, atol=1e-6)
+    without, _ = compiled_inputs(*start(rate, 3)[:2], samples, start(rate, 3)[2])
+    at = predictors.columns["course"].start
+    others = [n for n in range(predictors.input_size) if n not in (at, at + 1)]
+    assert torch.equal(found[:, 0, others], without[:, 0])
+    assert not found[:, 0, at : at + 2].any()
+    assert torch.equal(found[:, :, others[:-2]], without[:, :, :-2])
+    for piece in (1, 2):
+        x = samples[:, piece].numpy() * 32768 + OFFSET
+        said, ks, bs = lattice_by_hand(x, M, forgetting(rate, 0.010))
+        slow = mean_size(x - np.append(0, said[:-1]), forgetting(rate, 0.00625), 200) + 0.5
+        loud = mean_size(x, forgetting(rate, 0.0125), 300) + 1
+        moments = np.arange(1, T + 1) / 160
+        centre, width = (
+            np.array([np.interp(moments, np.arange(50), column) for column in table.T]).T
+            for table in (means[piece], widths[0])
+        )
+        near = np.clip(ks, centre[:, :M] - width[:, :M], centre[:, :M] + width[:, :M])
+        off = np.clip(((near - ks) * bs).sum(1) / slow, -8, 8)
+        missing = np.clip(centre[:, M] - np.log(loud), -8, 8)
+        course = found[:, piece, at : at + 2].numpy()
+        np.testing.assert_allclose(course, np.stack([off, missing], 1), rtol=1e-7, atol=1e-8)
+        anchor, level = (without[:, piece, n].numpy() for n in (-2, -1))
+        pulled = (
+            np.clip(anchor * 32768 + 1.5 * 0.7 * np.clip(off, -0.15, 0.15) * slow, -32768, 32767)
+            / 32768
+        )
+        inside = (np.abs(anchor) < 0.999) & (np.abs(pulled) < 0.999)
+        assert inside.any()
+        np.testing.assert_allclose(found[inside, piece, -2], pulled[inside], atol=1e-8)
+        louder = np.exp(1.5 * 0.7 * np.clip(0.05 * missing, -0.3, 0.3))
+        np.testing.assert_allclose(found[:, piece, -1], level * louder, rtol=1e-7)
+
+
 def test_the_loudest_sounds_are_pushed_as_at_the_last_node():
     """Guards against a push from beyond the table."""
     predictors, known, memory = start(8000, 2)
@@ -390,7 +440,7 @@ def test_nothing_is_steered_in_training_or_without_strength():
     assert torch.equal(told[1], told[2])
     assert torch.equal(told[0][..., :-2], told[1][..., :-2])
     assert (told[0][..., -2:] != told[1][..., -2:]).any(0).all()
-    assert torch.equal(unpacked(steered.known).pushes, known_at(8000).pushes)
+    assert torch.equal(unpacked(steered.known, 16).pushes, known_at(8000).pushes)
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0])
@@ -400,7 +450,7 @@ def test_voices_are_kept_up_as_far_as_that_can_be_afforded(strength):
     encoder.known.copy_(known.packed())
 
     def bits():
-        return strength * float((unpacked(encoder.known).voices ** 2).sum())
+        return strength * float((unpacked(encoder.known, 16).voices ** 2).sum())
 
     before = bits()
     encoder.correct(None, lambda: 30.0 + 10 * math.log(2) * bits())

@@ -103,9 +103,9 @@ def steered(tmp_path_factory, make_audio_config, train, audio_dataset):
 def test_after_an_epoch_steering_is_corrected_by_what_is_drawn(steered, audio_dataset):
     """In the average that is kept and scored, by its own samples: their seed is the run's."""
     model, train = load_run(steered).model, audio_dataset["train"]
-    kept = unpacked(model.encoder.known.clone())
+    kept = unpacked(model.encoder.known.clone(), 16)
     model.encoder.start_at(train)
-    first = unpacked(model.encoder.known.clone())
+    first = unpacked(model.encoder.known.clone(), 16)
     frames = model.encoder.free_frames(train.frames)
     assert frames == train.frames // 16
     drawn = np.concatenate(list(Sampler(model).piece(frames, seed=3, shortest=np.inf))).ravel()
@@ -140,8 +140,8 @@ def test_a_model_of_any_backend_runs_free(
     """What corrects the steering is drawn by compiled code, whatever trains."""
     config = make_audio_config(**{**SMALL, "steering": 1.0}, epochs=1, backend="reference")
     train(config, tmp_path, data=audio_dataset)
-    known = unpacked(load_run(tmp_path).model.encoder.known)
-    compiled = unpacked(load_run(steered).model.encoder.known)
+    known = unpacked(load_run(tmp_path).model.encoder.known, 16)
+    compiled = unpacked(load_run(steered).model.encoder.known, 16)
     assert torch.equal(known.slopes, compiled.slopes)
     assert not torch.equal(known.pushes, (0.06 * known.slopes).clamp(-0.2, 0.2))
 

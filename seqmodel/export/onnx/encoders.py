@@ -57,7 +57,9 @@ class Encoded(NamedTuple):
     """(rows, 1), whether the unit makes a step; None: always."""
 
 
-def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) -> Encoded:
+def window(
+    g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int, labels: Symbol | None
+) -> Encoded:
     """The last C numbers, standardised."""
     C, past = encoder.input_size, frames
 
@@ -74,7 +76,9 @@ def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) ->
     return Encoded(g.unsqueeze(x, 1), None, past)
 
 
-def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> Encoded:
+def notes(
+    g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int, labels: Symbol | None
+) -> Encoded:
     """The past as each note sees it, as `model.notes`."""
     D = encoder.rows
     sounding, note = frames[:, :D], np.arange(D)[:, np.newaxis]
@@ -330,7 +334,9 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
 Parts = Mapping[str, Symbol]
 
 
-def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> Encoded:
+def sound(
+    g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int, labels: Symbol | None
+) -> Encoded:
     """What adaptive predictors say of the next sample; `frames` are samples (rows, 1).
 
     As `model.sound`, in float64, for one piece and without noise. All lattices are computed at
@@ -351,10 +357,24 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
         after = g.concat([parts[name] for name in starts], 0)
         return [after], [after]
 
+    def course_of(k: Symbol, b: Symbol, slow: Symbol, loud: Symbol) -> list[Symbol]:
+        """What labels add to the features, as `sound.kernel.write_course`; nothing without."""
+        if not p.combinations or labels is None:
+            return []
+        number = g.cast(labels, DOUBLE) @ encoder.digits.numpy()[:, np.newaxis]
+        moment = g.unsqueeze(g.cast(elapsed + 1, DOUBLE) * p.moments_per_sample, 1)
+        table = known.courses.flatten(0, 1).numpy()
+        M, nodes = table.shape[1] - 1, steering.MOMENTS
+        width = _between(g, table, moment, nodes)
+        centre = _between(g, table, moment, nodes, (number + 1.0) * float(nodes))
+        near = g("Min", g("Max", k, centre[:, :M] - width[:, :M]), centre[:, :M] + width[:, :M])
+        course = g.concat([g.sum((near - k) * b, 1) / slow, centre[:, M:] - loud.log()], 1)
+        return [g("Clip", course, -sounds.CLIP, sounds.CLIP) * g("Min", number, 1.0)]
+
     shapes, rows = {"sound": [len(start)]}, [frames, elapsed]
     (memories,) = g.keeping(shapes, lambda states: g.scan(body, states, rows), DOUBLE)
     with g.within("features"):
-        found = _features(g, p, known, parts_of(memories, 1))
+        found = _features(g, p, known, parts_of(memories, 1), course_of)
         x = g.unsqueeze(g.cast(found, FLOAT), 1)
     return Encoded(x, x, frames, g("Equal", (elapsed + 1) % encoder.steps, 0))
 
@@ -443,7 +463,13 @@ def _updated_pitch(g: Graph, how: sounds.Pitch, parts: Parts, line: Symbol, size
     }
 
 
-def _features(g: Graph, p: Predictors, known: TrainingStatistics, parts: Parts) -> Symbol:
+def _features(
+    g: Graph,
+    p: Predictors,
+    known: TrainingStatistics,
+    parts: Parts,
+    course_of: Callable[..., list[Symbol]],
+) -> Symbol:
     """(rows, I), of all samples at once, as `sound.kernel.write_features`."""
     of_each = g.split(parts["levels"], [1] * len(p.levels), 1)
     floors = (level.floor for level in p.levels.values())
@@ -475,11 +501,17 @@ def _features(g: Graph, p: Predictors, known: TrainingStatistics, parts: Parts) 
         pull = pull + peak * (1.0 - peak) * voice * one_period_ago(0)
         softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
         push = _between(g, known.pushes.numpy()[:, np.newaxis], place)
+        for each in course:
+            most, share = steering.MOST_FOLLOWED, float(known.afforded)
+            pull = pull + g("Clip", each[:, :1], -most, most) * slow * share
+            most = steering.MOST_LOUDER
+            push = push + g("Clip", each[:, 1:] * steering.LOUDER, -most, most) * share
         moved = _within_full_scale(g, anchor * softer + pull * strength)
         return [moved, slow * (push * strength).exp()]
 
     odds = g("Pow", grid, parts["seen"]) * known.share
     certainty = g("Where", grid > 1.0, odds / (odds + (1 - known.share)), 0.0)
+    course = course_of(parts["k"][:, :M], parts["b"][:, :M], slow, loud)
     moved = steered() if known.strength else [anchor, slow]
     found = [
         over(latest(sounds.SAMPLES, 16) - anchor, loud),
@@ -489,17 +521,23 @@ def _features(g: Graph, p: Predictors, known: TrainingStatistics, parts: Parts) 
         parts["k"][:, :M],
         g.concat([slow, fast, loud], 1).log() / 2.0 - np.array([2.0, 2.0, 3.0]),
         over(one_period_ago(sounds.TAPS), slow) / 2.0, parts["peak"],
-        period.log() / math.log(2),
+        period.log() / math.log(2), *course,
         certainty, g.concat([grid, *moved], 1) / sounds.FULL,
     ]  # fmt: skip
     return g.concat(found, 1)
 
 
-def _between(g: Graph, table: NDArray[np.float64], place: Symbol) -> Symbol:
-    """The rows (rows, N) of a table (NODES, N) at places (rows, 1), in between."""
-    place = g("Clip", place, 0.0, steering.NODES - 1.0)
-    node = g("Min", g("Floor", place), steering.NODES - 2.0)
-    number, stored = g.squeeze(g.cast(node, INT64), 1), g.constant(table, "table")
+def _between(
+    g: Graph, table: NDArray[np.float64], place: Symbol, nodes: int = steering.NODES,
+    first: Symbol | float = 0.0,
+) -> Symbol:  # fmt: skip
+    """The rows (rows, N) of a table of `nodes` rows at places (rows, 1), in between.
+
+    Of several tables in one, that which begins at row `first`.
+    """
+    place = g("Clip", place, 0.0, nodes - 1.0)
+    node = g("Min", g("Floor", place), nodes - 2.0)
+    number, stored = g.squeeze(g.cast(node + first, INT64), 1), g.constant(table, "table")
     below, above = (g("Gather", stored, n) for n in (number, number + 1))
     return below + (above - below) * (place - node)
 

@@ -54,11 +54,14 @@ def _graph(model: SequenceModel) -> Graph:
     frames, given = (g.input(name, [ROWS, F]) for name in ("frames", "given"))
     uniforms = g.input("uniforms", [ROWS, output.uniforms_per_frame])
     temperature = g("Max", g.input("temperature", []), COLDEST)
+    count, told = column_count(model.known_labels), None
+    if count:
+        told = g.input("labels", [ROWS, count])
     with g.within("encoder"):
-        encoded = ENCODERS[type(encoder)](g, encoder, frames, F)
+        encoded = ENCODERS[type(encoder)](g, encoder, frames, F, told)
     h, beside = encoded.x, [encoded.skip]
-    if count := column_count(model.known_labels):
-        of_row = g.unsqueeze(g.input("labels", [ROWS, count]), 1)
+    if told is not None:
+        of_row = g.unsqueeze(told, 1)
         labels, own = g.repeated(of_row, frames, encoder.rows, count), encoder.input_size
         own -= encoder.skip_size
         parts = [h[:, :, :own], labels, h[:, :, own:]]

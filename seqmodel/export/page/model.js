@@ -36,7 +36,9 @@ class Model {
 
   /* What pieces are from the next on: 1 for each value that a label has, 0 for the others. */
   tell(columns) {
-    if (this.labels) new Float64Array(this.start.buffer, ...this.labels).set(columns);
+    const start = new Float64Array(this.start.buffer);
+    for (const [place, added] of this.labels)
+      start[place] = columns.reduce((sum, told, k) => sum + told * added[k], 0);
   }
 
   /* Read a frame of an opening, that is given and not drawn. */

@@ -24,7 +24,8 @@ from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
 from seqmodel.kernels.uniforms import GAMMA
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.media.labels import column_count
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copying
@@ -69,7 +70,7 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         of_draws = len({_functions(calls) for calls in draws})
         code = _code(compiled.calls, [*variants.values()], of_draws)
         sequences = [compiled.calls, *draws, *filled]
-    start, last, told = own.arena.memory(), compiled.inputs.last, compiled.labels
+    start, last = own.arena.memory(), compiled.inputs.last
     start[:] = 0
     compiled.begin(start, sampler.start)
     memory = _Memory()
@@ -110,7 +111,7 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         "stream": arena + stream.start,
         "last": [arena + last.start, *last.shape],
         "frameSize": model.output.frame_size,
-        "labels": told and [told.start, *told.shape[1:]],
+        "labels": _told(model, compiled, sampler.start),
         "voices": {
             **{"particles": PARTICLES, "candidates": CANDIDATES, "past": of_past},
             **{name: number(slot) for name, slot in slots.items()},
@@ -118,6 +119,26 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
             "by": {"free": FREE, "on": ON, "off": OFF},
         },
     }
+
+
+def _told(
+    model: SequenceModel, compiled: CompiledModel, start: Carry
+) -> list[tuple[int, list[float]]]:
+    """The numbers at which a piece starts otherwise with labels: of each its place among those of
+    the arena, and what each value of each label adds to it.
+    """
+    known = model.known_labels
+    told = np.zeros((1 + column_count(known), len(known)), np.int64)
+    values = [(label, 1 + k) for label, of in enumerate(known.values()) for k in range(len(of))]
+    for row, (label, value) in enumerate(values, 1):
+        told[row, label] = value
+    starts = []
+    for labels in told:
+        memory = compiled.arena.memory()
+        compiled.begin(memory, model.labelled(start, labels[np.newaxis]))
+        starts.append(memory.view(np.float64))
+    (places,) = np.nonzero(np.ptp(starts, axis=0))
+    return [(n, [each[n] - starts[0][n] for each in starts[1:]]) for n in places.tolist()]
 
 
 def _voices(

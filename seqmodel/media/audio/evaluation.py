@@ -36,7 +36,7 @@ from seqmodel.media.definitions import (
     Measured,
     Pieces,
     PieceSet,
-    Recogniser,
+    lazily,
 )
 from seqmodel.media.distributions import comparison_lines
 from seqmodel.media.sound import FULL_SCALE, flac_bytes, to_levels
@@ -373,10 +373,7 @@ class AudioComparison(Comparison):
         assert isinstance(frame, AudioFrames)
         return measure(recordings(pieces), frame.rate, frame.loudest)
 
-    def recogniser(self, train: Pieces, values: NDArray[np.int64]) -> Recogniser:
-        from seqmodel.media.audio.judge import recogniser
-
-        return recogniser(train, values)
+    recogniser = lazily("seqmodel.media.audio.judge:recogniser")
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         return comparison_lines(values, split, FIGURES, DISTANCES)

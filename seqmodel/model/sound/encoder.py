@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -14,11 +15,12 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 from seqmodel.kernels.run.calls import Arena
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past
+from seqmodel.media.labels import KnownLabels
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, known_labels
 from seqmodel.model.sound.kernel import compiled_inputs, sound_call
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
-from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
-from seqmodel.model.sound.survey import corrected, survey
+from seqmodel.model.sound.steering import MOST_COURSES, TrainingStatistics, no_statistics, unpacked
+from seqmodel.model.sound.survey import corrected, courses, survey
 
 STRETCH, NOISY = 0.3, 0.35
 """The mean length of a stretch of noise or none, in seconds, and the share of those with noise."""
@@ -27,8 +29,8 @@ FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
 """After an epoch so many samples are drawn freely, or a 16th of train's if that is less; none if
 they would be less than two seconds, from which too little follows."""
 
-VOICE_BUDGET = 0.02
-"""What keeping voices up may cost, in bits per sample."""
+PULL_BUDGET = 0.02
+"""What keeping voices up and following courses may cost together, in bits per sample."""
 
 
 class SoundEncoder(nn.Module, Encoder):
@@ -56,24 +58,50 @@ class SoundEncoder(nn.Module, Encoder):
     """
 
     def __init__(
-        self, rate: int, frame_size: int, *, noise: float = 0.0, steering: float = 0.0
+        self,
+        rate: int,
+        frame_size: int,
+        *,
+        noise: float = 0.0,
+        steering: float = 0.0,
+        labels: KnownLabels = MappingProxyType({}),
     ) -> None:
-        """For `rate` samples per second in frames of `frame_size`, S."""
+        """For `rate` samples per second in frames of `frame_size`, S.
+
+        With at most `MOST_COURSES` combinations of `labels` what is drawn follows their courses.
+        """
         super().__init__()
-        self.predictors, self.steps = predictors_at(rate), frame_size
+        combinations = math.prod(1 + len(values) for values in labels.values())
+        if not labels or not steering or combinations > MOST_COURSES:
+            combinations = 0
+        self.predictors, self.steps = predictors_at(rate, combinations), frame_size
         self.noise, self._rate, self._steering = noise, rate, steering
+        self._labels = dict(labels)  # not a view, which cannot be copied
+        sizes = [len(values) for values in labels.values()]
+        strides = np.cumprod([1, *(1 + size for size in sizes[:0:-1])])[::-1]
+        digits = [s * np.arange(1, 1 + size) for s, size in zip(strides, sizes, strict=False)]
+        self.digits = torch.from_numpy(np.concatenate([[], *digits]))
+        """(N,), what each value of each label adds to the number of a combination."""
         self.input_size = self.skip_size = self.predictors.input_size
         self.known: Tensor
-        self.register_buffer("known", no_statistics(self.predictors.reported_coefficients).packed())
+        stages = self.predictors.reported_coefficients
+        self.register_buffer("known", no_statistics(stages, combinations).packed())
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
         steering = config.steering if frame.values == "samples" else 0.0  # a softmax has no anchor
-        return cls(frame.rate, frame.frame_size, noise=config.input_noise, steering=steering)
+        labels = known_labels(config, frame)
+        how = {"noise": config.input_noise, "steering": steering}
+        return cls(frame.rate, frame.frame_size, **how, labels=labels)
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
-        self.known.copy_(survey(train, self._rate, steered=self._steering > 0).packed())
+        known = survey(train, self._rate, steered=self._steering > 0)
+        if self.predictors.combinations:
+            values = [len(each) for each in self._labels.values()]
+            followed = courses(train, train.labels(self._labels), values, self._rate)
+            known = known._replace(courses=followed, afforded=torch.ones(1).double())
+        self.known.copy_(known.packed())
 
     def free_frames(self, frames: int) -> int | None:
         """See `Encoder`: a share of train, if that is long enough."""
@@ -82,24 +110,37 @@ class SoundEncoder(nn.Module, Encoder):
         return samples // self.steps * long_enough if self._steering else None
 
     def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
-        """See `Encoder`: the push of loudness, and the voices, as far as those can be afforded.
+        """See `Encoder`: the push of loudness, and the voices and courses, as far as affordable.
 
-        The better the unit knows what comes next, the more a pull towards the last period costs.
+        The better the unit knows what comes next, the more pulls towards the last period, or
+        towards what is usual for its labels, cost.
         """
-        known = unpacked(self.known.cpu().clone())  # which does not change with the buffer below
+        stages = self.predictors.reported_coefficients
+        known = unpacked(self.known.cpu().clone(), stages)  # which the buffer below does not change
+        known = known._replace(afforded=torch.ones_like(known.afforded))
         if drawn is not None:
             known = corrected(known, drawn.ravel(), self._rate)
         nats = []
-        for voices in (known.voices, 0 * known.voices):
-            self.known.copy_(known._replace(voices=voices).packed())
+        for share in (0.0, 1.0):
+            self.known.copy_(_times(known, share).packed())
             nats.append(score() / self.steps)
-        cost = (nats[0] - nats[1]) / math.log(2)  # which grows with the square of the voices
-        share = math.sqrt(VOICE_BUDGET / cost) if cost > VOICE_BUDGET else 1.0
-        self.known.copy_(known._replace(voices=share * known.voices).packed())
+        cost = (nats[1] - nats[0]) / math.log(2)  # which grows with the square of both
+        share = math.sqrt(PULL_BUDGET / cost) if cost > PULL_BUDGET else 1.0
+        self.known.copy_(_times(known, share).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
+
+    def labelled(self, past: Past, labels: Tensor) -> Past:
+        if not self.predictors.combinations:
+            return past
+        assert past.memory is not None
+        memory = past.memory.clone()
+        memory[:, self.predictors.starts["combination"]] = labels.to(memory) @ self.digits.to(
+            memory
+        )
+        return past._replace(memory=memory)
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`; the past of each frame is the sample before it.
@@ -139,7 +180,8 @@ class SoundEncoder(nn.Module, Encoder):
         return self._known(self._steering)
 
     def _known(self, strength: float = 0.0) -> TrainingStatistics:
-        return unpacked(self.known.cpu())._replace(strength=strength)
+        known = unpacked(self.known.cpu(), self.predictors.reported_coefficients)
+        return known._replace(strength=strength)
 
     def _noise(self, T: int, memory: Tensor) -> tuple[Tensor | None, Tensor]:
         """What each of T samples is disturbed by, in levels (T, B), if anything; the new memory."""
@@ -152,3 +194,8 @@ class SoundEncoder(nn.Module, Encoder):
         memory = memory.clone()
         memory[:, place] = share.to(memory)
         return share.float() * torch.randn(T, B), memory
+
+
+def _times(known: TrainingStatistics, share: float) -> TrainingStatistics:
+    """The same with this share of voices and of the pull towards courses."""
+    return known._replace(voices=share * known.voices, afforded=share * known.afforded)

@@ -31,6 +31,10 @@ from seqmodel.model.sound.predictors import (
 )
 from seqmodel.model.sound.steering import (
     AN_OCTAVE,
+    LOUDER,
+    MOMENTS,
+    MOST_FOLLOWED,
+    MOST_LOUDER,
     NODES,
     OUTSIDE,
     PUSHES,
@@ -90,7 +94,9 @@ def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) 
 def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
     """For samples and features of a type, of as many pieces at once as there are lanes."""
     memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
-    known = f"{len(no_statistics(predictors.reported_coefficients).packed())}"
+    known = (
+        f"{len(no_statistics(predictors.reported_coefficients, predictors.combinations).packed())}"
+    )
     signature = Signature(
         "sound",
         ("T", "B"),
@@ -182,6 +188,8 @@ def advance(
 ) -> None:
     """The memory after the t-th sample, in levels, which is read through noise, if any."""
     find_grid(memory, pure, p)
+    if p.combinations > 0:
+        memory[p.starts["moment"]] += p.moments_per_sample
     sample = pure
     if noisy:
         clean = memory[p.starts["clean"]]
@@ -326,6 +334,8 @@ def write_features(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> N
     - the logarithms of three levels, halved and moved towards 0;
     - of one period ago in the first lattice's errors the nine around, over `slow`, halved; how
       periodic these are, and log2 of the period over the longest one;
+    - of pieces with labels that have a course, what it would add to the anchor, over `slow`, and by
+      how much, in logarithms, the sound is too soft for it;
     - how certain the recording's grid is, and the grid, full scale 1;
     - the anchor and the level `slow`, full scale 1, both steered (`steering.py`).
     """
@@ -357,10 +367,12 @@ def write_features(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> N
         period[n] = clipped(one_period_ago(memory, n - TAPS, T, t, p) * inverse) * 0.5
     period[2 * TAPS + 1] = memory[p.starts["peak"]]
     period[2 * TAPS + 2] = log(memory[p.starts["lag"]] * (1 / p.pitch.longest)) * (1 / LOG_2)
+    if p.combinations > 0:
+        write_course(memory, known, x[p.columns["course"].start :], p)
     grid = x[p.columns["grid"].start :]
     grid[0] = certainty(memory, known[0], p)
     grid[1] = memory[p.starts["grid"]] * (1 / FULL)
-    write_anchor(memory, known, x[p.columns["anchor"].start :], T, t, p)
+    write_anchor(memory, known, x, T, t, p)
 
 
 def predicted(memory: Any, n: int, p: Any) -> Any:
@@ -403,6 +415,25 @@ def certainty(memory: Any, share: Any, p: Any) -> Any:
     return 0.0 if grid <= 1.0 else odds / (odds + (1.0 - share))
 
 
+def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
+    """How the anchor and the loudness are off the course of the piece's labels, if it has any."""
+    M = p.reported_coefficients
+    number = memory[p.starts["combination"]]
+    moment = limited_node(memory[p.starts["moment"]], MOMENTS)
+    widths = known[RANGES + NODES * 2 * M + 1 + node_below(moment, MOMENTS) * (M + 1) :]
+    means = widths[(int(number) + 1) * MOMENTS * (M + 1) :]
+    off = 0.0
+    for m in range(M):
+        k = memory[p.lattice_starts[0] + m]
+        b = memory[p.lattice_starts[0] + p.lattices[0].order + m]
+        centre = between(means, M + 1, m, moment, MOMENTS)
+        width = between(widths, M + 1, m, moment, MOMENTS)
+        off += (min(max(k, centre - width), centre + width) - k) * b
+    missing = between(means, M + 1, M, moment, MOMENTS) - log(level_of(memory, "loud", p))
+    x[0] = clipped(off / level_of(memory, "slow", p)) if number > 0.0 else 0.0
+    x[1] = clipped(missing) if number > 0.0 else 0.0
+
+
 def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
     """The anchor and its level as `steering` moves them, which takes no time at strength 0."""
     anchor = predicted(memory, 0, p)
@@ -413,37 +444,44 @@ def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> Non
         echo = one_period_ago(memory, 0, T, t, p)
         peak = memory[p.starts["peak"]]
         octaves = log(memory[p.starts["lag"]] * (1 / p.pitch.longest)) * (AN_OCTAVE / LOG_2)
-        period = limited_node(octaves + (NODES - 1))
-        voice = between(known[VOICES + node_below(period) :], 1, 0, period)
+        period = limited_node(octaves + (NODES - 1), NODES)
+        voice = between(known[VOICES + node_below(period, NODES) :], 1, 0, period, NODES)
         sharper = max(level_of(memory, "sharp", p) / known[2], 1.0)
         anchor = anchor * exp(-strength * log(sharper))
-        place = limited_node(log(level_of(memory, "loud", p)) * (1 / LOG_2))
-        usual = known[RANGES + node_below(place) * 2 * M :]
+        loudness = log(level_of(memory, "loud", p))
+        place = limited_node(loudness * (1 / LOG_2), NODES)
+        usual = known[RANGES + node_below(place, NODES) * 2 * M :]
         pull = 0.0
         for m in range(M):
             k = memory[p.lattice_starts[0] + m]
             b = memory[p.lattice_starts[0] + p.lattices[0].order + m]
-            low = between(usual, 2 * M, m, place)
-            high = between(usual, 2 * M, M + m, place)
+            low = between(usual, 2 * M, m, place, NODES)
+            high = between(usual, 2 * M, M + m, place, NODES)
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
-        push = between(known[PUSHES + node_below(place) :], 1, 0, place)
+        push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
+        if p.combinations > 0:
+            afforded = known[RANGES + NODES * 2 * M]
+            course = x[p.columns["course"].start :]
+            pull += min(max(course[0], -MOST_FOLLOWED), MOST_FOLLOWED) * level * afforded
+            push += min(max(course[1] * LOUDER, -MOST_LOUDER), MOST_LOUDER) * afforded
         anchor = anchor + strength * (pull + peak * (1.0 - peak) * voice * echo)
         level = level * exp(strength * push)
-    x[0] = limited(anchor) * (1 / FULL)
-    x[1] = level * (1 / FULL)
+    at = p.columns["anchor"].start
+    x[at] = limited(anchor) * (1 / FULL)
+    x[at + 1] = level * (1 / FULL)
 
 
-def limited_node(place: Any) -> Any:
+def limited_node(place: Any, nodes: int) -> Any:
     """A place between the first node and the last."""
-    return min(max(place, 0.0), NODES - 1.0)
+    return min(max(place, 0.0), nodes - 1.0)
 
 
-def node_below(place: Any) -> Any:
+def node_below(place: Any, nodes: int) -> Any:
     """The node below a place, the last but one at most."""
-    return int(min(place, NODES - 1.5))
+    return int(min(place, nodes - 1.5))
 
 
-def between(table: Any, size: int, column: Any, place: Any) -> Any:
+def between(table: Any, size: int, column: Any, place: Any, nodes: int) -> Any:
     """A column at a place of a table whose rows, each of a `size`, begin at the node below."""
     below = table[column]
-    return below + (table[size + column] - below) * (place - float(node_below(place)))
+    return below + (table[size + column] - below) * (place - float(node_below(place, nodes)))

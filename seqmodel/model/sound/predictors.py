@@ -43,6 +43,9 @@ PITCH_RATE = 16000
 SHORTEST, LONGEST = 2.5e-3, 20e-3
 """The periods looked for, in seconds."""
 
+MOMENT = 0.02
+"""Seconds between the moments of a course, see `steering.py`."""
+
 SAMPLES, ERRORS, SLOW_ERRORS, SMOOTH = "samples", "errors", "slow errors", "smooth"
 """The lines: samples, the first and the last lattice's errors, and averages of the first's."""
 CLEAN = "clean"
@@ -99,16 +102,21 @@ class Predictors:
         memory_size: K, how many these are in all.
         starts: where each part of a memory begins.
         lattice_starts: where those of each lattice begin; the last is the one without noise.
+        combinations: R, how many of labels have a course, see `steering.py`; 0: there are none.
+        moments_per_sample: how fast these are passed through.
     """
 
     def __init__(
-        self, lattices: tuple[Lattice, ...], levels: dict[str, Level], pitch: Pitch
-    ) -> None:
+        self, lattices: tuple[Lattice, ...], levels: dict[str, Level], pitch: Pitch,
+        combinations: int = 0, moments_per_sample: float = 0.0,
+    ) -> None:  # fmt: skip
         self.lattices, self.levels, self.pitch = lattices, levels, pitch
+        self.combinations, self.moments_per_sample = combinations, moments_per_sample
         self.reported_coefficients = min(lattices[0].order, MOST_REPORTED)
         features = {SAMPLES: 16, ERRORS: 24, "rivals": len(lattices) - 1, SLOW_ERRORS: 8}
         features |= {"reflections": self.reported_coefficients, "loudness": 3}
-        features |= {"period": 2 * TAPS + 3, "grid": 2, "anchor": 2}
+        features |= {"period": 2 * TAPS + 3, "course": 2 if combinations else 0}
+        features |= {"grid": 2, "anchor": 2}
         self.columns = {k: slice(at, at + features[k]) for k, at in _starts(features).items()}
         self.input_size = sum(features.values())
         self.pitch_line = ERRORS if pitch.step == 1 else SMOOTH
@@ -122,7 +130,8 @@ class Predictors:
             self.sizes |= {f"{part} {n}": lattice.order for part in ("k", "b", "num", "den")}
             self.sizes[f"predicted {n}"] = 1
         self.sizes |= dict.fromkeys((*levels, CLEAN), 1)
-        self.sizes |= {NOISE_SHARE: 1, "grid": 1, "seen": 1}
+        self.sizes |= dict.fromkeys((NOISE_SHARE, "grid", "seen"), 1)
+        self.sizes |= dict.fromkeys(("combination", "moment") if combinations else (), 1)
         self.sizes |= {"energy": 1, "lag": 1, "peak": 1, "acf": pitch.lags} | self.lines
         self.memory_size = sum(self.sizes.values())
         self.starts = _starts(self.sizes)
@@ -150,7 +159,8 @@ class Predictors:
         memory = memory.clone()
         parts = self.parts(memory)
         parts["grid"].fill_(usual)
-        parts["seen"].zero_()
+        for name in ("seen", "moment") if self.combinations else ("seen",):
+            parts[name].zero_()
         return memory
 
     def parts(self, memory: Tensor) -> dict[str, Tensor]:
@@ -164,8 +174,8 @@ def _starts(sizes: dict[str, int]) -> dict[str, int]:
 
 
 @cache
-def predictors_at(rate: int) -> Predictors:
-    """The predictors for recordings of `rate` samples per second."""
+def predictors_at(rate: int, combinations: int = 0) -> Predictors:
+    """The predictors for recordings of `rate` samples per second, with so many courses."""
     rate = max(rate, LEAST_RATE)
 
     def forgetting(seconds: float) -> float:
@@ -185,4 +195,5 @@ def predictors_at(rate: int) -> Predictors:
     }
     step = -(-rate // PITCH_RATE)
     shortest, longest = (round(rate * period / step) for period in (SHORTEST, LONGEST))
-    return Predictors(lattices, levels, Pitch(shortest, longest, step, forgetting(0.021)))
+    pitch = Pitch(shortest, longest, step, forgetting(0.021))
+    return Predictors(lattices, levels, pitch, combinations, 1 / max(1, round(MOMENT * rate)))

@@ -8,6 +8,12 @@ is moved a little, which costs a likelihood about as little:
     anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
 
+and where a piece's labels are known, by which train's recordings differ, also
+
+    level  <-  level exp(s f LOUDER (usual - loudness))
+    anchor <-  anchor + s f min(MOST_FOLLOWED level, |off|) sign(off),
+    off = sum_m (course_m - k_m) b_m.
+
 s is the strength, 0 in training: otherwise the unit would learn to undo it.
 
 push is that of Langevin's equation: if loudness diffuses, a drift in proportion to the slope of
@@ -29,6 +35,11 @@ makes a residual somewhat periodic at short lags. After each epoch it moves on, 
 how much more usual the period is in train than in what is drawn, and is reduced to what a
 likelihood can afford: the better the unit knows what comes next, the more a pull costs.
 
+course is k limited to `WIDE` standard deviations around the mean of train's recordings of the same
+labels at this time since they began, usual the mean logarithm of their loudness: a digit is its
+course of resonances, which a unit that reads single samples is slow to learn. f, at most
+1, is what a likelihood can afford of both. A label that is not told is any.
+
 What this takes from the training split is `TrainingStatistics`.
 """
 
@@ -41,6 +52,15 @@ from seqmodel.model.sound.predictors import FULL
 
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
+MOST_FOLLOWED, LOUDER, MOST_LOUDER = 0.15, 0.05, 0.3
+"""How much of its level the anchor is moved towards the course of the labels, at most; by how much
+the level's logarithm is raised per factor e by which the sound is too soft for it, and at most."""
+WIDE = 0.7
+"""Standard deviations on either side of the course that are not corrected."""
+MOMENTS = 50
+"""Of each course, one every `MOMENT` seconds; the last is also of what comes later."""
+MOST_COURSES = 256
+"""With more combinations of labels there are no courses."""
 NODES = 16
 """Loudness is distinguished at 1, 2, 4, ..., 32768 levels, the period at as many."""
 AN_OCTAVE = 5
@@ -70,22 +90,34 @@ class TrainingStatistics(NamedTuple):
     """(NODES,), log of how usual each period is."""
     ranges: Tensor
     """(NODES, 2 M) of M coefficients: low and high at each loudness."""
+    afforded: Tensor = torch.zeros(0, dtype=torch.float64)
+    """(1,), the share of the pull towards `courses` that is made; empty without labels."""
+    courses: Tensor = torch.zeros(0, dtype=torch.float64)
+    """(1 + R, MOMENTS, M + 1) for R combinations of labels: of M coefficients and the logarithm of
+    the loudness, the widths on either side, then the means of each; empty without labels."""
 
     def packed(self) -> Tensor:
         """One line of numbers, float64."""
         scalars = self.pushes.new_tensor(self[:4])
-        return torch.cat([scalars, *self[4:-1], self.ranges.flatten()])
+        return torch.cat([scalars, *(table.flatten() for table in self[4:])])
 
 
-def unpacked(numbers: Tensor) -> TrainingStatistics:
-    """What `packed` had packed."""
-    tables = *numbers[4:RANGES].view(4, NODES), numbers[RANGES:].view(NODES, -1)
-    return TrainingStatistics._make([*numbers[:4].tolist(), *tables])
+def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
+    """What `packed` had packed, for a first lattice of which so many stages are features."""
+    tables = numbers[4:RANGES].view(4, NODES)
+    ranges, rest = numbers[RANGES:].tensor_split([NODES * 2 * stages])
+    courses = rest[1:].view(-1, MOMENTS, stages + 1)
+    return TrainingStatistics._make(
+        [*numbers[:4].tolist(), *tables, ranges.view(NODES, -1), rest[:1], courses]
+    )
 
 
-def no_statistics(stages: int) -> TrainingStatistics:
+def no_statistics(stages: int, combinations: int = 0) -> TrainingStatistics:
     """Before training, for a first lattice of which so many stages are features."""
     nothing = torch.zeros(NODES, dtype=torch.float64)
     ranges = torch.ones(NODES, 2 * stages, dtype=torch.float64)
     ranges[:, :stages] = -1
-    return TrainingStatistics(0.5, 1.0, 2 * FULL, 0.0, nothing, nothing, nothing, nothing, ranges)
+    afforded = nothing[: min(combinations, 1)]
+    courses = nothing.new_zeros(combinations and 1 + combinations, MOMENTS, stages + 1)
+    tables = nothing, nothing, nothing, nothing, ranges, afforded, courses
+    return TrainingStatistics(0.5, 1.0, 2 * FULL, 0.0, *tables)

@@ -10,8 +10,22 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Split
 from seqmodel.model.sound.kernel import compiled_inputs
-from seqmodel.model.sound.predictors import FULL, Level, Predictors, predictors_at
-from seqmodel.model.sound.steering import AN_OCTAVE, NODES, TrainingStatistics, no_statistics
+from seqmodel.model.sound.predictors import (
+    FULL,
+    LEAST_RATE,
+    MOMENT,
+    Level,
+    Predictors,
+    predictors_at,
+)
+from seqmodel.model.sound.steering import (
+    AN_OCTAVE,
+    MOMENTS,
+    NODES,
+    WIDE,
+    TrainingStatistics,
+    no_statistics,
+)
 
 PIECES, SURVEYED = 600, 2**22
 """Pieces taken evenly from train, at most, and about how many opening samples of them in all."""
@@ -33,6 +47,10 @@ every eighth sample counts."""
 RARE, FEW = 0.02, 0.1
 """The share of coefficients on either side of the usual range; seconds of sound below which a node
 counts for nothing."""
+
+FOLLOWED_PIECES, TOGETHER, LEAST = 4096, 64, 4
+"""Pieces taken evenly from train for courses, at most; how many are read at once; how many there
+must be of a combination at a moment, or the moment before stands for it."""
 
 _BLOCK = 512
 """Samples that are averaged at once."""
@@ -72,6 +90,54 @@ def survey(
         periods=_log_periods(measured),
         ranges=torch.from_numpy(_ranges(measured, math.ceil(FEW * rate / EVERY))),
     )
+
+
+def courses(
+    pieces: Split, places: NDArray[np.int64], values: Sequence[int], rate: int
+) -> torch.Tensor:
+    """See `TrainingStatistics.courses`; places (pieces, L) of labels, each of so many `values`.
+
+    A combination's number has the places as digits, 0 where a label is not told: that combination
+    is of all pieces that have the others. One of fewer than `LEAST` pieces has the course of all.
+    """
+    count = min(len(pieces), FOLLOWED_PIECES)
+    chosen = np.arange(count) * len(pieces) // count
+    found, places = _at_moments([pieces[i].ravel() for i in chosen.tolist()], rate), places[chosen]
+    there = np.isfinite(found[:, :, :1])
+    found = np.nan_to_num(found)
+    combinations = [*np.ndindex(*(1 + n for n in values))]
+    means = np.empty((len(combinations), *found.shape[1:]))
+    of_pieces = np.zeros(count, np.int64)
+    for number, asked in enumerate(combinations):
+        alike = ((places == asked) | (np.array(asked) == 0)).all(1)
+        of_pieces[alike] = number  # the last such combination tells all labels that a piece has
+        counts = there[alike].sum(0)
+        latest = np.maximum.accumulate(np.where(counts[:, 0] >= LEAST, np.arange(MOMENTS), 0))
+        mean = (found[alike].sum(0) / counts.clip(1))[latest]
+        means[number] = mean if counts[0] >= LEAST else means[0]
+    squares = (there * (found - means[of_pieces]) ** 2).sum(0) / there.sum(0).clip(1)
+    latest = np.maximum.accumulate(np.where(there.sum((0, 2)) >= LEAST, np.arange(MOMENTS), 0))
+    return torch.from_numpy(np.concatenate([[WIDE * np.sqrt(squares[latest])], means]))
+
+
+def _at_moments(lines: Sequence[NDArray[np.float32]], rate: int) -> NDArray[np.float64]:
+    """(pieces, MOMENTS, M + 1): coefficients and the logarithm of the loudness; nan after ends."""
+    predictors, step = predictors_at(rate), max(1, round(MOMENT * max(rate, LEAST_RATE)))
+    known = no_statistics(predictors.reported_coefficients)
+    k, loudness = (predictors.columns[name] for name in ("reflections", "loudness"))
+    found = np.full((len(lines), MOMENTS, k.stop - k.start + 1), np.nan)
+    for begin in range(0, len(lines), TOGETHER):
+        group = [line[: step * MOMENTS] for line in lines[begin : begin + TOGETHER]]
+        samples = np.zeros((max(map(len, group)), len(group)), np.float32)
+        for n, line in enumerate(group):
+            samples[: len(line), n] = line
+        memory = predictors.start_memory(known.usual, len(group), torch.device("cpu"))
+        x, _ = compiled_inputs(predictors, known, torch.from_numpy(samples), memory)
+        for n, line in enumerate(group):
+            own = x[: len(line) : step, n].numpy()
+            found[begin + n, : len(own), :-1] = own[:, k]
+            found[begin + n, : len(own), -1] = 2 * (own[:, loudness.stop - 1] + 3.0)
+    return found
 
 
 def corrected(known: TrainingStatistics, drawn: NDArray[Any], rate: int) -> TrainingStatistics:
@@ -139,6 +205,7 @@ def _measured(levels: NDArray[Any], predictors: Predictors, known: TrainingStati
     columns = predictors.columns
     loud, k, period = (columns[name] for name in ("loudness", "reflections", "period"))
     wanted = [loud.stop - 1, *range(k.start, k.stop), period.stop - 2, period.stop - 1]
+    known = known._replace(afforded=known.afforded[:0], courses=known.courses[:0])
     memory, found = predictors.start_memory(known.usual, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
         samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
