@@ -30,8 +30,8 @@ from seqmodel import plain
 from seqmodel.errors import SeqmodelError, SourceError, reason
 from seqmodel.files import FolderFormat, disk_error, open_input, read_bytes
 from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
+from seqmodel.media.input import read_header
 from seqmodel.media.labels import FACT, KnownLabels, labels_in, places
-from seqmodel.media.npy import read_header
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain import Fields
 from seqmodel.system.files import read_at

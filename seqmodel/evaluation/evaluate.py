@@ -20,9 +20,8 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
 from seqmodel.files import called, write_file
-from seqmodel.media.picture import Picture
 from seqmodel.media.registry import medium_of
-from seqmodel.media.samples import Progress, part, unseen
+from seqmodel.media.samples import Picture, Progress, part, unseen
 from seqmodel.media.words import listed
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run

@@ -16,10 +16,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from seqmodel.errors import UsageError
-from seqmodel.media.distributions import shares, total_variation
 from seqmodel.media.labels import KnownLabels, labels_in
-from seqmodel.media.picture import Picture
-from seqmodel.media.samples import SampleRequest, Sampling
+from seqmodel.media.samples import (
+    Picture,
+    SampleRequest,
+    Sampling,
+    shares,
+    total_variation,
+)
 from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
@@ -332,7 +336,7 @@ class Pieces(Protocol):
         """(F,), the sum of each binary value of a frame over all frames."""
 
 
-# ---- what is written ----------------------------------------------------------------------------
+# ---- comparison of samples with the data ---------------------------------------------------------
 
 
 PieceSet: TypeAlias = "Sequence[NDArray[Any]] | Pieces"
@@ -404,6 +408,9 @@ class Comparison(ABC):
     @abstractmethod
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         """`compare`'s values as a table; `split` is the split's name."""
+
+
+# ---- media ---------------------------------------------------------------------------------------
 
 
 def lazily(name: str) -> Any:

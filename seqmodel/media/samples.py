@@ -1,5 +1,7 @@
-"""What is asked of samples, and how they are written. No NumPy at import: see `definitions`."""
+"""What is asked of samples; how they are written, shown and compared. No NumPy at import."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
-from seqmodel.media.picture import Picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,6 +78,58 @@ def _frames(seconds: float, per_second: float, most: int) -> int:
     return max(1, round(min(seconds * per_second, most + 1)))
 
 
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+class Box(NamedTuple):
+    """A rectangle: a note of a piano-roll."""
+
+    x: float
+    """Its left edge."""
+    y: float
+    """Its lower edge; y points upwards."""
+    width: float
+    height: float
+
+
+class Level(NamedTuple):
+    """A marked height in the picture."""
+
+    y: float
+    name: str
+
+
+class Shades(NamedTuple):
+    """A grid that fills the picture, such as a spectrogram."""
+
+    columns: int
+    rows: int
+    values: bytes
+    """One per cell, row by row from the top, each from left to right: 0 is nothing, 255 most."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A piece over time, as plain values; the renderer chooses size and colours."""
+
+    seconds: float
+    """The duration of the full `width`."""
+    width: float
+    bottom: float
+    top: float
+    boxes: tuple[Box, ...]
+    """What was drawn, or all there is; touching ones are separate, as restruck notes are."""
+    levels: tuple[Level, ...]
+    summary: str
+    """A text alternative for those who cannot see the picture."""
+    shades: Shades | None = None
+    given: tuple[Box, ...] = ()
+    """What was there before."""
+
+
+# ---- what is written -----------------------------------------------------------------------------
+
+
 class Filling(NamedTuple):
     """A piece, a part of which is to be drawn anew; see `sampling.filling`."""
 
@@ -123,3 +176,47 @@ class Sampling(Protocol):
 
     def picture(self, frames: "NDArray[Any]") -> Picture:
         """A piece (T, F) as it is written, in another colour what of it was given."""
+
+
+# ---- comparison with the data --------------------------------------------------------------------
+
+Row = tuple[str, str, str]
+"""Label, name of the figure, format; None is shown as nothing."""
+
+
+def total_variation(one: Counter[Any], other: Counter[Any]) -> float:
+    """Half the sum of |p - q| over all values, from 0 to 1: one minus two histograms' overlap.
+
+    An empty one overlaps only another empty one.
+    """
+    if not one or not other:
+        return float(bool(one) != bool(other))
+    n, m = one.total(), other.total()
+    apart = (abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys())
+    return math.fsum(apart) / 2  # whatever the order of a set
+
+
+def shares(counts: Counter[Any]) -> dict[Any, float]:
+    """A distribution as value -> share, in ascending order."""
+    return {value: counts[value] / counts.total() for value in sorted(counts)}
+
+
+def comparison_lines(
+    values: Mapping[str, Any], split: str, figures: Sequence[Row], distances: Sequence[Row]
+) -> list[str]:
+    """The table of `Comparison.compare`'s values; `distances` are of "distances" in each set."""
+    columns = {"samples": values["drawn"]}
+    if "split" in values:
+        columns[split] = values["split"]
+    columns["training"] = values["train"]
+    lines = [" " * 27 + "".join(f"{name:>10}" for name in columns)]
+    lines += [_line(row, list(columns.values())) for row in figures]
+    apart = [column["distances"] for column in columns.values() if "distances" in column]
+    return [*lines, "", "distance from training", *(_line(row, apart) for row in distances)]
+
+
+def _line(row: Row, columns: Sequence[Mapping[str, Any]]) -> str:
+    label, name, form = row
+    found = (column.get(name) for column in columns)
+    cells = ("" if value is None else format(value, form) for value in found)
+    return f"{label:27}{''.join(f'{cell:>10}' for cell in cells)}".rstrip()

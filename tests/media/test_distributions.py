@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from seqmodel.media.distributions import shares, total_variation
+from seqmodel.media.samples import shares, total_variation
 
 
 def test_total_variation_by_hand():

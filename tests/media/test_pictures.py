@@ -8,7 +8,7 @@ from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.medium import MUSIC
-from seqmodel.media.picture import Box
+from seqmodel.media.samples import Box
 
 
 def test_notes_are_boxes_and_restruck_ones_are_separate():

@@ -19,7 +19,7 @@ from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
-from seqmodel.media.picture import Box, Level, Picture, Shades
+from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (

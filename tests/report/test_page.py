@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import Element, boxes, drawing, group, read, rows
 
-from seqmodel.media.picture import Box, Level, Picture, Shades
+from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.report.page import charts
 from seqmodel.report.page.charts import Trace
 from seqmodel.report.page.parts import (

@@ -38,7 +38,7 @@ from seqmodel.media.definitions import (
     PieceSet,
     lazily,
 )
-from seqmodel.media.distributions import comparison_lines
+from seqmodel.media.samples import comparison_lines
 from seqmodel.media.sound import FULL_SCALE, flac_bytes, to_levels
 
 # ---- baselines -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows, sam
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import named
-from seqmodel.media.picture import Level, Picture, Shades
+from seqmodel.media.samples import Level, Picture, Shades
 from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure

@@ -15,10 +15,8 @@ from seqmodel.media.audio.inspection import recording_png, spectrogram_picture
 from seqmodel.media.audio.medium import SAMPLE_SECONDS
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.input import named, opened
-from seqmodel.media.npy import read_header
-from seqmodel.media.picture import Picture
-from seqmodel.media.samples import Progress, SampleRequest, Sampling, Written, unseen
+from seqmodel.media.input import named, opened, read_header
+from seqmodel.media.samples import Picture, Progress, SampleRequest, Sampling, Written, unseen
 from seqmodel.media.sound import (
     FULL_SCALE,
     MAX_SAMPLES,

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.metre import some
+from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import parts_of
 from seqmodel.media.music.placing import Tally, in_frames
-from seqmodel.media.music.score import Score
 from seqmodel.media.words import plural
 
 # ---- tonic ---------------------------------------------------------------------------------------

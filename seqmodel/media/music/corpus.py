@@ -51,11 +51,10 @@ from seqmodel.media.music.grid import (
     Grid,
 )
 from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
-from seqmodel.media.music.midi import begins_like_midi, read_score
+from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
 from seqmodel.media.music.published import STATED, RollFile, Voices, read_published
-from seqmodel.media.music.score import Score
 from seqmodel.media.words import listed, plural
 
 

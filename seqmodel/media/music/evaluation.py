@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Comparison, Measured, Pieces, PieceSet
-from seqmodel.media.distributions import Row, comparison_lines, total_variation
 from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.contents import tonic_of
 from seqmodel.media.music.frames import (
@@ -32,6 +31,11 @@ from seqmodel.media.music.frames import (
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
+from seqmodel.media.samples import (
+    Row,
+    comparison_lines,
+    total_variation,
+)
 
 # ---- baselines -----------------------------------------------------------------------------------
 

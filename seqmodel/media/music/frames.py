@@ -34,6 +34,7 @@ from seqmodel.media.music.grid import (
     SLOWEST,
     STEPS_PER_BEAT,
     Grid,
+    Restrike,
     Rows,
 )
 from seqmodel.media.music.metre import (
@@ -48,9 +49,6 @@ from seqmodel.media.music.metre import (
 from seqmodel.media.music.parts import OTHER, PROGRAMS, Part, named_parts
 from seqmodel.media.words import listed, plural
 from seqmodel.plain import Fields
-
-Restrike = Literal["close", "discard"]
-
 
 # ---- rows and onsets -----------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
-"""The time grid, the formats of music and their limits, and default option values; no NumPy."""
+"""The time grid, the formats of music, their limits, what notes are called; no NumPy."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from seqmodel.errors import SourceError, UsageError
 
@@ -59,6 +60,9 @@ PARTICLES, SWEEPS = 64, 2
 
 BEATS_PER_MINUTE = 120.0
 """Where nothing states a tempo."""
+
+Restrike = Literal["close", "discard"]
+"""Whether a note struck again while it sounds ends there, or is discarded."""
 
 SLOWEST, FASTEST = 4.0, 1000.0
 """Tempos that can be played, in beats per minute."""
@@ -194,3 +198,31 @@ class Grid:
         if self.steps_per_beat is not None:
             return f"{self.steps_per_beat} step{'s' * (self.steps_per_beat > 1)} per beat"
         return f"{self._seconds} s per step"
+
+
+# ---- names of pitches ----------------------------------------------------------------------------
+
+NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
+
+
+def note_name(pitch: int) -> str:
+    """C4 for 60."""
+    return f"{NOTE_NAMES[pitch % 12]}{pitch // 12 - 1}"
+
+
+def pitch_of(name: str) -> int:
+    """60 for C4, c4, B#3 or 60; ValueError for what is no note."""
+    if name.strip().isdecimal():
+        return int(name)
+    found = re.fullmatch(r"\s*(\D+?)(-?\d)\s*", name)
+    if found is None:
+        raise ValueError(f"{name!r} is no note")
+    return 12 * (int(found[2]) + 1) + semitones_above_c(found[1])
+
+
+def semitones_above_c(name: str) -> int:
+    """3 for Eb, eb or D#, from -1 for Cb to 12 for B#; ValueError for what names no note."""
+    found = re.fullmatch(r"([A-Ga-g])([#b]?)", name)
+    if found is None:
+        raise ValueError(f"{name!r} is no note")
+    return NOTE_NAMES.index(found[1].upper()) + {"#": 1, "b": -1, "": 0}[found[2]]

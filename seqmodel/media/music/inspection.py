@@ -34,19 +34,20 @@ from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     KIT,
     LOWEST_PITCH,
+    NOTE_NAMES,
     NOTES,
     PIANO,
     ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
     Rows,
+    note_name,
 )
 from seqmodel.media.music.kit import sound_name
-from seqmodel.media.music.names import NOTE_NAMES, note_name
 from seqmodel.media.music.parts import FAMILIES, parts_of
 from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
-from seqmodel.media.picture import Box, Level, Picture
+from seqmodel.media.samples import Box, Level, Picture
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
 

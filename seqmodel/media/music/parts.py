@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.grid import DRUM_CHANNEL
-from seqmodel.media.music.score import Score
+from seqmodel.media.music.midi import Score
 
 PROGRAMS = 128
 

@@ -21,7 +21,7 @@ from seqmodel.media.music.grid import (
     Grid,
 )
 from seqmodel.media.music.kit import ROWS
-from seqmodel.media.music.score import Score
+from seqmodel.media.music.midi import Score
 from seqmodel.media.words import plural
 
 

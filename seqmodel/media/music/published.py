@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.input import opened, read_all
+from seqmodel.media.input import Header, opened, read_all, read_header
 from seqmodel.media.marks import MARKS
 from seqmodel.media.music.frames import (
     HELD,
@@ -46,7 +46,6 @@ from seqmodel.media.music.untrusted import (
     read_cells,
     shown,
 )
-from seqmodel.media.npy import Header, read_header
 from seqmodel.plain import parse
 
 

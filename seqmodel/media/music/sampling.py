@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.input import named
+from seqmodel.media.input import named, with_comment
 from seqmodel.media.music.contents import semitones_to_key
 from seqmodel.media.music.corpus import load_midi, load_roll, metre_of
 from seqmodel.media.music.frames import (
@@ -42,6 +42,9 @@ from seqmodel.media.music.grid import (
     SAMPLE_LENGTH,
     SOUND_FORMATS,
     SWEEPS,
+    note_name,
+    pitch_of,
+    semitones_above_c,
 )
 from seqmodel.media.music.inspection import piano_roll_picture, piano_roll_png
 from seqmodel.media.music.metre import (
@@ -53,19 +56,24 @@ from seqmodel.media.music.metre import (
     shifted,
     signatures,
 )
-from seqmodel.media.music.names import note_name, pitch_of, semitones_above_c
+from seqmodel.media.music.midi import Score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.placing import in_frames
-from seqmodel.media.music.score import Score
 from seqmodel.media.music.writing import (
     check_sound,
     frame_times,
     midi_bytes,
     write_music,
 )
-from seqmodel.media.npy import with_comment
-from seqmodel.media.picture import Picture
-from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, Written, unseen
+from seqmodel.media.samples import (
+    Filling,
+    Picture,
+    Progress,
+    SampleRequest,
+    Sampling,
+    Written,
+    unseen,
+)
 from seqmodel.media.words import plural
 
 

@@ -67,8 +67,8 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.kit import hit
 from seqmodel.media.music.metre import Metre, Signature, Units, signatures, written
+from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import Part
-from seqmodel.media.music.score import Score
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 
 from seqmodel.evaluation.evaluate import draw_picture
-from seqmodel.media.picture import Picture
+from seqmodel.media.samples import Picture
 from seqmodel.plots import svg_text
 from seqmodel.report.page.markup import Markup, tag
 

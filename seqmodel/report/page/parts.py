@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqmodel.media.picture import Picture
+from seqmodel.media.samples import Picture
 from seqmodel.media.words import spaced
 from seqmodel.report.page.charts import (
     Marks,

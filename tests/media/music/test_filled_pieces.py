@@ -8,8 +8,7 @@ import pytest
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.names import note_name, pitch_of
+from seqmodel.media.music.grid import Grid, note_name, pitch_of
 from seqmodel.media.music.sampling import FilledPiece
 
 BEATS = PianoRollFrames(Grid.of_beats(4))

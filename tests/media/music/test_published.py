@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from seqmodel.errors import SourceError
+from seqmodel.media.input import with_comment
 from seqmodel.media.music import published, untrusted
 from seqmodel.media.music.published import read_published
-from seqmodel.media.npy import with_comment
 
 ROLL = np.eye(4, 88, dtype=np.uint8)
 VOICES = np.array([[60, 64], [60, 65]], float)
