@@ -27,15 +27,13 @@ COPIED_AT_ONCE = 2**16
 
 
 class Converted(NamedTuple):
-    """A recording as stored rows, without these."""
+    """A recording as stored rows, without these: as in `Work`, and whether nothing was rounded."""
 
     frames: int
     content: str
     prepared: str
     repairs: list[str]
-    """As in `Work`."""
     exact: bool
-    """Whether they hold its samples without rounding."""
 
 
 class AudioCorpus:

@@ -62,14 +62,20 @@ def audio_nats_per_frame(
     scale, deviation = max(size, LEVEL_WIDTH), math.sqrt(max(square - mean**2, LEVEL_WIDTH**2))
     nats = {"silence": 0.0, "gaussian": 0.0}
     for samples in _samples(split):
-        ends = _level_ends(samples, frame) if discrete else None
-        nats["silence"] += _nats(samples, ends, 0.0, scale, _log_laplace, _log_laplace_cdf)
-        nats["gaussian"] += _nats(samples, ends, mean, deviation, _log_normal, log_normal_cdf)
+        if discrete:
+            (lower, low), (upper, high) = (
+                (end / scale, (end - mean) / deviation) for end in _level_ends(samples, frame)
+            )
+            nats["silence"] += _nats_of_levels(lower, upper, _log_laplace_cdf)
+            nats["gaussian"] += _nats_of_levels(low, high, log_normal_cdf)
+        else:
+            z, to_standard = (samples - mean) / deviation, math.log(frame.deviation)
+            silence = np.abs(samples) / scale + np.log(2 * scale) - to_standard
+            gaussian = (z**2 + np.log(2 * np.pi)) / 2 + np.log(deviation) - to_standard
+            nats["silence"] += float(silence.sum())
+            nats["gaussian"] += float(gaussian.sum())
     if discrete and frame.values == "samples":
         nats["flac"] = 8 * math.log(2) * flac_bytes(_samples(split))
-    if not discrete:
-        to_standard = math.log(frame.deviation) * split.frames * split.frame.frame_size
-        nats = {name: total - to_standard for name, total in nats.items()}
     return {name: float(total / split.frames) for name, total in nats.items()}
 
 
@@ -79,13 +85,12 @@ def _samples(pieces: Pieces) -> Iterator[Floats]:
             yield samples.astype(np.float64)
 
 
-Ends = tuple[Floats, Floats]
-"""Where the level of each sample begins and ends; the outermost levels take the tails."""
 FAR = 1e9
 """Where the tails end."""
 
 
-def _level_ends(samples: Floats, frame: FrameDefinition) -> Ends:
+def _level_ends(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floats]:
+    """Where the level of each sample begins and ends; the outermost levels take the tails."""
     if frame.values == "levels":
         ends = np.concatenate([[-FAR], mu_law.BOUNDARIES, [FAR]])
         level = np.searchsorted(mu_law.BOUNDARIES, samples, side="right")
@@ -94,30 +99,13 @@ def _level_ends(samples: Floats, frame: FrameDefinition) -> Ends:
     return low, np.where(samples >= 1 - LEVEL_WIDTH, FAR, samples + LEVEL_WIDTH / 2)
 
 
-Function = Callable[[Floats], Floats]
-
-
-def _nats(
-    samples: Floats,
-    ends: Ends | None,
-    centre: float,
-    scale: float,
-    log_pdf: Function,
-    log_cdf: Function,
-) -> float:
-    """The nats of samples, or of their levels, for a distribution symmetric about its centre."""
-    if ends is None:
-        return -float((log_pdf((samples - centre) / scale) - np.log(scale)).sum())
-    lower, upper = ((end - centre) / scale for end in ends)
+def _nats_of_levels(lower: Floats, upper: Floats, log_cdf: Callable[[Floats], Floats]) -> float:
+    """The nats of levels by the ends of each, for a distribution symmetric about 0."""
     # Above the centre use the mirror image, where the two probabilities do not cancel.
     mirrored = lower > 0
     below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
     log_p = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))
     return -float(log_p.sum())
-
-
-def _log_normal(z: Floats) -> Floats:
-    return -(z**2 + np.log(2 * np.pi)) / 2
 
 
 def log_normal_cdf(z: Floats) -> Floats:
@@ -136,10 +124,6 @@ def log_normal_cdf(z: Floats) -> Floats:
     )
     tail = np.log(scaled / 2) - x**2
     return np.where(z < 0, tail, np.log1p(-np.exp(tail)))
-
-
-def _log_laplace(z: Floats) -> Floats:
-    return -np.abs(z) - np.log(2)
 
 
 def _log_laplace_cdf(z: Floats) -> Floats:
@@ -165,27 +149,29 @@ FAINTEST = -80.0
 
 @dataclass(frozen=True)
 class Statistics(Measured):
-    """What a set of recordings at one rate sounds like, all pieces together."""
+    """What a set of recordings at one rate sounds like, all pieces together.
+
+    Attributes:
+        lengths: of each piece, in samples.
+        levels: of each frame of 20 ms.
+        audible_levels, periodicities: of each audible frame of 30 ms.
+        pitches: of each voiced one, in Hz.
+        pauses, bursts: the length in seconds of each stretch of frames of 20 ms that are not
+            audible, and that are.
+        energies: of all audible frames of 30 ms, at frequencies from 0 to half the rate.
+        clipped: samples at full scale.
+    """
 
     rate: int
     lengths: NDArray[np.int64]
-    """Of each piece, in samples."""
     levels: Floats
-    """Of each frame of 20 ms."""
     audible_levels: Floats
-    """Of each audible frame of 30 ms."""
     periodicities: Floats
-    """Of each audible frame of 30 ms."""
     pitches: Floats
-    """Of each voiced frame of 30 ms, in Hz."""
     pauses: Floats
-    """The length in seconds of each stretch of frames of 20 ms that are not audible."""
     bursts: Floats
-    """The same of those that are."""
     energies: Floats
-    """Of all audible frames of 30 ms, at frequencies from 0 to half the rate."""
     clipped: int
-    """Samples at full scale."""
 
     def figures(self) -> dict[str, float | None]:
         seconds = self.lengths / self.rate

@@ -58,10 +58,8 @@ def recording_png(
     figure, (wave, spectrum) = wide_figure(5, 2, 1, sharex=True, height_ratios=(1, 2))
     starts = np.arange(len(low)) * hop / rate
     given = -(-primer // hop)
-    for part, colour in ((slice(given), ACCENT), (slice(given, None), PRIMARY)):
-        wave.fill_between(
-            starts[part], low[part], high[part], step="post", color=colour, linewidth=0.5
-        )
+    for at, colour in ((slice(given), ACCENT), (slice(given, None), PRIMARY)):
+        wave.fill_between(starts[at], low[at], high[at], step="post", color=colour, linewidth=0.5)
     wave.set_xlim(0, seconds)
     wave.set_axisbelow(True)
     wave.grid(linewidth=0.5, color="0.85")

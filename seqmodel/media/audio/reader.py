@@ -49,9 +49,7 @@ class _BreakError(Exception):
 
 
 class Recording:
-    """An audio file opened for reading once; a context manager.
-
-    SourceError if it cannot be opened, or its header is impossible.
+    """An audio file opened for reading once; SourceError if it cannot be.
 
     Attributes:
         container, subtype: such as "WAV" and "PCM_16", in libsndfile's terms.
@@ -203,9 +201,8 @@ class Recording:
             yield block
 
     def _resampled(self, rate: int) -> Iterator[NDArray[np.float32]]:
-        blocks = (
-            block.mean(axis=1) if self.channels > 1 else block[:, 0] for block in self.blocks()
-        )
+        one = self.channels == 1
+        blocks = (block[:, 0] if one else block.mean(axis=1) for block in self.blocks())
         if rate == self.rate:
             yield from blocks
             return

@@ -17,12 +17,7 @@ from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.input import named, opened, read_header
 from seqmodel.media.samples import Picture, Progress, SampleRequest, Sampling, Written, unseen
-from seqmodel.media.sound import (
-    FULL_SCALE,
-    MAX_SAMPLES,
-    check_encoder,
-    write_sound,
-)
+from seqmodel.media.sound import FULL_SCALE, MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock, plural
 
 MAX_PRIMER_SAMPLES = 2**24
@@ -79,11 +74,9 @@ class AudioSampling(Sampling):
                 progress(int(drawn[0]), self.length * size)
 
         if request.kind == "png":
-            title, primer = request.title, included * size
-            picture = recording_png(
-                measured(), total * size, frame.rate, title=title, primer=primer
-            )
-            file.write(picture)
+            length, primer, title = total * size, included * size, request.title
+            png = recording_png(measured(), length, frame.rate, title=title, primer=primer)
+            file.write(png)
         else:
             write_audio(request.kind, file, measured(), frame, total)
         samples = included * size + int(drawn[0])  # fewer if the chunks end before
