@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 from seqmodel.errors import UsageError
 from seqmodel.media.labels import KnownLabels, labels_in
-from seqmodel.media.samples import (
-    Picture,
-    SampleRequest,
-    Sampling,
-    shares,
-    total_variation,
-)
+from seqmodel.media.samples import Picture, SampleRequest, Sampling, shares, total_variation
 from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
@@ -75,7 +69,7 @@ class Piece:
     OWN: ClassVar[frozenset[str]] = frozenset({"source", "sha256", "frames"})
 
     source: str
-    """The file as the user named it, followed by "#split/index" if it holds several pieces."""
+    """The file as the user named it, and "#split/index" if it holds several pieces."""
     sha256: str
     """Hash of the piece's frames in canonical form (`FrameDefinition.canonical`)."""
     frames: int
@@ -108,8 +102,7 @@ class Work:
 
     source: str
     content: str
-    """SHA-256 of the source's content, independent of the options of `prepare`: it decides the
-    split, so the same source lands in the same split on every grid and at every rate."""
+    """SHA-256 of the source's content, whatever the options of `prepare`: it decides the split."""
     prepared: str
     """SHA-256 of the prepared frames: equal works share a split even if their sources differ."""
     split: str | None
@@ -117,19 +110,18 @@ class Work:
     pieces: Sequence[tuple[str, int]]
     """The name of each piece of it, and its length in frames."""
     rows: "Callable[[int, int], Iterable[NDArray[Any]]]"
-    """The stored rows of its frames from `begin` to `end`, in blocks of whole frames; valid until
-    the next work is requested."""
+    """The stored rows of its frames from `begin` to `end`, in blocks of whole frames, until the
+    next work is requested."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """`Piece.facts` of all of its pieces."""
     repairs: Sequence[str] = ()
     """What was wrong with the source and how it was read anyway."""
     in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
-    """Called with its rows that go to train, in blocks, from which statistics such as the mean are
-    computed."""
+    """Called with its rows that go to train, in blocks, for statistics such as the mean."""
 
     @property
     def frames(self) -> int:
-        """Total over all pieces."""
+        """Of all pieces."""
         return sum(frames for _, frames in self.pieces)
 
 
@@ -459,15 +451,15 @@ class Medium(Protocol):
     listen_formats: tuple[str, ...] = ()
     """What `listen` can write; empty if files are sound already or cannot be rendered as sound."""
     default_length: str
-    """How long a sampled piece is by default, for the help text."""
+    """Of a sampled piece, for the help text."""
     page_format: str = ""
     """The one of `formats` used for samples on report pages; empty if browsers can play none."""
     page_download: str = ""
-    """The one of `formats` offered there as a file too; empty if the sound itself is the piece."""
+    """The one offered there as a file too; empty if the sound itself is the piece."""
     page_seconds: float = 0.0
-    """The maximum length of such a sample."""
+    """How long samples are there at most."""
     page_joins: bool = False
-    """Whether real pieces follow one another there until they are as long as a sample."""
+    """Whether real pieces follow one another there until they are as long."""
 
     def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
         """The inverse of `FrameDefinition.to_json`.
@@ -476,7 +468,7 @@ class Medium(Protocol):
         """
 
     def settings(self, options: Mapping[str, Any]) -> Settings:
-        """The settings from `prepare_options`; UsageError if one is out of range or conflicts."""
+        """What `corpus` takes, from `prepare_options`; UsageError for impossible ones."""
 
     def settings_like(self, frame: FrameDefinition) -> Settings:
         """The settings that prepare sources in frames like `frame`."""
@@ -538,14 +530,15 @@ class Medium(Protocol):
         """Split -> last column of its line, from a manifest with `inspect_splits`' values."""
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """Additional lines about a dataset."""
+        """What `inspect` shows below the splits of a dataset."""
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` and `inspect` show below the splits, specific to this medium."""
+        """What `prepare` shows there."""
         return []
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` reports about a new dataset, specific to this medium; so does `eval`."""
+        """What `prepare` reports about a new dataset; so does `eval`."""
+        return []
 
     def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
         """What it reports further: what sources lost, and which options would keep it."""

@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 from seqmodel.errors import UsageError
-from seqmodel.media.words import plural
+from seqmodel.media.words import listed, plural, some
 from seqmodel.plain import Fields
 
 Labels = Mapping[str, str]
@@ -81,7 +81,9 @@ def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
         else:
             found = value.split(",")
         if not {*found} <= {*values}:
-            raise UsageError(f"--label {text}: no {name} is {value!r}; there are {some(values)}")
+            raise UsageError(
+                f"--label {text}: no {name} is {value!r}; there are {some(values, SHOWN)}"
+            )
         chosen.setdefault(name, {}).update(dict.fromkeys(found))
     return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
 
@@ -100,12 +102,6 @@ def beyond(labels: Mapping[str, Iterable[str]], known: KnownLabels) -> KnownLabe
 def in_words(known: KnownLabels) -> str:
     """As in "digit (0, 1 and 2), speaker (6 values)"."""
     return ", ".join(
-        f"{name} ({some(values) if len(values) <= SHOWN else plural(len(values), 'value')})"
+        f"{name} ({listed(values) if len(values) <= SHOWN else plural(len(values), 'value')})"
         for name, values in known.items()
     )
-
-
-def some(values: tuple[str, ...]) -> str:
-    """All values, or the first few and how many more there are."""
-    more = f" and {len(values) - SHOWN:,} more" if len(values) > SHOWN else ""
-    return ", ".join(values[:SHOWN]) + more

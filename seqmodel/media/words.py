@@ -1,6 +1,6 @@
 """Numbers and texts in human-readable form."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 def plural(count: float, thing: str) -> str:
@@ -12,6 +12,12 @@ def listed(names: Sequence[str]) -> str:
     """As in "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def some(names: Collection[str], most: int = 3) -> str:
+    """All of a few names, or the first of many: "a, b, c and 4 more"."""
+    more = [f"{len(names) - most:,} more"] if len(names) > most else []
+    return listed([*[*names][:most], *more])
 
 
 def spaced(name: str) -> str:

@@ -56,7 +56,7 @@ def test_what_is_learned_is_the_frequency_given_the_label(call: Call, told: Path
     assert "  ann   10    0" in shown
     call_ok("report", told / "run", "--samples", 0, "-q")
     assert f"{result['nats_per_frame']:.4f}" in Path("report.html").read_text(encoding="utf-8")
-    assert "  labels: who (ann, bob)\n" in call("inspect", told / "run").out
+    assert "  labels: who (ann and bob)\n" in call("inspect", told / "run").out
 
 
 def test_samples_are_as_asked(call: Call, told: Path):
@@ -85,7 +85,7 @@ def test_a_model_may_be_told_nothing(call: Call, told: Path):
     said = call("eval", told / "run", "--data", "plain").err
     assert said == ""
     said = call("eval", "plain-run", "--data", told / "data").err
-    assert said == "labels that plain-run does not know count as none: who (ann, bob)\n"
+    assert said == "labels that plain-run does not know count as none: who (ann and bob)\n"
     refusal = call("sample", "out.mid", "--run", "none", "--label", "who=ann")
     assert (refusal.status, "the run knows none" in refusal.err) == (2, True)
 
@@ -103,7 +103,7 @@ def test_labels_come_from_folders_and_tables(call: Call, told: Path):
             shutil.copy(told / f"midi/train/ann_{2 * k + n}.mid", f"{folder}/train/{k}{n}.mid")
     sources = ("jigs", "waltzes/train/../train", "--no-onsets")
     said = call("prepare", *sources, "--labels", "folder", "-o", "a").out
-    assert "  labels: folder (jigs, waltzes)\n" in said
+    assert "  labels: folder (jigs and waltzes)\n" in said
     expected = {f"{k}{n}": name for k, name in enumerate(("jigs", "waltzes")) for n in range(2)}
     assert labels_of("a") == {stem: {"folder": name} for stem, name in expected.items()}
     call_ok("prepare", *sources, "--labels", "{kind}/*/{n}", "-o", "b")
@@ -115,7 +115,7 @@ def test_labels_come_from_folders_and_tables(call: Call, told: Path):
     assert "2 of 4 files have no odd" in said
     odd = {"00": {"odd": "a=b,🎹", "key": "C"}, "01": {"key": "D"}, "10": {"odd": "c"}, "11": {}}
     assert labels_of("c") == odd
-    assert "odd (a=b,🎹, c), key (C, D)" in call("inspect", "c").out
+    assert "odd (a=b,🎹 and c), key (C and D)" in call("inspect", "c").out
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_label_of_too_many_values_is_refused(call: Call, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("sample x.mid --label who=eve", "no who is 'eve'; there are ann, bob"),
+        ("sample x.mid --label who=eve", "no who is 'eve'; there are ann and bob"),
         ("sample x.mid --label who", "no who is ''"),
         ("sample x.mid --label age=7", "no label 'age'; the run knows who"),
         ("sample x.mid --label who=ann,bob", "-n 2 draws all"),
@@ -200,7 +200,7 @@ def test_damaged_labels_are_found(call: Call, told: Path):
     manifest.write_text(manifest.read_text().replace('"ann"', '"eve"'))
     for how in (("--resume", "--run", "r", "--epochs", 2), ("--init-from", "r", *QUICK)):
         said = call("train", "e", *how).err
-        assert "knows the labels who (ann, bob), and one of these data the labels who (" in said
+        assert "knows the labels who (ann and bob), and one of these data the labels who (" in said
         assert said.endswith("prepare them with the same --labels\n")
     plans = [sources_of([path])[0].fingerprint for path in (told / "data", Path("d"))]
     assert plans[0] != plans[1]

@@ -139,9 +139,6 @@ class Dna(Medium):
     def dataset_lines(self, manifest):
         return [f"  alphabet {manifest['alphabet']}"]
 
-    def prepare_remarks(self, manifest):
-        return []
-
     def sampling(self, frame, request):
         return Copying()
 

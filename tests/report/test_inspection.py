@@ -13,12 +13,9 @@ from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.audio.inspection import inspect_audio
-from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.inspection import inspect_midi
 from seqmodel.report.inspection import inspect_dataset, inspect_run, kind_of
 from seqmodel.runs import folder as runs
-
-GRID = Grid.of_beats(4)
 
 
 @pytest.fixture
@@ -42,7 +39,7 @@ def song(tmp_path):
 
 
 def test_a_midi_file_is_described_as_by_mido(song):
-    values = inspect_midi(song, GRID, None)
+    values = inspect_midi(song, {"steps_per_beat": 4}, None)
     assert json.loads(json.dumps(values)) == values
     assert values["seconds"] == pytest.approx(mido.MidiFile(song).length) == 4 * 0.6 + 4 * 1.2
     expected = {

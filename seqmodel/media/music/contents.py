@@ -2,18 +2,17 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
-from seqmodel.media.music.metre import some
+from seqmodel.media.music.grid import DRUM_CHANNEL, Grid
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import parts_of
 from seqmodel.media.music.placing import Tally, in_frames
-from seqmodel.media.words import plural
+from seqmodel.media.words import plural, some
 
 # ---- tonic ---------------------------------------------------------------------------------------
 
@@ -24,33 +23,28 @@ MAJOR = (0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 0
 MINOR = (0.220, 0.006, 0.104, 0.123, 0.019, 0.103, 0.012, 0.214, 0.062, 0.022, 0.061, 0.052)
 
 
-def semitones_to_key(roll: NDArray[np.uint8], tonic: int) -> int:
-    """The transposition, from -5 to 6, that moves the estimated tonic of a roll (T, 88) to `tonic`.
-
-    0 is C. Returns 0 for a roll without notes.
-    """
-    time = np.bincount(np.arange(LOWEST_PITCH, LOWEST_PITCH + NOTES) % 12, roll.sum(axis=0))
-    return (tonic - tonic_of(time) + 5) % 12 - 5 if roll.any() else 0
-
-
 def semitones_to_c(score: Score) -> int:
     """The transposition, from -5 to 6 semitones, that moves the estimated tonic to C.
 
-    The tonic is that of the major or minor key whose profile correlates best with the time that
-    each pitch class sounds, so a piece in A minor goes to C minor. Drums are ignored, and so are
-    key signatures, which many files lack or have wrong.
+    Drums are ignored, and so are key signatures, which many files lack or have wrong.
     """
     pitched = score.channel != DRUM_CHANNEL
     duration = (score.off_tick - score.on_tick)[pitched]
-    tonic = tonic_of(np.bincount(score.pitch[pitched] % 12, weights=duration, minlength=12))
-    return 12 - tonic if tonic > 5 else -tonic
+    return up_or_down(-tonic_of(score.pitch[pitched], duration))
 
 
-def tonic_of(time: NDArray[Any]) -> int:
-    """The estimated tonic, 0 for C to 11 for B, given how long each pitch class sounds, (12,).
+def up_or_down(semitones: int) -> int:
+    """A transposition to the same pitch class, from -5 to 6."""
+    return (semitones + 5) % 12 - 5
 
-    0 if the notes favour no key, or there are none.
+
+def tonic_of(pitches: NDArray[np.integer], duration: NDArray[Any]) -> int:
+    """The estimated tonic, 0 for C to 11 for B, of notes (N,) of some duration in any unit.
+
+    It is that of the major or minor key whose profile correlates best with the time that each pitch
+    class sounds, so a piece in A minor goes to C minor; 0 if they favour no key.
     """
+    time = np.bincount(pitches % 12, duration, 12)
     # Rows 0 to 11: the time of each degree above the tonics C to B.
     degrees = np.stack([np.roll(time, -tonic) for tonic in range(12)])
     # Products with profiles of mean 0 and norm 1 are correlations, up to a factor that is the same
@@ -84,29 +78,6 @@ APART = 0.99
 HALF = 0.5
 """The share of onsets on a grid from which on the music has that pulse at all."""
 WORTH_SAYING = 0.005
-
-
-class _Onsets(NamedTuple):
-    """Where the notes of a piece begin: part after part, pitch after pitch, then in time."""
-
-    ticks: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-    beat: int
-    """Ticks in a beat."""
-    beat_seconds: NDArray[np.float64]
-    """The length of a beat at each onset."""
-    again: NDArray[np.bool_]
-    """(N - 1,), which but the first are later ones of the part and pitch of the one before."""
-
-    @classmethod
-    def of(cls, score: Score, chosen: NDArray[np.bool_]) -> "_Onsets":
-        on = score.on_tick[chosen]
-        part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
-        order = np.lexsort((on, part))
-        on, part = on[order], part[order]
-        again = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
-        at = np.searchsorted(score.tempo_tick, on, side="right") - 1
-        return cls(on, score.seconds_at(on), score.ticks_per_unit, score.tempo[at] / 1e6, again)
 
 
 class Timing:
@@ -143,15 +114,19 @@ class Timing:
                 self._on[grid] += notes
                 self._near[grid] += notes
             return
-        onsets = _Onsets.of(score, chosen)
-        counted = {self._grid: self._count(onsets, self._grid)}
+        # Part after part, pitch after pitch, then in time.
+        part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
+        order = np.lexsort((on, part))
+        on, part = on[order], part[order]
+        again = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
+        counted = {self._grid: self._count(score, on, again, self._grid)}
 
         def count(*grids: Grid) -> bool:
             """Whether on one of them lies at least half."""
             for grid in grids:
                 if grid not in counted:
-                    counted[grid] = self._count(onsets, grid)
-            return max((counted[grid] for grid in grids), default=0) >= HALF * notes
+                    counted[grid] = self._count(score, on, again, grid)
+            return max(counted[grid] for grid in grids) >= HALF * notes
 
         if not score.smpte and count(SIXTEENTHS, TRIPLETS):
             count(*BEATS)
@@ -170,23 +145,23 @@ class Timing:
         self._near.update(other._near)
         self._merged.update(other._merged)
 
-    def _count(self, onsets: "_Onsets", grid: Grid) -> int:
-        """Count onsets on a grid; returns how many lie on it."""
-        steps = grid.steps_per_beat
-        if steps is None:
-            step: Any = grid.seconds_per_frame(1.0)
-            place, tolerance = onsets.seconds / step, ON_GRID
-        else:
-            step = onsets.beat_seconds / steps
-            place = onsets.ticks * steps / onsets.beat
-            tolerance = max(ON_GRID, min(steps / (2 * onsets.beat), ROUNDED))
+    def _count(
+        self, score: Score, on: NDArray[np.int64], again: NDArray[np.bool_], grid: Grid
+    ) -> int:
+        """How many onsets (N,) lie on a grid; `again` (N - 1,): which repeat the note before."""
+        place, tolerance = score.places(on, grid), ON_GRID
+        step: Any = grid.seconds_per_frame(1.0)
+        if steps := grid.steps_per_beat:
+            at = np.searchsorted(score.tempo_tick, on, side="right") - 1
+            step = score.tempo[at] / 1e6 / steps
+            tolerance = max(ON_GRID, min(steps / (2 * score.ticks_per_unit), ROUNDED))
         frame = np.floor(place + 0.5)
         away = np.abs(place - frame)
         on_grid = away <= tolerance + 1e-9
         away *= step
         count = int(np.count_nonzero(on_grid))
         self._on[grid] += count
-        self._merged[grid] += int(np.count_nonzero(onsets.again & (frame[1:] == frame[:-1])))
+        self._merged[grid] += int(np.count_nonzero(again & (frame[1:] == frame[:-1])))
         if grid not in FREE:
             self._near[grid] += int(np.count_nonzero(on_grid | (away <= NEAR)))
         if grid == self._grid:
@@ -250,10 +225,11 @@ def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
 
 
 class Contents:
-    """Counts over any number of pieces; with `kit` only drums' velocities count."""
+    """Counts over any number of pieces, kept as `frame` says: of a kit, only drums' velocities."""
 
-    def __init__(self, *, kit: bool = False) -> None:
-        self._kit = kit
+    def __init__(self, frame: PianoRollFrames) -> None:
+        self.timing = Timing(frame.grid, drums=frame.drums, kit=frame.kit)
+        self._kit = frame.kit
         self._ranges: dict[str, tuple[float, float]] = {}
         self._pieces = {kind: Counter[str]() for kind in ("meters", "keys", "programs")}
         self._totals = Counter[str]()
@@ -263,6 +239,7 @@ class Contents:
 
     def add(self, score: Score) -> None:
         """Count what a piece holds."""
+        self.timing.add(score)
         of_drums = score.channel == DRUM_CHANNEL
         long = (score.off_tick > score.on_tick) & (not self._kit)
         velocities = score.velocity[of_drums | long]
@@ -290,6 +267,7 @@ class Contents:
 
     def update(self, other: "Contents") -> None:
         """Count what another has counted."""
+        self.timing.update(other.timing)
         for name, ends in other._ranges.items():
             self._widen(name, *ends)
         for kind, pieces in other._pieces.items():

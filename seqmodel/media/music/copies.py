@@ -1,4 +1,4 @@
-"""What of a split stands in train already: passages repeated there, in any key.
+"""Passages of train that stand in another split, in any key, or in samples, as they are.
 
 A window is a number of consecutive frames of one piece, with all that the frames hold. Two are
 equal if they are so note by note, once each is moved down by its own lowest note; those of a drum
@@ -7,14 +7,14 @@ chord held throughout, is no passage and does not count, but within a longer pas
 frames do: those in windows of 32 are among those in windows of 16, and these among those of 8.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Pieces
-from seqmodel.media.music.frames import is_kit, sounding
+from seqmodel.media.music.frames import is_kit, pack, sounding
 from seqmodel.media.music.grid import NOTES
 
 WINDOWS = (8, 16, 32)
@@ -53,22 +53,20 @@ def shares_in_train(split: Pieces, train: Pieces) -> dict[str, float]:
 
 
 class _Part(NamedTuple):
+    """Frames (T, 88) or (T, 176), and the index of each one's piece (T,)."""
+
     frames: NDArray[np.uint8]
-    """(T, 88) or (T, 176)"""
     piece: NDArray[np.int64]
-    """(T,), the index of each frame's piece."""
 
 
 def _parts(pieces: Pieces) -> Iterator[_Part]:
-    held: list[NDArray[np.uint8]] = []
-    count = 0
+    held = list[NDArray[np.uint8]]()
     for k, frames in enumerate(pieces, 1):
         held.append(frames)
-        count += len(frames)
-        if k == len(pieces) or count >= AT_ONCE:
-            owner = np.repeat(np.arange(len(held)), list(map(len, held)))
-            yield _Part(np.concatenate(held), owner)
-            held, count = [], 0
+        lengths = list(map(len, held))
+        if k == len(pieces) or sum(lengths) >= AT_ONCE:
+            yield _Part(np.concatenate(held), np.repeat(np.arange(len(held)), lengths))
+            held = []
 
 
 def _numbers(
@@ -89,7 +87,7 @@ def _numbers(
         rows = np.flatnonzero(lowest == low)
         moved = np.roll(frames[rows].reshape(len(rows), -1, roll.shape[1]), -low, axis=2)
         packed[rows] = np.packbits(moved.reshape(len(rows), -1), axis=1)
-    content: NDArray[Any] = packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]
+    content: NDArray[Any] = _values(packed)
     inside, learning, n = np.ones(len(content), bool), not known, 1
     while n in known or (learning and inside.any()):
         if learning:
@@ -108,3 +106,41 @@ def _numbers(
         lowest = np.minimum(lowest[:-n], lowest[n:])
         inside = inside[:-n] & inside[n:] & (piece[: 1 - 2 * n] == piece[2 * n - 1 :])
         n *= 2
+
+
+def longest_copies(
+    pieces: Iterable[NDArray[np.uint8]], train: Iterable[NDArray[np.uint8]]
+) -> NDArray[np.int64]:
+    """For each piece the length (n,), in frames, of its longest run that is in a piece of `train`.
+
+    Frames (T, F) are equal only note by note: a transposed copy does not count. Exact: runs of L
+    frames that occur on both sides are numbered by content, and only they can grow to L + 1.
+    """
+    theirs, ours = ([_values(pack(piece)) for piece in of] for of in (train, pieces))
+    longest = np.zeros(len(ours), np.int64)
+    lengths = np.array([len(piece) for piece in [*theirs, *ours]], np.int64)
+    owner = np.repeat(np.arange(len(lengths)) - len(theirs), lengths)  # below 0 in train
+    end = np.repeat(np.cumsum(lengths), lengths)
+    if not len(owner):
+        return longest
+    content, frame = np.unique(np.concatenate([*theirs, *ours]), return_inverse=True)
+    at, stretch, length = np.arange(len(owner)), np.zeros(len(owner), np.int64), 0
+    while len(at):
+        # The runs of `length` frames that begin at `at`, extended by one frame.
+        inside = at + length < end[at]
+        at = at[inside]
+        grown = stretch[inside] * len(content) + frame[at + length]
+        known, stretch = np.unique(grown, return_inverse=True)
+        length += 1
+        sampled = owner[at] >= 0
+        shared = np.zeros((2, len(known)), bool)
+        shared[0, stretch[sampled]] = shared[1, stretch[~sampled]] = True
+        both = (shared[0] & shared[1])[stretch]
+        at, stretch = at[both], stretch[both]
+        longest[owner[at[owner[at] >= 0]]] = length
+    return longest
+
+
+def _values(packed: NDArray[np.uint8]) -> NDArray[np.void]:
+    """Rows of bytes as (T,) opaque values that sort and compare byte by byte."""
+    return packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]

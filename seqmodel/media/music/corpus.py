@@ -19,14 +19,7 @@ from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
 from seqmodel.media.marks import LARGEST, Levels
-from seqmodel.media.music.contents import (
-    HALF,
-    ON_GRID,
-    Contents,
-    Timing,
-    left_out,
-    semitones_to_c,
-)
+from seqmodel.media.music.contents import HALF, ON_GRID, Contents, left_out, semitones_to_c
 from seqmodel.media.music.frames import (
     OF_A_FRAME,
     ON_TIME,
@@ -54,7 +47,7 @@ from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
-from seqmodel.media.music.published import STATED, RollFile, Voices, read_published
+from seqmodel.media.music.published import STATED, Roll, RollFile, read_published
 from seqmodel.media.words import listed, plural
 
 
@@ -71,31 +64,28 @@ class MidiPiece(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one piece becomes, known without any other."""
+    """What one piece becomes, known without any other: rows as stored, and the rest of `Work`.
+
+    `programs` are its notes by part and program; `others`: whether any is of no part named.
+    """
 
     rows: NDArray[np.uint8]
-    """As stored."""
     content: str
     prepared: str
     facts: dict[str, Any]
     repairs: list[str]
-    """As in `Work`."""
     metres: Metres
     signatures: tuple[Signature, ...] = ()
     tally: Tally = Tally()
-    timing: Timing | None = None
     contents: Contents | None = None
     programs: Mapping[tuple[int, int], int] = MappingProxyType({})
-    """Its notes, by part and program."""
     others: bool = False
-    """Whether any note is of no part that is named."""
 
 
 class MusicCorpus:
     """MIDI files and published rolls, on one grid: the one given, or that of the first source.
 
-    Where no option states onsets or the pedal, there are none if a path is that of rolls. `works`
-    raises SeqmodelError if no grid is given and sources have different ones.
+    `works` raises SeqmodelError if none is given and sources have different ones.
     """
 
     def __init__(
@@ -103,46 +93,36 @@ class MusicCorpus:
     ) -> None:
         self._of_run = isinstance(settings, PianoRollFrames)
         if isinstance(settings, PianoRollFrames):
-            settings = SourcesFrames(settings, grid=False, onsets=False, pedal=False)
-        self._given, self._midi = not settings.grid, settings.frame
-        self._tracks = settings.tracks
-        if settings.tracks:
+            settings = SourcesFrames(settings)
+        self._decided, self._midi = settings.decided, settings.frame
+        if "tracks" in self._decided:
             names = commonest_tracks(_scores(paths), drums=self._midi.drums)
             part = {"part": Levels.of_names(names)}
             self._midi = replace(self._midi, marks={**self._midi.marks, **part})
         self._apart = not any(path.suffix.lower() in ROLL_SUFFIXES for path in paths)
         if not self._apart:
-            onsets = self._midi.onsets and not settings.onsets
-            pedal = self._midi.pedal and not settings.pedal
+            onsets = self._midi.onsets and "onsets" not in self._decided
+            pedal = self._midi.pedal and "pedal" not in self._decided
             self._midi = replace(self._midi, onsets=onsets, pedal=pedal)
         self._frame = self._midi
-        self._first: Path | None = None
-        """The source whose grid is taken."""
+        self._first: Path | None = None  # the source whose grid is taken
         self._assumed: list[Path] = []
         self._overruled: list[str] = []
         self._tally = Tally()
-        self._timing = Timing(self._midi.grid, drums=self._midi.drums, kit=self._midi.kit)
-        self._contents = Contents(kit=self._midi.kit)
+        self._contents = Contents(self._midi)
         self._metres = Metres()
-        self._train_metres = Counter[Metre]()
-        """Frames of train, by time signature."""
-        self._train_tempos = list[float]()
-        """Of its pieces, in order."""
+        # Of train: frames by time signature, tempos in order, strikes by mark and number, notes by
+        # part and program.
+        self._train_metres, self._train_tempos = Counter[Metre](), list[float]()
         self._longest_chord = 0
-        """In train."""
         self._marks = {name: np.zeros(LARGEST + 1, np.int64) for name in self._midi.marks}
-        """How many notes of train are struck with each number, by mark."""
         self._programs = Counter[tuple[int, int]]()
-        """Notes of train, by part and program."""
+        # Whether any note, or any that a run may read, is of no part that is named.
         self._others = self._of_run
-        """Whether any note, or any that a run may read, is of no part that is named."""
 
     @property
     def frame(self) -> PianoRollFrames:
-        """With train's commonest metre, median tempo, longest chord and levels of marks.
-
-        The pedal is that of all works: whether it lengthens any note.
-        """
+        """With what train has; the pedal is that of all works: whether it lengthens any note."""
         frame, marks = self._frame, dict[str, Levels]()
         for name, counts in self._marks.items():
             levels = frame.marks[name]
@@ -152,23 +132,19 @@ class MusicCorpus:
             else:
                 marks[name] = Levels.of(counts) if counts.any() else levels
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
+        # The program that most notes of each part have, the rarest of them first.
+        programs = {part: program for (part, program), _ in self._programs.most_common()[::-1]}
+        parts = len(marks["part"].names) if "part" in marks else 0
+        commonest = tuple(programs.get(part, 0) for part in range(1, parts + 1))
         return replace(
             frame,
             metre=metres[0][0] if metres else frame.metre,
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
             marks=marks,
-            programs=frame.programs if self._of_run else self._commonest(marks),
+            programs=frame.programs if self._of_run else commonest,
             pedal=self._tally.lengthened > 0,
         )
-
-    def _commonest(self, marks: Mapping[str, Levels]) -> tuple[int, ...]:
-        """The program that most notes of each part have in train."""
-        parts = len(marks["part"].names) if "part" in marks else 0
-        found = dict[int, int]()
-        for (part, program), _ in self._programs.most_common():
-            found.setdefault(part, program)
-        return tuple(found.get(part, 0) for part in range(1, parts + 1))
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -177,7 +153,7 @@ class MusicCorpus:
         if self._tally.read:
             contents = self._contents.to_json()
             facts["notes"] = self._tally.to_json()
-            facts["timing"], facts["contents"] = self._timing.to_json(), contents
+            facts["timing"], facts["contents"] = self._contents.timing.to_json(), contents
             facts["not_kept"] = left_out(contents, self.frame)
         if parts := self.frame.parts:
             notes = self._marks["part"][1:].tolist()
@@ -201,9 +177,7 @@ class MusicCorpus:
     def _read(self, path: Path) -> Found:
         piece, frame = load_midi(path, self._midi), self._midi
         score, parts = piece.placed.score, None
-        timing = Timing(frame.grid, drums=frame.drums, kit=frame.kit)
-        contents, programs, others = Contents(kit=frame.kit), Counter[tuple[int, int]](), False
-        timing.add(score)
+        contents, programs, others = Contents(frame), Counter[tuple[int, int]](), False
         contents.add(score)
         if "part" in frame.marks:
             names = frame.marks["part"].names
@@ -213,9 +187,7 @@ class MusicCorpus:
         facts = {"transposed": piece.transposed}
         found = self._found(path.as_posix(), piece.frames, piece.content, facts, score)
         tally = piece.placed.tally(piece.frames, parts)
-        return found._replace(
-            tally=tally, timing=timing, contents=contents, programs=programs, others=others
-        )
+        return found._replace(tally=tally, contents=contents, programs=programs, others=others)
 
     def works(self, path: Path, read: Any = None) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
@@ -227,45 +199,39 @@ class MusicCorpus:
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
         file = read_published(path)
-        for split, rolls in file.splits.items():
-            for roll, voices in zip(rolls, file.voices[split], strict=True):
-                self._check_roll(roll, voices)
+        for roll in (roll for rolls in file.pieces.values() for roll in rolls):
+            self._check_roll(roll)
         self._agree(path, file.grid, file)
-        for split, rolls in file.splits.items():
+        for split, rolls in file.pieces.items():
             for k, roll in enumerate(rolls):
-                source, voices = f"{path}#{split or 'piece'}/{k}", file.voices[split][k]
-                facts = {"transposed": 0} | ({} if voices is None else {"voices": voices.tolist()})
-                frames, others = self._of_roll(roll, voices)
+                source, others = f"{path}#{split or 'piece'}/{k}", False
+                frames, facts = roll.frames, dict[str, Any](transposed=0)
+                if roll.pitches is not None:
+                    facts["voices"] = roll.pitches.tolist()
+                    if "part" in self._midi.marks:
+                        names = self._midi.marks["part"].names
+                        frames = roll.with_parts(names)
+                        others = bool((marks_in(frames)["part"] == len(names)).any())
+                frames = frames if self._midi.onsets else sounding(frames)
                 # A roll has no finer grid behind it: it is its own content.
-                found = self._found(source, frames, _sha256(pack(roll)), facts)
+                found = self._found(source, frames, _sha256(pack(roll.frames)), facts)
                 yield self._work(source, found._replace(others=others), split or None)
 
-    def _check_roll(self, roll: NDArray[np.uint8], voices: NDArray[np.int8] | None) -> None:
+    def _check_roll(self, roll: Roll) -> None:
         """SourceError unless a piece of a file of rolls says what the frames need."""
-        frame = self._midi
-        _check_rows(roll, frame)
-        unknown = [name for name in frame.marks if name != "part" or voices is None]
+        frame, voices = self._midi, roll.pitches is not None
+        _check_rows(roll.frames, frame)
+        unknown = [name for name in frame.marks if name != "part" or not voices]
         if unknown and not self._of_run:
             raise SourceError(f"does not say the {listed(unknown)} of each note, as MIDI files do")
-        if "part" in frame.marks and voices is not None:
-            if self._tracks:
+        if "part" in frame.marks and voices:
+            if "tracks" in self._decided:
                 raise SourceError("has voices without names", "--parts with a name for each")
-        elif frame.onsets and not has_onsets(roll):
+        elif frame.onsets and not has_onsets(roll.frames):
             raise SourceError(
                 "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
                 "1 (struck) and 2 (held)"
             )
-
-    def _of_roll(
-        self, roll: NDArray[np.uint8], voices: NDArray[np.int8] | None
-    ) -> tuple[NDArray[np.uint8], bool]:
-        """Its frames, with the parts of voices if they are kept; `Found.others`."""
-        others = False
-        if "part" in self._midi.marks and voices is not None:
-            names = self._midi.marks["part"].names
-            roll = Voices(voices).frames(names)
-            others = bool((marks_in(roll)["part"] == len(names)).any())
-        return roll if self._midi.onsets else sounding(roll), others
 
     def _found(
         self, source: str, frames: NDArray[np.uint8], content: str, facts: dict[str, Any],
@@ -292,8 +258,7 @@ class MusicCorpus:
         self._metres.update(found.metres)
         self._tally = Tally(*map(add, self._tally, found.tally))
         self._others |= found.others
-        if found.timing and found.contents:
-            self._timing.update(found.timing)
+        if found.contents:
             self._contents.update(found.contents)
 
         def in_train(rows: NDArray[np.uint8]) -> None:
@@ -320,7 +285,7 @@ class MusicCorpus:
         )  # fmt: skip
 
     def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
-        if self._given:
+        if "grid" not in self._decided:
             if rolls and rolls.origin and grid != self.frame.grid:
                 name = "" if rolls.origin == STATED else f" ({rolls.origin})"
                 self._overruled.append(f"{path} has {grid}{name}, read as {self.frame.grid}")
@@ -380,11 +345,7 @@ def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.
         of_score, _ = parts_of_notes(score, frame.marks["part"].names)
         found["part"] = of_score[chosen]
     if "timing" in frame.marks:
-        on, steps = score.on_tick[chosen], frame.grid.steps_per_beat
-        if steps:
-            exact = on * steps / score.ticks_per_unit
-        else:
-            exact = score.seconds_at(on) / frame.grid.seconds_per_frame(1.0)
+        exact = score.places(score.on_tick[chosen], frame.grid)
         late = np.rint(ON_TIME + OF_A_FRAME * (exact - placed.begin))
         found["timing"] = late.clip(1, LARGEST).astype(np.uint8)
     return {name: found[name] for name in frame.marks}
@@ -409,7 +370,7 @@ def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArr
     """How many notes begin in each frame (T,); none where most lie off the grid of beats."""
     onsets: NDArray[np.int64] = struck(frames).sum(axis=1)
     if score is not None and grid.steps_per_beat:
-        place = score.on_tick * grid.steps_per_beat / score.ticks_per_unit
+        place = score.places(score.on_tick, grid)
         if np.mean(np.abs(place - np.rint(place)) <= ON_GRID) < HALF:
             onsets[:] = 0
     return onsets

@@ -4,8 +4,8 @@ The trivial models, shown next to every figure, are note n-grams: the probabilit
 its own last k frames. k = 0 is its marginal frequency, k = 1 repeats the previous frame with a
 fitted probability of change. A model no better than these has learned little.
 
-With onsets, each still scores the roll alone, and `Restrikes` scores the notes struck again, the
-same for all three.
+With onsets, each still scores the roll alone, and `restrike_nats` the notes struck again, the same
+for all three.
 """
 
 from collections import Counter
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from seqmodel.media.definitions import Comparison, Measured, Pieces, PieceSet
 from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.contents import tonic_of
+from seqmodel.media.music.copies import longest_copies
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     chord_lengths,
@@ -31,11 +32,7 @@ from seqmodel.media.music.frames import (
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
-from seqmodel.media.samples import (
-    Row,
-    comparison_lines,
-    total_variation,
-)
+from seqmodel.media.samples import Row, comparison_lines, total_variation
 
 # ---- baselines -----------------------------------------------------------------------------------
 
@@ -84,38 +81,34 @@ class NoteNgram:
         return contexts
 
 
-class Restrikes:
-    """p(struck again | sounding in this frame and in the one before), counted on a training split.
+def restrike_nats(train: Pieces, split: Pieces) -> float:
+    """-log p(struck again | sounding in this frame and in the one before), over a whole split.
 
-    Each note's frequency is smoothed towards that of all notes, and that towards one half. Any
-    other onset follows from the roll and costs nothing.
+    Each note's frequency in `train` is smoothed towards that of all notes, and that towards one
+    half. Any other onset follows from the roll and costs nothing.
     """
 
-    def __init__(self, train: Pieces) -> None:
-        again, could = np.zeros(NOTES, np.int64), np.zeros(NOTES, np.int64)
-        for frames in train:
+    def counts(pieces: Pieces) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How often each of the 88 notes could be struck again, and was."""
+        could, again = np.zeros(NOTES, np.int64), np.zeros(NOTES, np.int64)
+        for frames in pieces:
             free = sounded(frames) & (sounding(frames) > 0)
-            again += (free & struck(frames)).sum(axis=0)
             could += free.sum(axis=0)
-        overall = (again.sum() + PRIOR / 2) / (could.sum() + PRIOR)
-        self.probability = (again + PRIOR * overall) / (could + PRIOR)
-        """(88,)"""
+            again += (free & struck(frames)).sum(axis=0)
+        return could, again
 
-    def nats(self, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
-        """-log p of what each frame of a piece (T, 176) adds to the roll: (T,)."""
-        free = sounded(frames) & (sounding(frames) > 0)
-        p = np.where(struck(frames), self.probability, 1 - self.probability)
-        return -np.log(p).sum(axis=1, where=free)
+    could, again = counts(train)
+    overall = (again.sum() + PRIOR / 2) / (could.sum() + PRIOR)
+    p = (again + PRIOR * overall) / (could + PRIOR)
+    could, again = counts(split)
+    return -float((again * np.log(p) + (could - again) * np.log(1 - p)).sum())
 
 
 def baseline_nats_per_frame(
     train: Pieces, split: Pieces, *_: object, **__: object
 ) -> dict[str, float]:
     """`Medium.baselines`: music has neither a standardisation nor levels."""
-    further = 0.0
-    if train.frame.onsets:
-        restrikes = Restrikes(train)
-        further = sum(float(restrikes.nats(frames).sum()) for frames in split)
+    further = restrike_nats(train, split) if train.frame.onsets else 0.0
     ngrams = {name: NoteNgram(train, order) for name, order in BASELINES.items()}
     return {
         name: (sum(float(ngram.nats(sounding(frames)).sum()) for frames in split) + further)
@@ -128,6 +121,9 @@ def baseline_nats_per_frame(
 
 DISSONANT = (1, 2, 6, 10, 11)
 """Semitones modulo 12: seconds, the tritone, sevenths."""
+DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
+"""Of each frame, of each note in frames, semitones between each two notes of a frame, 0 for C to 11
+for B of each note in each frame, and semitones up or down from one highest note to the next."""
 
 
 class _Pieces(Measured):
@@ -161,22 +157,15 @@ class Statistics(_Pieces):
     """Distributions over a set of pieces, value -> count, and figures of each piece, in frames.
 
     Attributes:
-        notes_per_frame: how many notes sound in each frame.
-        note_lengths: the length of each note in frames.
-        intervals: semitones between each pair of notes that sound in a frame.
-        pitch_classes: 0 for C to 11 for B, of each note in each frame.
-        melodic_steps: semitones, up or down, from one highest note to the next.
-        longest_notes, longest_silences: of each piece; 0 if there is none.
-        longest_chords, last_chords: likewise of stretches of sound in which no note begins or ends.
+        counts: by name, see `DISTRIBUTIONS`.
+        longest: note, chord and silence of each piece; 0 if there is none.
+        last_chords: of each piece; a chord is sound in which no note begins or ends.
         on_tonic: whether each piece's last chord stands on the piece's estimated tonic.
         strikes: by mark, of each piece that has any, the frames of strikes with one, and these.
     """
 
     def __init__(
-        self,
-        pieces: PieceSet,
-        limit: int | None = None,
-        frame: PianoRollFrames | None = None,
+        self, pieces: PieceSet, limit: int | None = None, frame: PianoRollFrames | None = None
     ) -> None:
         """Count pieces (T, 88), or (T, 176) with onsets, or more with marks.
 
@@ -184,13 +173,10 @@ class Statistics(_Pieces):
         `frame` bars, and train's levels of marks, are counted.
         """
         super().__init__(pieces)
-        self._frame = frame
-        self.notes_per_frame, self.note_lengths = Counter[int](), Counter[int]()
-        self.intervals, self.pitch_classes = Counter[int](), Counter[int]()
-        self.melodic_steps = Counter[int]()
-        self.longest_notes, self.longest_silences = list[int](), list[int]()
-        self.longest_chords, self.last_chords = list[int](), list[int]()
-        self.on_tonic = list[bool]()
+        self._frame, self._marks = frame, frame.marks if frame else {}
+        self.counts = {name: Counter[int]() for name in DISTRIBUTIONS}
+        self.longest = {kind: list[int]() for kind in ("note", "chord", "silence")}
+        self.last_chords, self.on_tonic = list[int](), list[bool]()
         self.strikes = dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64]]]]()
         for frames in _played(pieces):
             self._add(frames, limit)
@@ -203,37 +189,31 @@ class Statistics(_Pieces):
                 of_mark.append((at, numbers[at, key].astype(np.int64)))
         frames = frames[:, : 2 * NOTES]
         roll, chords = sounding(frames), chord_lengths(frames)
-        self.longest_notes.append(int(note_lengths(frames).max(initial=0)))
-        self.longest_chords.append(int(chords.max(initial=0)))
         sounds = np.flatnonzero(roll.any(axis=1))
         gaps = np.diff(sounds, prepend=-1, append=len(roll)) - 1
-        self.longest_silences.append(int(gaps.max()))
+        for kind, lengths in zip(self.longest, (note_lengths(frames), chords, gaps), strict=True):
+            self.longest[kind].append(int(lengths.max(initial=0)))
         self.lengths.append(len(frames))
         self.last_chords.append(int(chords[-1]) if len(chords) else 0)
-        classes = (LOWEST_PITCH + np.arange(NOTES)) % 12
-        tonic = tonic_of(np.bincount(classes, roll.sum(axis=0, dtype=np.int64), 12))
+        keys = LOWEST_PITCH + np.arange(NOTES)
+        tonic = tonic_of(keys, roll.sum(axis=0, dtype=np.int64))
         bass = roll[sounds][-1:].argmax(axis=1)
         self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic).any()))
-        roll = roll[:limit]
-        self.note_lengths.update(note_lengths(frames[:limit]).tolist())
-        self.notes_per_frame.update(roll.sum(axis=1, dtype=np.int64).tolist())
-        self.melodic_steps.update(melodic_steps(roll).tolist())
+        roll, counts = roll[:limit], self.counts
+        counts["note_lengths"].update(note_lengths(frames[:limit]).tolist())
+        counts["notes_per_frame"].update(roll.sum(axis=1, dtype=np.int64).tolist())
+        counts["melodic_steps"].update(melodic_steps(roll).tolist())
         # (88, 88), in how many frames two notes sound together; exact, being far below 2^24.
         together = roll.T.astype(np.float32) @ roll.astype(np.float32)
         pairs = [int(np.trace(together, k)) for k in range(NOTES)]
-        self.intervals.update({k: count for k, count in enumerate(pairs) if k and count})
-        time = np.bincount(classes, np.diag(together), 12)
-        self.pitch_classes.update({k: int(n) for k, n in enumerate(time) if n})
-
-    @property
-    def dissonance(self) -> float:
-        clashes = sum(n for k, n in self.intervals.items() if k % 12 in DISSONANT)
-        return clashes / max(self.intervals.total(), 1)
+        counts["intervals"].update({k: count for k, count in enumerate(pairs) if k and count})
+        time = np.bincount(keys % 12, np.diag(together), 12)
+        counts["pitch_classes"].update({k: int(n) for k, n in enumerate(time) if n})
 
     @property
     def voices(self) -> int:
         """The most common number of notes in a non-silent frame; 0 if all are silent."""
-        sounding = {k: n for k, n in self.notes_per_frame.items() if k}
+        sounding = {k: n for k, n in self.counts["notes_per_frame"].items() if k}
         return max(sounding, key=lambda k: sounding[k], default=0)
 
     def overall(self) -> dict[str, int]:
@@ -241,32 +221,33 @@ class Statistics(_Pieces):
 
     def distributions(self) -> dict[str, Counter[Any]]:
         """With the notes of each part, if train has any."""
-        found = {name: getattr(self, name) for name in DISTRIBUTIONS}
-        for mark, levels in self._named():
+        found: dict[str, Counter[Any]] = {**self.counts}
+        for mark in self._named():
             here = self._levels(mark) if mark in self.strikes else []
-            found[mark] = Counter(levels.names[level] for level in here)
+            found[mark] = Counter(self._marks[mark].names[level] for level in here)
         return found
 
-    def _named(self) -> list[tuple[str, Levels]]:
+    def _named(self) -> list[str]:
         """The marks of train whose levels have names."""
-        marks = self._frame.marks if self._frame else {}
-        return [(name, levels) for name, levels in marks.items() if levels.names]
+        return [name for name, levels in self._marks.items() if levels.names]
 
     def figures(self) -> dict[str, Any]:
-        steps, frames = self.melodic_steps, self.notes_per_frame
+        steps, frames, intervals, lengths = (
+            self.counts[name]
+            for name in ("melodic_steps", "notes_per_frame", "intervals", "note_lengths")
+        )
+        clashes = sum(n for k, n in intervals.items() if k % 12 in DISSONANT)
         return {
             **super().figures(),
             "last_chord": float(np.median(self.last_chords)),
             "tonic_share": float(np.mean(self.on_tonic)),
             "notes_per_frame": mean(frames),
             "voices_share": frames[self.voices] / frames.total(),
-            "note_length": mean(self.note_lengths),
-            "longest_note": max(self.longest_notes),
-            "longest_chord": max(self.longest_chords),
-            "longest_silence": max(self.longest_silences),
-            "dissonance": self.dissonance,
+            "note_length": mean(lengths),
+            **{f"longest_{kind}": max(longest) for kind, longest in self.longest.items()},
+            "dissonance": clashes / max(intervals.total(), 1),
             "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
-            **self._marks(),
+            **self._of_marks(),
         }
 
     def against(self, train: Self) -> dict[str, Any]:
@@ -275,33 +256,30 @@ class Statistics(_Pieces):
         for name in (name for name in both if name not in found["distances"]):
             ours, theirs = (Counter(of._levels(name)) for of in (self, train))
             found["distances"][name] = total_variation(ours, theirs)
-        return {
-            **found,
-            "voices_share": self.notes_per_frame[train.voices] / self.notes_per_frame.total(),
-            "long_note_share": _share_above(max(train.longest_notes), self.longest_notes),
-            "long_chord_share": _share_above(max(train.longest_chords), self.longest_chords),
-            "long_silence_share": _share_above(max(train.longest_silences), self.longest_silences),
-        }
+        frames = self.counts["notes_per_frame"]
+        found["voices_share"] = frames[train.voices] / frames.total()
+        for kind, longest in self.longest.items():
+            most = max(train.longest[kind])
+            found[f"long_{kind}_share"] = sum(n > most for n in longest) / len(longest)
+        return found
 
     def _numbers(self, mark: str) -> NDArray[np.int64]:
         return np.concatenate([numbers for _, numbers in self.strikes[mark]])
 
     def _levels(self, mark: str) -> list[int]:
         """Those of train, if it keeps the mark."""
-        assert self._frame is not None
-        edges = self._frame.marks.get(mark, Levels()).edges
+        edges = self._marks.get(mark, Levels()).edges
         levels: list[int] = np.searchsorted(edges, self._numbers(mark)).tolist()
         return levels
 
-    def _marks(self) -> dict[str, float]:
+    def _of_marks(self) -> dict[str, float]:
         """Figures of the marks that are known and have no names.
 
         On a grid of beats there are the accents too: by how much the mean velocity on each beat of
         the commonest bar of train differs from that of all notes, bars being counted from the first
         frame.
         """
-        figures = dict[str, float]()
-        named = dict(self._named())
+        figures, named = dict[str, float](), self._named()
         for name in (name for name in self.strikes if name not in named):
             numbers, strikes = self._numbers(name), self.strikes[name]
             figures[name] = float(numbers.mean())
@@ -336,10 +314,6 @@ def mean(counts: Counter[int]) -> float:
     return sum(value * n for value, n in counts.items()) / max(counts.total(), 1)
 
 
-def _share_above(limit: int, values: Sequence[int]) -> float:
-    return sum(value > limit for value in values) / len(values)
-
-
 def _played(pieces: PieceSet) -> Iterable[NDArray[np.uint8]]:
     """Pieces with their marks, if any are kept."""
     if isinstance(pieces, Sequence) or not pieces.frame.marks:
@@ -358,7 +332,7 @@ class Hits(_Pieces):
         self.silent = list[bool]()
         self.hits_per_frame, self.sounds = Counter[int](), Counter[str]()
         self._steps_per_beat = frame.grid.steps_per_beat
-        for frames in _played(pieces):
+        for frames in pieces:
             self.lengths.append(len(frames))
             self.silent.append(not frames.any())
             counted = frames[:limit]
@@ -393,8 +367,6 @@ COPIES: tuple[Row, ...] = (
     ("  share of the piece", "copied_share", "10.4f"),
     ("  most, frames", "most_copied_frames", "10,"),
 )
-
-DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
 
 
 class MusicComparison(Comparison):
@@ -471,45 +443,3 @@ def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
         *rows,
     )
     return comparison_lines(columns, split, figures, _distances(("hits_per_frame", "sounds")))
-
-
-# ---- copies --------------------------------------------------------------------------------------
-
-
-def longest_copies(
-    pieces: Iterable[NDArray[np.uint8]], train: Iterable[NDArray[np.uint8]]
-) -> NDArray[np.int64]:
-    """For each piece the length (n,), in frames, of its longest run that is in a piece of `train`.
-
-    Frames (T, F) are equal only note by note: a transposed copy does not count. Exact: runs of L
-    frames that occur on both sides are numbered by content, and only they can grow to L + 1.
-    """
-    theirs, ours = [_packed(piece) for piece in train], [_packed(piece) for piece in pieces]
-    longest = np.zeros(len(ours), np.int64)
-    lengths = np.array([len(piece) for piece in [*theirs, *ours]], np.int64)
-    owner = np.repeat(np.arange(len(lengths)) - len(theirs), lengths)  # below 0 in train
-    end = np.repeat(np.cumsum(lengths), lengths)
-    if not len(owner):
-        return longest
-    content, frame = np.unique(np.concatenate([*theirs, *ours]), return_inverse=True)
-    at, stretch, length = np.arange(len(owner)), np.zeros(len(owner), np.int64), 0
-    while len(at):
-        # The runs of `length` frames that begin at `at`, extended by one frame.
-        inside = at + length < end[at]
-        at = at[inside]
-        grown = stretch[inside] * len(content) + frame[at + length]
-        known, stretch = np.unique(grown, return_inverse=True)
-        length += 1
-        sampled = owner[at] >= 0
-        shared = np.zeros((2, len(known)), bool)
-        shared[0, stretch[sampled]] = shared[1, stretch[~sampled]] = True
-        both = (shared[0] & shared[1])[stretch]
-        at, stretch = at[both], stretch[both]
-        longest[owner[at[owner[at] >= 0]]] = length
-    return longest
-
-
-def _packed(frames: NDArray[np.uint8]) -> NDArray[np.void]:
-    """Frames (T, F) as T opaque values that sort and compare bit by bit."""
-    packed = np.packbits(frames, axis=1)
-    return packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]

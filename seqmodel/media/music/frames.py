@@ -69,8 +69,7 @@ OFF, STRUCK, HELD = 0, 1, 2
 
 def has_onsets(frames: NDArray[np.uint8]) -> bool:
     """Whether frames are (T, 176), with marks or without, not (T, 88)."""
-    width: int = frames.shape[1]
-    return width >= 2 * NOTES
+    return bool(frames.shape[1] >= 2 * NOTES)
 
 
 def marks_in(frames: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
@@ -228,14 +227,14 @@ def held_on(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[n
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Frames as bytes, the lowest note in the highest bit: (T, 88) is (T, 11), a kit's (T, 6)."""
+    """Frames as bytes, the lowest note in the highest bit: (T, 88) is (T, 11)."""
     return np.packbits(roll, axis=1)
 
 
 def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """The inverse of `pack`, frames (T, size)."""
     bits = np.unpackbits(packed).reshape(len(packed), 8 * packed.shape[1])
-    return np.ascontiguousarray(bits[:, :size])
+    return np.ascontiguousarray(bits[:, :size])  # ten times as fast as along an axis
 
 
 def folded(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -253,20 +252,16 @@ ADDED_FLAGS = "onsets", "short_notes", "kit", "pedal"
 
 @dataclass(frozen=True)
 class SourcesFrames:
-    """Settings of `prepare`: frames that depend on the sources."""
+    """Settings of `prepare`: frames of MIDI files, and what of them the sources decide.
+
+    "grid": it is theirs, and must agree; "onsets", "pedal": there are none if any are rolls;
+    "tracks": the parts are their commonest.
+    """
 
     medium: ClassVar[str] = "music"
 
     frame: "PianoRollFrames"
-    """Those of MIDI files."""
-    grid: bool
-    """Whether they are on the grid of the sources, which must agree; MIDI may have any."""
-    onsets: bool
-    """Whether they have onsets only if no source is a roll."""
-    pedal: bool
-    """Whether it lengthens notes only if no source is a roll."""
-    tracks: bool = False
-    """Whether the parts are the sources' commonest tracks."""
+    decided: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -530,10 +525,10 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         pedal == "extend" or (pedal is None and strikes and restrike == "close"),
         marks=marks,
     )
-    return SourcesFrames(
-        frame,
-        grid=grid is None,
-        onsets=onsets is None and not marks,
-        pedal=pedal is None and not marks,
-        tracks="tracks" in kept,
-    )
+    decided = {
+        "grid": grid is None,
+        "onsets": onsets is None and not marks,
+        "pedal": pedal is None and not marks,
+        "tracks": "tracks" in kept,
+    }
+    return SourcesFrames(frame, frozenset(name for name, theirs in decided.items() if theirs))

@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from seqmodel.files import write_file
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import named
-from seqmodel.media.music.contents import (
-    NEARLY_ALL,
-    Contents,
-    Timing,
-    semitones_to_c,
-    timing_text,
-)
+from seqmodel.media.music.contents import NEARLY_ALL, Contents, semitones_to_c, timing_text
 from seqmodel.media.music.corpus import load_roll, load_shown
 from seqmodel.media.music.frames import (
     PianoRollFrames,
@@ -78,7 +72,7 @@ def piano_roll_png(
     from matplotlib.colors import ListedColormap
 
     figure, axes = wide_figure(4)
-    rows = rows_of(frames)
+    rows, roll = rows_of(frames), sounding(frames)
     lowest, highest = rows.lowest, rows.lowest + rows.size - 1
     hop = max(1, -(-len(frames) // COLUMNS))
     columns = []
@@ -102,7 +96,7 @@ def piano_roll_png(
         extent=(0, max(len(columns) * hop, 1), lowest - 0.5, highest + 0.5),
     )
     axes.set_xlim(0, max(len(frames), 1))
-    played = np.flatnonzero(sounding(frames).any(axis=0)) + lowest
+    played = np.flatnonzero(roll.any(axis=0)) + lowest
     if len(played):
         axes.set_ylim(played[0] - OCTAVE / 2, played[-1] + OCTAVE / 2)
     marks = _marks(rows, *axes.get_ylim())
@@ -181,26 +175,21 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
     suffix = path.suffix.lower()
     if suffix in ROLL_SUFFIXES:
         return inspect_roll(path, plot) if suffix == ".npy" else inspect_rolls(path, plot)
-    return inspect_midi(path, Grid.of_options(options), plot, drums=options.get("drums"))
+    return inspect_midi(path, options, plot)
 
 
-def inspect_midi(
-    path: Path, grid: Grid | None, plot: Path | None, *, drums: str | None = None
-) -> dict[str, Any]:
-    """What a MIDI file holds, how its notes lie on `grid`; `drums` is the option of that name."""
-    grid = grid or Grid.of_beats(STEPS_PER_BEAT)
+def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
+    """What a MIDI file holds, and how its notes lie on the grid."""
+    grid, drums = Grid.of_options(options) or Grid.of_beats(STEPS_PER_BEAT), options.get("drums")
     with named(path):
         frames, _, _, placed = load_shown(path, grid, drums)
     score = placed.score
     kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
-    timing, contents = Timing(grid, drums=drums == "keep", kit=kit), Contents(kit=kit)
-    timing.add(score)
+    contents = Contents(PianoRollFrames(grid, drums=drums == "keep", kit=kit))
     contents.add(score)
     if plot is not None:
-        picture = piano_roll_png(
-            frames, title=str(path), unit=f"frame ({grid})", given=placed.given()
-        )
-        write_file(plot, picture)
+        unit, given = f"frame ({grid})", placed.given()
+        write_file(plot, piano_roll_png(frames, title=str(path), unit=unit, given=given))
     last_tick = score.off_tick.max(initial=score.end_tick, keepdims=True)
     return {
         "path": str(path),
@@ -222,7 +211,7 @@ def inspect_midi(
         "remarks": list(score.remarks),
         **contents.to_json(),
         "parts": parts_of(score),
-        "timing": timing.to_json(),
+        "timing": contents.timing.to_json(),
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.words import listed, plural
+from seqmodel.media.words import plural, some
 
 Metre = tuple[int, int]
 """Such as (6, 8)."""
@@ -63,17 +63,18 @@ def metre_name(metre: Metre) -> str:
 
 
 class Units(NamedTuple):
-    """The lengths that a signature has on a grid, all in units."""
+    """The lengths that a signature has on a grid, all in units, and the parts of a beat.
+
+    A dotted one, as in 6/8, 9/8 and 12/8, has 3 parts, others 2. A grid of real time has some.
+    """
 
     frame: int
     beat: int
     bar: int
     parts: int
-    """Of a beat: 3 of a dotted one, as in 6/8, 9/8 and 12/8, else 2."""
 
     @classmethod
     def of(cls, metre: Metre, grid: Grid) -> "Units":
-        """Those of a metre; a grid of real time has some."""
         beats, of = metre
         note = 4 * (grid.steps_per_beat or STEPS_OF_REAL_TIME)
         parts = 3 if of >= 8 and beats > 3 and beats % 3 == 0 else 2
@@ -81,10 +82,9 @@ class Units(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """A time signature of a piece."""
+    """A time signature from `frame` on, below 0 in a piece cut out of another within a bar."""
 
     frame: int
-    """Where its first bar begins: 0 or, in a piece cut out of another, before."""
     beats: int
     of: int
 
@@ -212,8 +212,6 @@ def suggested(onsets: NDArray[Any], grid: Grid) -> Metre | None:
 
 # ---- over all pieces -----------------------------------------------------------------------------
 
-NAMED = 3
-"""How many signatures are named."""
 OFTEN = 0.1
 """The share of pieces that contradict what they state from which on it is said: a few always do."""
 
@@ -269,10 +267,3 @@ def metre_line(values: Mapping[str, Any]) -> str:
     if values["assumed"]:
         parts.append(f"4/4 assumed for {plural(values['assumed'], 'piece')}")
     return f"metre: {', '.join(parts)}"
-
-
-def some(counts: Mapping[str, int]) -> str:
-    """The first of the names, and how many more there are."""
-    names = list(counts)
-    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
-    return listed([*names[:NAMED], *more])

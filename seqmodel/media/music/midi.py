@@ -32,14 +32,8 @@ from seqmodel.media.music.events import (
     Track,
     find_events,
     quantities,
-    quantity,
 )
-from seqmodel.media.music.grid import (
-    DEFAULT_TEMPO,
-    END_OF_PIECE,
-    SMPTE_TEMPO,
-    Restrike,
-)
+from seqmodel.media.music.grid import DEFAULT_TEMPO, END_OF_PIECE, SMPTE_TEMPO, Grid, Restrike
 from seqmodel.media.music.metre import is_possible
 
 PAUSE = 16
@@ -126,6 +120,12 @@ class Score:
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
         return begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
 
+    def places(self, ticks: NDArray[np.int64], grid: Grid) -> NDArray[np.float64]:
+        """Where ticks (N,) lie on a grid, in frames."""
+        if grid.steps_per_beat:
+            return ticks * grid.steps_per_beat / self.ticks_per_unit
+        return self.seconds_at(ticks) / grid.seconds_per_frame(1.0)
+
     def ticks_at(self, seconds: NDArray[np.floating]) -> NDArray[np.float64]:
         """The inverse of `seconds_at`: fractional ticks (N,)."""
         lengths, begins = self._tempos()
@@ -207,14 +207,12 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
 
 
 class MidiEvents(NamedTuple):
-    """What a MIDI file holds before its notes are paired."""
+    """What a MIDI file holds: its header, events, and how often what was repaired."""
 
     format: int
     division: int
-    """As in the header."""
-    events: "Events"
+    events: Events
     repairs: Counter[str]
-    """What was repaired, and how often."""
 
 
 def read_events(data: bytes) -> MidiEvents:
@@ -351,10 +349,11 @@ def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
     metas = _Metas([], [], {}, [])
     chosen = np.flatnonzero(events.event == 0xFF)
     chosen = chosen[READ[events.data[events.at[chosen]]]]
-    columns = (events.track, events.ticks, events.at, events.end)
-    for track, tick, at, end in zip(*(column[chosen].tolist() for column in columns), strict=True):
-        raw = events.data[at:end].tobytes()
-        kind, body = raw[0], raw[quantity(raw, 1, len(raw))[1] :]
+    body_at, _ = quantities(events.data, events.at[chosen] + 1)
+    kinds = events.data[events.at[chosen]]
+    found = events.track[chosen], events.ticks[chosen], kinds, body_at, events.end[chosen]
+    for track, tick, kind, at, end in zip(*(each.tolist() for each in found), strict=True):
+        body = events.data[at:end].tobytes()
         if kind == TIME_SIGNATURE and len(body) >= 2:
             metre = body[0], 1 << body[1]
             if is_possible(metre):

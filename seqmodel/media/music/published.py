@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SourceError
 from seqmodel.media.input import Header, opened, read_all, read_header
 from seqmodel.media.marks import MARKS
-from seqmodel.media.music.frames import (
-    HELD,
-    OFF,
-    STRUCK,
-    from_states,
-    held_on,
-    marks_in,
-    possible,
-)
+from seqmodel.media.music.frames import HELD, OFF, STRUCK, from_states, held_on, marks_in, possible
 from seqmodel.media.music.grid import (
     HIGHEST_PITCH,
     KIT,
@@ -38,53 +30,48 @@ from seqmodel.media.music.grid import (
     Grid,
 )
 from seqmodel.media.music.parts import OTHER
-from seqmodel.media.music.untrusted import (
-    LONGEST_SHOWN,
-    Items,
-    Made,
-    load_plain,
-    read_cells,
-    shown,
-)
+from seqmodel.media.music.untrusted import LONGEST_SHOWN, Items, Made, load_plain, read_cells, shown
 from seqmodel.plain import parse
 
 
-class Voices(NamedTuple):
-    """A piece as one pitch for each voice."""
+class Roll(NamedTuple):
+    """A piece."""
 
-    pitches: NDArray[np.int8]
-    """(T, voices) MIDI pitches from 21 to 108, `REST` where a voice is silent."""
+    frames: NDArray[np.uint8]
+    """(T, 88), (T, 176) with onsets or (T, 47) of a kit."""
+    pitches: NDArray[np.int8] | None = None
+    """(T, voices), 21 to 108 or `REST`, if the file has the voices apart."""
 
-    @property
-    def roll(self) -> NDArray[np.uint8]:
-        time, voice = np.nonzero(self.pitches != REST)
-        roll = np.zeros((len(self.pitches), NOTES), np.uint8)
-        roll[time, self.pitches[time, voice] - LOWEST_PITCH] = 1
-        return roll
+    @classmethod
+    def of_voices(cls, pitches: NDArray[np.int8]) -> "Roll":
+        time, voice = np.nonzero(pitches != REST)
+        frames = np.zeros((len(pitches), NOTES), np.uint8)
+        frames[time, pitches[time, voice] - LOWEST_PITCH] = 1
+        return cls(frames, pitches)
 
-    def frames(self, parts: Sequence[str]) -> NDArray[np.uint8]:
+    def with_parts(self, parts: Sequence[str]) -> NDArray[np.uint8]:
         """(T, 440): with onsets, each where a voice comes to a pitch, and of `parts` whose it is.
 
         Voice k is part k; any beyond those that are named is `OTHER` if that is one, else of no
         part. What several begin at once the first has.
         """
+        assert self.pitches is not None
         own = [k for k, name in enumerate(parts, 1) if name != OTHER]
         others = len(parts) if len(own) < len(parts) else 0
         part_of = np.array([*own, *[others] * self.pitches.shape[1]], np.uint8)
         begun = np.diff(self.pitches, axis=0, prepend=np.int8(REST)) != 0
         time, voice = np.nonzero(begun & (self.pitches != REST))
         at = time[::-1], self.pitches[time, voice][::-1] - LOWEST_PITCH  # of several the last stays
-        whose = np.zeros((len(self.pitches), NOTES), np.uint8)
+        whose = np.zeros_like(self.frames)
         whose[at] = part_of[voice[::-1]]
-        frames = np.zeros((len(self.pitches), (2 + len(MARKS)) * NOTES), np.uint8)
-        frames[:, :NOTES] = self.roll
+        frames = np.pad(self.frames, ((0, 0), (0, (1 + len(MARKS)) * NOTES)))
         frames[:, NOTES : 2 * NOTES][at] = 1
         marks_in(frames)["part"][:] = held_on(whose, frames)
         return frames
 
 
-Found = dict[str, list[NDArray[np.uint8] | Voices]]
-"""Split -> pieces: frames, (T, 88), or (T, 176) with onsets; or voices."""
+Found = dict[str, list[Roll]]
+"""Split -> pieces."""
 
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -126,13 +113,15 @@ another key, as the published ones are: the JSB chorales lie an octave above Bac
 class RollFile:
     """What a file of rolls holds."""
 
-    splits: dict[str, list[NDArray[np.uint8]]]
-    """Split -> frames, (T, 88), or (T, 176) with onsets."""
-    voices: dict[str, list[NDArray[np.int8] | None]]
-    """Split -> of each of its pieces `Voices.pitches`, if the file has the voices apart."""
+    pieces: Found
     grid: Grid
     origin: str
     """Whence the grid is known: the set's name, or `STATED`; "" if it is assumed."""
+
+    @property
+    def splits(self) -> dict[str, list[NDArray[np.uint8]]]:
+        """Split -> frames."""
+        return {split: [roll.frames for roll in rolls] for split, rolls in self.pieces.items()}
 
 
 def read_published(path: Path) -> RollFile:
@@ -162,30 +151,16 @@ def read_published(path: Path) -> RollFile:
         found = reader(file, claims)
     if not any(found.values()):
         raise SourceError("holds no pieces")
-    rolls = {
-        split: [one.roll if isinstance(one, Voices) else one for one in pieces]
-        for split, pieces in found.items()
-    }
-    voices = {
-        split: [one.pitches if isinstance(one, Voices) else None for one in pieces]
-        for split, pieces in found.items()
-    }
     if claims.grid is not None:
-        return RollFile(rolls, voices, claims.grid, STATED)
-    name, steps = _known_set(rolls.get("train", [])) or ("", claims.assumed_steps)
-    return RollFile(rolls, voices, Grid.of_beats(steps), name)
-
-
-def _known_set(train: Sequence[NDArray[np.uint8]]) -> tuple[str, int] | None:
-    """(Name, steps per beat) of a set in `SETS`, also if it is two or four times as fine."""
-    lengths = sorted(map(len, train))
-    for finer in (1, 2, 4):
+        return RollFile(found, claims.grid, STATED)
+    lengths = sorted(len(roll.frames) for roll in found.get("train", []))
+    name, steps = "", claims.assumed_steps
+    for finer in (1, 2, 4):  # sets may be two or four times as fine
         coarse = [length / finer for length in lengths]
         digest = hashlib.sha256(repr(coarse).encode()).hexdigest()
         if digest in SETS:
-            name, steps = SETS[digest]
-            return name, steps * finer
-    return None
+            name, steps = SETS[digest][0], SETS[digest][1] * finer
+    return RollFile(found, Grid.of_beats(steps), name)
 
 
 def _read_mat(file: BufferedReader, claims: "_Claims") -> Found:
@@ -198,7 +173,7 @@ def _read_mat(file: BufferedReader, claims: "_Claims") -> Found:
                 if cell is None:
                     raise SourceError(f"holds no numbers in {where}")
                 claims.frames(cell.shape, where)
-                found.append(np.ascontiguousarray(_digits(cell, where)))
+                found.append(Roll(np.ascontiguousarray(_digits(cell, where))))
     except (ValueError, zlib.error, struct.error) as error:
         raise SourceError("is damaged or not a .mat file of version 7 or before") from error
     if not rolls:
@@ -212,11 +187,8 @@ def _read_pickle(file: BufferedReader, claims: "_Claims") -> Found:
     if not isinstance(splits, Items):
         raise SourceError("is a pickle, but not of a dict of splits")
     claims.bytes_left = len(data)
-    rolls: Found = {}
-    for name, pieces in splits:
-        split = _split_named(name)
-        rolls[split] = _pieces_of_pitches(pieces, split, claims)
-    return rolls
+    named = ((_split_named(name), pieces) for name, pieces in splits)
+    return {split: _pieces_of_pitches(pieces, split, claims) for split, pieces in named}
 
 
 def _split_named(name: Any) -> str:
@@ -262,14 +234,12 @@ def _read_json(file: BufferedReader, claims: "_Claims") -> Found:
     return found
 
 
-def _pieces_of_pitches(
-    pieces: Any, name: str, claims: "_Claims"
-) -> list[NDArray[np.uint8] | Voices]:
-    """The rolls (T, 88) of pieces, lists of frames, rolls or arrays of voices."""
+def _pieces_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[Roll]:
+    """Those of pieces that are lists of frames, rolls or arrays of voices."""
     found = pieces.value() if isinstance(pieces, Made) else pieces
     if not isinstance(found, list | tuple):
         raise _no_pieces(name)
-    rolls: list[NDArray[np.uint8] | Voices] = []
+    rolls = list[Roll]()
     for index, piece in enumerate(found):
         where = f"piece {index} of {name}"
         frames = piece.value() if isinstance(piece, Made) else piece
@@ -281,21 +251,21 @@ def _pieces_of_pitches(
         if not matrix:
             rolls.append(_roll_of_pitches(frames, where))
         elif frames.shape[1] == NOTES and np.isin(frames, (OFF, STRUCK)).all():
-            rolls.append(frames.astype(np.uint8))
+            rolls.append(Roll(frames.astype(np.uint8)))
         else:
             claims.assumed_steps = STEPS_PER_BEAT
             rolls.append(_voices(frames, where))
     return rolls
 
 
-def _voices(pitches: NDArray[Any], where: str) -> Voices | NDArray[np.uint8]:
-    """The voices of pitches (T, voices); their roll if they are too many."""
+def _voices(pitches: NDArray[Any], where: str) -> Roll:
+    """Of pitches (T, voices), without the voices if they are too many."""
     silent = np.isnan(pitches) | np.isin(pitches, SILENT)
     known = silent | np.isin(pitches, np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1))
     if not known.all():
         raise _no_pitch(pitches[~known][0].item(), where)
-    voices = Voices(np.where(silent, REST, pitches).astype(np.int8))
-    return voices if pitches.shape[1] <= MOST_VOICES else voices.roll
+    roll = Roll.of_voices(np.where(silent, REST, pitches).astype(np.int8))
+    return roll if pitches.shape[1] <= MOST_VOICES else Roll(roll.frames)
 
 
 def _no_pitch(pitch: object, where: str) -> SourceError:
@@ -305,7 +275,7 @@ def _no_pitch(pitch: object, where: str) -> SourceError:
     )
 
 
-def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray[np.uint8]:
+def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> Roll:
     roll = np.zeros((len(frames), NOTES), dtype=np.uint8)
     for time, frame in enumerate(frames):
         if not isinstance(frame, list | tuple) or len(frame) > NOTES:
@@ -317,7 +287,7 @@ def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray
             if type(pitch) is not int or not LOWEST_PITCH <= pitch <= HIGHEST_PITCH:
                 raise _no_pitch(pitch, where)
             roll[time, pitch - LOWEST_PITCH] = 1
-    return roll
+    return Roll(roll)
 
 
 def _read_npz(file: BufferedReader, claims: "_Claims") -> Found:
@@ -339,13 +309,11 @@ def _read_npz(file: BufferedReader, claims: "_Claims") -> Found:
     return rolls
 
 
-def _read_member(
-    stream: BinaryIO, name: str, claims: "_Claims"
-) -> list[NDArray[np.uint8] | Voices]:
+def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[Roll]:
     """The rolls in one array of a .npz: itself, or its pieces."""
     header = _read_header(stream, name)
     if not header.dtype.hasobject:
-        return [_read_array(stream, header, name, claims)]
+        return [Roll(_read_array(stream, header, name, claims))]
     data = stream.read(claims.pickled_left + 1)
     claims.bytes_left = len(data)
     claims.pickled_left -= len(data)
@@ -364,11 +332,11 @@ def _read_npy(file: BufferedReader, claims: "_Claims") -> Found:
     rows, most = (KIT.size, STRUCK) if kit else (NOTES, HELD)
     array = _read_array(file, header, "the array", claims, rows=rows, most=most)
     if not (array == HELD).any():
-        return {"": [array]}
+        return {"": [Roll(array)]}
     frames = from_states(array)
     if not possible(frames):
         raise SourceError("holds a 2 (held) in the array where the note is off in the frame before")
-    return {"": [frames]}
+    return {"": [Roll(frames)]}
 
 
 def _stated_grid(comment: str) -> Grid | None:

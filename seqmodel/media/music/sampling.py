@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.input import named, with_comment
-from seqmodel.media.music.contents import semitones_to_key
+from seqmodel.media.music.contents import tonic_of, up_or_down
 from seqmodel.media.music.corpus import load_midi, load_roll, metre_of
 from seqmodel.media.music.frames import (
     PianoRollFrames,
@@ -23,6 +23,7 @@ from seqmodel.media.music.frames import (
     held_on,
     is_kit,
     marks_in,
+    notes_of,
     outer_notes,
     sounding,
     states,
@@ -59,12 +60,7 @@ from seqmodel.media.music.metre import (
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.placing import in_frames
-from seqmodel.media.music.writing import (
-    check_sound,
-    frame_times,
-    midi_bytes,
-    write_music,
-)
+from seqmodel.media.music.writing import check_sound, frame_times, midi_bytes, write_music
 from seqmodel.media.samples import (
     Filling,
     Picture,
@@ -89,7 +85,13 @@ class MusicSampling(Sampling):
                 if options.get(name):
                     raise UsageError(f"--{name} is for pitches, and the run's frames are drums")
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
-        self._around = around = _filled_piece(frame, options, kept=request.kind == "mid")
+        around = None
+        if fill := options.get("fill"):
+            around = FilledPiece(fill, frame, options, kept=request.kind == "mid")
+        for name in (*PARTS, "particles", "sweeps"):
+            if around is None and options.get(name) is not None and options[name] is not False:
+                raise UsageError(f"--{name} needs --fill FILE")
+        self._around = around
         self.remarks: list[str] = []
         self._prime = self._read_prime()
         self._file = around or self._prime
@@ -117,19 +119,16 @@ class MusicSampling(Sampling):
                 sweeps = SWEEPS if needed else 0
             self.filling = Filling(around.frames, around.free, particles, sweeps)
             self.length = len(around.frames)
-        whole = self._signatures()
+        # From the primer's first frame on, as `Piece.facts` has them.
+        file, asked = self._file, options.get("metre")
+        known = len(around.frames) if around else max(1, len(self.primer))
+        found = signatures(file.metre if file else _metre(frame, asked, []), known)
+        whole = [list(each) for each in found]
         self.given = frame.given({"metre": whole})
         heard = shifted(whole, len(self.primer) - self._included)
         self._metre = metre_from_json(heard) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
             check_sound(request.kind, (self._included + self.length) * seconds_per_frame)
-
-    def _signatures(self) -> list[list[int]]:
-        """The time signatures from the primer's first frame on, as `Piece.facts` has them."""
-        file, asked = self._file, self._request.options.get("metre")
-        found = file.metre if file else _metre(self._frame, asked, [])
-        known = len(self._around.frames) if self._around else max(1, len(self.primer))
-        return [list(each) for each in signatures(found, known)]
 
     def write(
         self,
@@ -171,10 +170,8 @@ class MusicSampling(Sampling):
         if not drawn.any():
             return "silent: try --temperature 1 or another --seed, or train for longer"
         known = self._frame.longest_chord
-        if known is None or self._around is not None:
-            return ""
         longest = int(chord_lengths(drawn).max())
-        if longest <= known:
+        if known is None or longest <= known or self._around is not None:
             return ""
         held = f"a chord is held for {longest:,} frames, in train for {known:,} at most"
         return f"{held}: try another --seed, train for longer, or with a higher --input-noise"
@@ -187,26 +184,27 @@ class MusicSampling(Sampling):
         self, frames: NDArray[np.uint8]
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
         """The frames in their key, and (T, 88) what of them was given, if anything."""
-        given = None
+        given = ~self._free(len(frames)) if self._around or self._included else None
         if self._around is not None:
-            given = ~self._around.free
             frames = self._around.played(frames)
-        elif self._included:
-            given = ~self._after_prime(len(frames))
         if semitones := self._semitones(frames):
             frames = transposed(frames, semitones)
             given = None if given is None else transposed(given, semitones)
         return frames, given
 
-    def _after_prime(self, length: int) -> NDArray[np.bool_]:
-        """(T, 88), what is drawn where a primer is included."""
+    def _free(self, length: int) -> NDArray[np.bool_]:
+        """(T, 88), what is drawn of a piece that was filled or has the primer."""
+        if self._around is not None:
+            return self._around.free
         rows = np.arange(length) >= self._included
         return np.broadcast_to(rows[:, None], (length, self._frame.rows.size))
 
     def _semitones(self, frames: NDArray[np.uint8]) -> int:
         """By how many semitones the run's frames are moved where they are written."""
         if self._tonic is not None:
-            return semitones_to_key(sounding(frames), self._tonic)
+            notes = notes_of(frames)
+            tonic = tonic_of(notes[:, 2], notes[:, 1] - notes[:, 0])
+            return up_or_down(self._tonic - tonic) if len(notes) else 0
         return (self._request.options.get("transpose") or 0) - self._moved
 
     def _kept(self) -> Original | None:
@@ -229,11 +227,11 @@ class MusicSampling(Sampling):
             return Original(path, self._frame, transposed=self._moved, into=into)
 
     def _in_original(self, original: Original, frames: NDArray[np.uint8]) -> bytes:
-        cut = None
+        cut, free = None, self._free(len(frames))
         if self._around is not None:
-            frames, free = self._around.played(frames), self._around.free
+            frames = self._around.played(frames)
         else:
-            free, file = self._after_prime(len(frames)), original.frames[: len(frames)]
+            file = original.frames[: len(frames)]
             assert self._prime is not None
             cut = None if self._included == len(self._prime.frames) else self._included
             file = np.pad(file, ((0, len(frames) - len(file)), (0, 0)))
@@ -300,9 +298,7 @@ def _tonic(options: Mapping[str, Any]) -> int | None:
 
 
 class ReadFile:
-    """A file as the run reads it, to be continued or filled.
-
-    SeqmodelError, naming the file, if it cannot be read.
+    """A file as the run reads it, to be continued or filled; SeqmodelError if it cannot be.
 
     Attributes:
         frames: (T, 88), or (T, 176) with onsets, and more with marks.
@@ -333,8 +329,7 @@ class ReadFile:
 
 # ---- filling -------------------------------------------------------------------------------------
 
-STRETCHES = ("bars", "frames", "time")
-PARTS = (*STRETCHES, "notes", "below", "above")
+PARTS = ("bars", "frames", "time", "notes", "below", "above")
 """The options that say which part is drawn anew; what is drawn is in all of those given."""
 
 
@@ -350,17 +345,6 @@ def _metre(
         return [(0, parse_metre(asked))]
     except ValueError as error:
         raise UsageError(f"--metre must be {error}") from None
-
-
-def _filled_piece(
-    frame: PianoRollFrames, options: Mapping[str, Any], *, kept: bool
-) -> "FilledPiece | None":
-    if options.get("fill"):
-        return FilledPiece(options["fill"], frame, options, kept=kept)
-    for name in (*PARTS, "particles", "sweeps"):
-        if options.get(name) is not None and options[name] is not False:
-            raise UsageError(f"--{name} needs --fill FILE")
-    return None
 
 
 def as_played(
@@ -445,10 +429,9 @@ class FilledPiece(ReadFile):
     def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
         rows = self._frame.rows
         free = np.ones((len(self.frames), rows.size), bool)
-        borders = {"bars": self._bars, "frames": self._frames, "time": self._seconds}
-        for stretch in STRETCHES:
+        for stretch, borders in zip(PARTS, (self._bars, self._frames, self._seconds), strict=False):
             if options.get(stretch):
-                begin, end = borders[stretch](options[stretch])
+                begin, end = borders(options[stretch])
                 free[:begin] = free[end:] = False
         if options.get("notes"):
             pitches = rows.lowest + np.arange(rows.size) - self.transposed

@@ -10,7 +10,7 @@ within each piece.
 from collections import Counter
 from functools import lru_cache
 from math import log
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.media.definitions import Pieces
 from seqmodel.media.music.frames import sounding
 from seqmodel.media.music.grid import REST
-from seqmodel.media.music.published import Voices
+from seqmodel.media.music.published import Roll
 
 PRIOR = 1.0
 """Pseudo-counts, shared equally by all options."""
@@ -31,21 +31,16 @@ Frame = tuple[int, ...]
 """The pitch of each voice, or `REST`."""
 
 
-class Choice(NamedTuple):
-    """What one voice may do, and does.
-
-    A pitch is named by its place in the set, from the top: 0 is the highest below all those that
-    the voices before sing, -1 the lowest of theirs, None a rest.
-    """
-
-    context: tuple[Any, ...]
-    options: list[int | None]
-    taken: int | None
-
-
 @lru_cache(2**16)
-def choices(before: Frame, now: Frame) -> list[Choice]:
-    """Those of the voices that have a choice, given the frame before and the set of this one."""
+def choices(
+    before: Frame, now: Frame
+) -> list[tuple[tuple[Any, ...], list[int | None], int | None]]:
+    """(Context, options, the one taken) of each voice that has a choice.
+
+    It is given the frame before and the set of this one. A pitch is named by its place in the set,
+    from the top: 0 is the highest below all those that the voices before sing, -1 the lowest of
+    theirs, None a rest.
+    """
     pitches = sorted(set(now) - {REST}, reverse=True)
     same = set(pitches) == set(before) - {REST}
     left, sung, found = set(pitches), 0, []
@@ -59,7 +54,7 @@ def choices(before: Frame, now: Frame) -> list[Choice]:
             leap = None if was == REST else (place[nearest], min(abs(nearest - was), FAR))
             held_by_next = place.get(before[voice + 1]) if others else None
             context = (len(now), voice, spare, same, leap, held_by_next)
-            found.append(Choice(context, [place.get(one) for one in options], place.get(pitch)))
+            found.append((context, [place.get(one) for one in options], place.get(pitch)))
         left.discard(pitch)
         if pitch != REST:
             sung = max(sung, pitches.index(pitch) + 1)
@@ -90,26 +85,23 @@ def assignment_nats(
 def voices_cost(split: Pieces, train: Pieces) -> tuple[float, int] | None:
     """`Medium.voices`."""
     learned, nats, notes = Counter[Any](), 0.0, 0
+    if any("voices" not in of.facts(k) for of in (train, split) for k in range(len(of))):
+        return None
     for k in range(len(train)):
-        if (voices := _voices(train, k)) is None:
-            return None
-        learned.update(assignment_nats(voices, learned)[1])
+        learned.update(assignment_nats(_voices(train, k), learned)[1])
     for k in range(len(split)):
-        if (voices := _voices(split, k)) is None:
-            return None
+        voices = _voices(split, k)
         nats += float(assignment_nats(voices, learned)[0].sum())
         notes += voices.size
     return nats, notes
 
 
-def _voices(pieces: Pieces, index: int) -> NDArray[np.int8] | None:
+def _voices(pieces: Pieces, index: int) -> NDArray[np.int8]:
     facts = pieces.facts(index)
-    if "voices" not in facts:
-        return None
     try:
-        voices = Voices(np.array(facts["voices"], np.int8))
-        if np.array_equal(voices.roll, sounding(pieces[index])):
-            return voices.pitches
+        voices = np.array(facts["voices"], np.int8)
+        if np.array_equal(Roll.of_voices(voices).frames, sounding(pieces[index])):
+            return voices
     except (ValueError, TypeError, IndexError, OverflowError):
         pass
     raise SeqmodelError(

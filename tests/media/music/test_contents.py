@@ -1,7 +1,6 @@
 """What MIDI files hold besides notes on a grid, and what of it is named as not kept."""
 
 import io
-from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import mido
 import pytest
 from midi_files import midi_file, note, quantity, sounds_by_mido, tempo
 
-from seqmodel.media.music.contents import Contents, Timing, left_out, parts_of
+from seqmodel.media.music.contents import Contents, left_out, parts_of
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
@@ -71,7 +70,7 @@ def pedal_share(data: bytes, tempos: dict[int, int], beat: int) -> float:
 @pytest.mark.parametrize("kind", ["perf", "pop", "vgame", "band", "folk", "drums"])
 def test_what_real_files_hold_agrees_with_mido(shared_data, kind):
     for path in sorted((shared_data / "music/real" / kind).glob("*.mid"))[::18]:
-        contents = Contents()
+        contents = Contents(PianoRollFrames(Grid.of_beats(4)))
         contents.add(read_score(path.read_bytes()))
         found, expected = contents.to_json(), by_mido(path.read_bytes())
         for name in ("meters", "keys", "programs"):
@@ -127,7 +126,7 @@ def test_parts_programs_keys_and_pedal():
 )
 def test_what_the_frames_do_not_hold_is_named(frame, missing):
     """Nothing is said of what is the same in all files and what a sampled file has too."""
-    contents = Contents()
+    contents = Contents(frame)
     contents.add(read_score(midi_file(note(0, 480), meta(0x58, 4, 2, 24, 8) + tempo(0, 500_000))))
     assert left_out(contents.to_json(), frame) == []
     contents.add(read_score(SONG))
@@ -153,12 +152,13 @@ def test_what_pieces_hold_adds_up():
     """Guards a count that is lost where each piece is counted by itself first, as in `prepare`."""
     paths = sorted((Path(__file__).parents[3] / "sample_data" / "music" / "valid").iterdir())[:4]
     scores = [read_score(path.read_bytes()) for path in paths]
-    for make in (Contents, partial(Timing, Grid.of_seconds(6.0), drums=False)):
-        whole, merged = make(), make()
-        for score in scores:
-            alone = make()
-            alone.add(score)
-            merged.update(alone)
-            whole.add(score)
-        assert vars(merged) == vars(whole)
-        assert any(vars(whole).get("_merged", {"": 1}).values())
+    frame = PianoRollFrames(Grid.of_seconds(6.0))
+    whole, merged = Contents(frame), Contents(frame)
+    for score in scores:
+        alone = Contents(frame)
+        alone.add(score)
+        merged.update(alone)
+        whole.add(score)
+    assert vars(merged.timing) == vars(whole.timing)
+    assert any(vars(whole.timing)["_merged"].values())
+    assert merged.to_json() == whole.to_json()

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqmodel.media.music.evaluation import longest_copies
+from seqmodel.media.music.copies import longest_copies
 
 FRAMES = np.zeros((4, 88), np.uint8)
 """Silence, the lowest key, the highest key, both."""

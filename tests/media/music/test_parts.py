@@ -21,7 +21,7 @@ from seqmodel.media.music.frames import PianoRollFrames, marks_in
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.parts import INSTRUMENTS, Part, named_parts, part_of, parts_of
-from seqmodel.media.music.published import Voices
+from seqmodel.media.music.published import Roll
 from seqmodel.media.music.writing import midi_bytes
 from seqmodel.media.registry import medium_of
 
@@ -181,11 +181,11 @@ def test_files_that_a_run_reads_keep_its_parts(tmp_path: Path) -> None:
 
 def test_voices_beyond_the_named_ones_are_others() -> None:
     """Guards a fifth voice that passes for the bass, or is no longer struck."""
-    voices = Voices(np.array([[72, 67, 64, 60, 48]], np.int8))
+    roll = Roll.of_voices(np.array([[72, 67, 64, 60, 48]], np.int8))
     for names, of_fifth in ((("s", "a", "t", "b"), 0), (("s", "a", "t", "b", "other"), 5)):
-        frames = voices.frames(names)
+        frames = roll.with_parts(names)
         part = marks_in(frames)["part"][0]
-        assert [part[pitch - 21] for pitch in voices.pitches[0]] == [1, 2, 3, 4, of_fifth]
+        assert [part[pitch - 21] for pitch in roll.pitches[0]] == [1, 2, 3, 4, of_fifth]
         assert frames[0, 88:176].sum() == 5
 
 

@@ -226,22 +226,20 @@ def test_the_voices_of_the_chorales_as_json(tmp_path, shared_data):
         [43, 62, 67],
         [67],
     ]
-    assert file.voices["train"][0].tolist() == [[67, 62, -1, 43], [67, -1, -1, 67]]
-    assert file.voices["valid"][0].tolist() == [[60]]
+    assert file.pieces["train"][0].pitches.tolist() == [[67, 62, -1, 43], [67, -1, -1, 67]]
+    assert file.pieces["valid"][0].pitches.tolist() == [[60]]
     assert (str(file.grid), file.origin) == ("4 steps per beat", "")
     theirs = shared_data / "music/jsb16/Jsb16thSeparated.json"
     as_json, as_npz = read_published(theirs), read_published(theirs.with_suffix(".npz"))
     values = json.loads(theirs.read_text())
     for split in ("train", "valid"):
-        for roll, voices, other, apart, value in zip(
-            *(as_json.splits[split], as_json.voices[split]),
-            *(as_npz.splits[split], as_npz.voices[split], values[split]),
-            strict=True,
+        for roll, other, value in zip(
+            as_json.pieces[split], as_npz.pieces[split], values[split], strict=True
         ):
-            assert np.array_equal(roll, other)
-            assert voices.tolist() == apart.tolist() == value
+            assert np.array_equal(roll.frames, other.frames)
+            assert roll.pitches.tolist() == other.pitches.tolist() == value
             sets = [sorted({p for p in frame if p > 0}) for frame in value]
-            assert [(np.flatnonzero(frame) + 21).tolist() for frame in roll] == sets
+            assert [(np.flatnonzero(frame) + 21).tolist() for frame in roll.frames] == sets
 
 
 def test_of_many_voices_the_roll_is_kept(tmp_path):
@@ -249,7 +247,7 @@ def test_of_many_voices_the_roll_is_kept(tmp_path):
     np.savez(tmp_path / "a.npz", train=pieces(np.full((3, 9), 60.0), VOICES))
     file = read_published(tmp_path / "a.npz")
     assert [roll.sum() for roll in file.splits["train"]] == [3, 4]
-    none, voices = file.voices["train"]
+    none, voices = (roll.pitches for roll in file.pieces["train"])
     assert none is None
     assert voices.tolist() == VOICES.tolist()
 

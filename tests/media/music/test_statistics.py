@@ -36,23 +36,23 @@ TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (54, 65))
 def test_a_small_tune_counted_by_hand():
     """Guards what each distribution counts, and how silence is counted."""
     of = Statistics([TUNE])
-    assert of.notes_per_frame == {2: 4, 1: 1, 0: 1}
-    assert of.note_lengths == {2: 2, 1: 5}
-    assert of.intervals == {4: 2, 6: 1, 11: 1}
-    assert of.pitch_classes == {0: 3, 4: 2, 6: 3, 5: 1}
-    assert of.melodic_steps == {2: 1, -1: 1}  # none across the silence
-    assert (of.longest_notes, of.longest_chords) == ([2], [2])
-    assert of.dissonance == 2 / 4
+    assert of.counts["notes_per_frame"] == {2: 4, 1: 1, 0: 1}
+    assert of.counts["note_lengths"] == {2: 2, 1: 5}
+    assert of.counts["intervals"] == {4: 2, 6: 1, 11: 1}
+    assert of.counts["pitch_classes"] == {0: 3, 4: 2, 6: 3, 5: 1}
+    assert of.counts["melodic_steps"] == {2: 1, -1: 1}  # none across the silence
+    assert (of.longest["note"], of.longest["chord"]) == ([2], [2])
+    assert of.figures()["dissonance"] == 2 / 4
     assert of.voices == 2
-    assert mean(of.note_lengths) == 9 / 7
+    assert mean(of.counts["note_lengths"]) == 9 / 7
 
 
 def test_pieces_add_up_and_do_not_run_into_each_other():
     """A note that ends one piece and begins the next is two notes."""
     of = Statistics([TUNE[:2], TUNE[:2], TUNE[2:]])
-    assert of.note_lengths == {2: 4, 1: 5}
-    assert of.longest_notes == [2, 2, 1]
-    assert of.notes_per_frame == {2: 6, 1: 1, 0: 1}
+    assert of.counts["note_lengths"] == {2: 4, 1: 5}
+    assert of.longest["note"] == [2, 2, 1]
+    assert of.counts["notes_per_frame"] == {2: 6, 1: 1, 0: 1}
 
 
 def test_how_pieces_end():
@@ -69,9 +69,9 @@ def test_how_pieces_end():
 
 def test_silence_is_no_note_and_no_chord():
     of = Statistics([np.zeros((9, 88), np.uint8)])
-    assert (of.longest_notes, of.longest_chords, of.voices) == ([0], [0], 0)
-    assert of.notes_per_frame == {0: 9}
-    assert of.dissonance == mean(of.note_lengths) == 0
+    assert (of.longest["note"], of.longest["chord"], of.voices) == ([0], [0], 0)
+    assert of.counts["notes_per_frame"] == {0: 9}
+    assert of.figures()["dissonance"] == mean(of.counts["note_lengths"]) == 0
 
 
 def notes_one_by_one(frames):
@@ -126,7 +126,7 @@ def test_distributions_match_a_loop_over_the_frames(states):
             expected["melodic_steps"].append(after - before)
     of = Statistics([roll])
     for name, values in expected.items():
-        assert getattr(of, name) == Counter(values), name
+        assert of.counts[name] == Counter(values), name
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_a_silence_is_found(train):
     values = MusicComparison().compare([walk, *silent, rest], None, train)
     assert (values["train"]["longest_silence"], values["drawn"]["longest_silence"]) == (0, 2)
     assert values["drawn"]["long_silence_share"] == 4 / 5
-    assert Statistics([*silent, rest, walk]).longest_silences == [2, 2, 2, 2, 0]
+    assert Statistics([*silent, rest, walk]).longest["silence"] == [2, 2, 2, 2, 0]
 
 
 def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_dataset):
