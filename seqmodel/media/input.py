@@ -33,7 +33,7 @@ CONVERTED = {
 
 @contextmanager
 def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
-    """Where a file is read: a SourceError becomes a SeqmodelError that names it.
+    """A SourceError becomes a SeqmodelError that names the file.
 
     With `for_run` it says what helps where a run decides how files are read.
     """
@@ -90,15 +90,16 @@ LONGEST_HEADER = 10_000
 
 
 class Header(NamedTuple):
-    """What a .npy states about its array."""
+    """What a .npy states about its array, which begins at `offset` in the file.
+
+    The comment follows "#", as `with_comment` writes it; NumPy skips it.
+    """
 
     shape: tuple[int, ...]
     fortran_order: bool
     dtype: "np.dtype[Any]"
     offset: int
-    """Where the array begins in the file."""
     comment: str
-    """What follows "#" in the header, as `with_comment` writes it; NumPy skips it."""
 
     @property
     def nbytes(self) -> int:

@@ -80,9 +80,8 @@ class Levels:
         whole = all(type(edge) is int for edge in edges)
         if not whole or not all(a < b for a, b in pairwise([0, *edges, LARGEST])):
             raise ValueError(f"{name}.edges must be whole numbers that increase, from 1 to 126")
-        within = len(means) == len(edges) + 1
-        for mean, low, high in zip(means, [0, *edges], [*edges, LARGEST], strict=False):
-            within = within and isinstance(mean, int | float) and low < mean <= high
-        if not within:
+        between = zip(means, [0, *edges], [*edges, LARGEST], strict=False)
+        within = (isinstance(mean, int | float) and a < mean <= b for mean, a, b in between)
+        if len(means) != len(edges) + 1 or not all(within):
             raise ValueError(f"{name}.means must be a number between each two edges")
         return cls(tuple(edges), tuple(map(float, means)))

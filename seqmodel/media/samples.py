@@ -82,12 +82,10 @@ def _frames(seconds: float, per_second: float, most: int) -> int:
 
 
 class Box(NamedTuple):
-    """A rectangle: a note of a piano-roll."""
+    """A rectangle, a note of a piano-roll, from its left and lower edge; y points upwards."""
 
     x: float
-    """Its left edge."""
     y: float
-    """Its lower edge; y points upwards."""
     width: float
     height: float
 
@@ -131,23 +129,19 @@ class Picture:
 
 
 class Filling(NamedTuple):
-    """A piece, a part of which is to be drawn anew; see `sampling.filling`."""
+    """A piece (T, F), of which the `free` notes (T, D) are drawn anew; see `sampling.filling`."""
 
     piece: "NDArray[Any]"
-    """(T, F)"""
     free: "NDArray[np.bool_]"
-    """(T, D), the notes to be drawn."""
     particles: int
     sweeps: int
 
 
 class Written(NamedTuple):
-    """What is reported about a sampled piece."""
+    """The size of a piece, such as "256 frames", and what is odd about it and what to try."""
 
     size: str
-    """Such as "256 frames"."""
     hint: str = ""
-    """What is odd about it and what to try, if anything."""
 
 
 class Sampling(Protocol):

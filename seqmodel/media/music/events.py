@@ -51,16 +51,16 @@ RUN = {width: re.compile(b"(?>%b)++" % one.pattern, re.DOTALL) for width, one in
 
 
 class Track(NamedTuple):
-    """The events of a track, one directly after the other."""
+    """The events of a track, one directly after the other from `start` to the `position` reached.
+
+    `lengths` (E,) are the bytes of those that are complete; `rest` ticks later is one that is not.
+    """
 
     outcome: int
     position: int
-    """The position reached."""
     start: int
     lengths: Sequence[int]
-    """(E,), the bytes of each event, complete ones only."""
     rest: int
-    """Ticks from the last of them to one that is incomplete."""
 
 
 def find_events(data: bytes, position: int, stop: int) -> Track:
@@ -128,15 +128,15 @@ def quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
 
 
 class Pedals(NamedTuple):
-    """The moves of sustain pedals (M,), those of a player in order of time."""
+    """The moves of sustain pedals (M,), those of a player in order of time.
+
+    `moves` numbers the events; a pedal is `down` from there on, and `pressed` if it was not before.
+    """
 
     moves: NDArray[np.int64]
-    """The numbers of the events."""
     player: NDArray[np.int64]
     down: NDArray[np.bool_]
-    """Whether it is down from there on."""
     pressed: NDArray[np.bool_]
-    """Whether it was not so before."""
 
 
 class Events:

@@ -40,11 +40,8 @@ MAX_TICK = 2**38
 """The last tick that is read: longer than any music, and tick * tempo fits into 64 bits."""
 
 SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
-"""Microseconds in three frames of film, by the format's frame rates.
-
-29 means 30000/1001 frames per second; three is the smallest count that is whole for all four.
-"""
-
+"""Microseconds in three frames of film, which is whole for all four of the format's frame rates; 29
+means 30000/1001 frames per second."""
 
 # ---- defaults ------------------------------------------------------------------------------------
 
@@ -91,10 +88,8 @@ REST = -1
 """Instead of the pitch of a voice that is silent."""
 
 MAX_FRAMES = 1_000_000
-"""Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll.
-
-A longer piece means a broken file or a mistaken grid, and is refused before anything is allocated.
-"""
+"""Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll. A longer one is
+a broken file or a mistaken grid."""
 
 MAX_STEPS_PER_BEAT = LARGEST_DIVISION
 """Ensures that every grid of beats can also be written as MIDI."""
@@ -105,13 +100,9 @@ MAX_STEP_NANOSECONDS = 60 * 10**9
 
 @dataclass(frozen=True)
 class Grid:
-    """How a piece is cut into frames: equal parts of a beat, or of real time.
+    """How a piece is cut into frames: equal parts of a quarter note, or of real time.
 
     Exactly one of the two is set, by `of_beats` or `of_seconds`; UsageError if it is out of range.
-
-    Attributes:
-        steps_per_beat: frames in a quarter note, 1 to 32767.
-        step_nanoseconds: length of a frame in nanoseconds, an integer so that it is exact.
     """
 
     steps_per_beat: int | None = None
@@ -126,8 +117,7 @@ class Grid:
                 f"--steps-per-beat must be from 1 to {MAX_STEPS_PER_BEAT}, not {steps}"
             )
         if nanoseconds is not None and not 1 <= nanoseconds <= MAX_STEP_NANOSECONDS:
-            seconds = Decimal(nanoseconds).scaleb(-9)
-            raise UsageError(f"--step-seconds must be above 0 and at most 60, not {seconds}")
+            raise UsageError(f"--step-seconds must be above 0 and at most 60, not {self._seconds}")
 
     @classmethod
     def of_beats(cls, steps_per_beat: int) -> "Grid":
@@ -179,20 +169,17 @@ class Grid:
         """The length of a frame in seconds at a tempo in beats per minute."""
         if self.steps_per_beat is not None:
             return 60 / (tempo_bpm * self.steps_per_beat)
-        assert self.step_nanoseconds is not None
-        return self.step_nanoseconds / 1e9
+        return (self.step_nanoseconds or 0) / 1e9
 
     @property
     def option(self) -> str:
-        if self.steps_per_beat is not None:
-            return f"--steps-per-beat {self.steps_per_beat}"
-        return f"--step-seconds {self._seconds}"
+        beats = self.steps_per_beat
+        return f"--steps-per-beat {beats}" if beats else f"--step-seconds {self._seconds}"
 
     @property
     def _seconds(self) -> str:
         """The length of a frame, exactly."""
-        assert self.step_nanoseconds is not None
-        return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f}"
+        return f"{Decimal(self.step_nanoseconds or 0).scaleb(-9).normalize():f}"
 
     def __str__(self) -> str:
         if self.steps_per_beat is not None:

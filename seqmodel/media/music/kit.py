@@ -25,19 +25,14 @@ ATTACK = 0.0005
 
 
 class Sound(NamedTuple):
-    """One sound of the kit."""
+    """One sound of the kit: f in Hz, tau, n, the cutoff in Hz and tau'."""
 
     name: str
     tone: float
-    """f, in Hz."""
     tone_seconds: float
-    """tau."""
     noise: float
-    """n, the noise's share."""
     cutoff: float
-    """In Hz."""
     noise_seconds: float
-    """tau'."""
 
 
 SOUNDS = (
@@ -101,12 +96,8 @@ high Q, slap, scratches, sticks, clicks and metronome bell; shaker, jingle bell,
 castanets and surdos."""
 
 
-def _row(key: int) -> int:
-    row = RELATED.get(key, key) - KIT.lowest
-    return row if 0 <= row < KIT.size else -1
-
-
-ROWS = np.array([_row(key) for key in range(128)])
+ROWS = np.array([RELATED.get(key, key) for key in range(128)]) - KIT.lowest
+ROWS[(ROWS < 0) | (KIT.size <= ROWS)] = -1
 """The row of each key, -1 where a kit has no sound for it."""
 
 

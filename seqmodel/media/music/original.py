@@ -19,7 +19,7 @@ sounds on and is not drawn ends, and a pedal that is down is released.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.media.input import read_whole
 from seqmodel.media.music import events as smf
-from seqmodel.media.music.frames import (
-    PianoRollFrames,
-    folded,
-    notes_of,
-    rows_of,
-    sounding,
-    struck,
-)
+from seqmodel.media.music.frames import PianoRollFrames, folded, notes_of, rows_of, sounding, struck
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
     DRAWN,
@@ -52,8 +45,7 @@ from seqmodel.media.music.parts import Part
 from seqmodel.media.music.placing import in_frames, place
 from seqmodel.media.music.writing import (
     PIANO,
-    lateness,
-    onset,
+    onsets_of,
     tracks_of,
     tracks_of_parts,
     velocities,
@@ -72,7 +64,7 @@ class Original:
     """A MIDI file, some of whose notes are replaced by drawn ones.
 
     Attributes:
-        frames: (T, 176), or (T, 47) of a kit: the file as it is placed on the run's grid.
+        frames: (T, 176), or (T, 47) of a kit: as it is placed on the run's grid.
         remarks: what of it the run does not see, and a lack of channels, one line each.
     """
 
@@ -198,10 +190,7 @@ class Original:
         loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         steps = np.diff(ticks)
         steps[1:] = np.minimum(steps[1:], steps[:-1])  # a tempo may change between
-        begins = {
-            (begin, key): onset(int(ticks[begin]), int(steps[begin]), late)
-            for (begin, _, key), late in zip(notes.tolist(), lateness(notes, frames), strict=True)
-        }
+        begins = onsets_of(notes, frames, ticks.tolist(), steps.tolist())
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
         parts, taken = self._frame.parts if self._into is None else (), set[int]()
@@ -317,7 +306,7 @@ class Original:
         Notes of a key of which each ends where the next is struck depend on each other's offs, so
         such a chain is written anew if any of them changes.
         """
-        score, events = self._score, self._file.events
+        score, events, pedals = self._score, self._file.events, self._file.events.pedals()
         E = len(events.ticks)
         removed = np.zeros(E, np.bool_) if end is None else events.ticks >= end
         added = defaultdict[int, list[smf.Timed]](list)
@@ -363,11 +352,12 @@ class Original:
                         ends = bytes([begins[0] & 15 | smf.NOTE_OFF, begins[1], RELEASE])
                         added[track].append((part[1], smf.OFF, ends))
                 follows = not removed[on_event]
-        if end is not None:
-            for track, channel in _pedals(events, end):
-                added[track].append(
-                    (end, smf.STRIKE, bytes([smf.CONTROL | channel, smf.SUSTAIN, 0]))
-                )
+        if end is not None:  # raise the pedals that are down there
+            moves, player, down, _ = (each[events.ticks[pedals.moves] < end] for each in pedals)
+            latest = np.append(player[1:] != player[:-1], True)[: len(moves)]
+            for number in moves[latest & down].tolist():
+                release = bytes([int(events.status[number]), smf.SUSTAIN, 0])
+                added[int(events.track[number])].append((end, smf.STRIKE, release))
         return removed, added
 
     def _free_channels(self) -> list[int]:
@@ -480,12 +470,3 @@ def _between(others: Sequence[Note], on: int, off: int) -> Note:
         if begin <= on < end:
             on = end
     return on, min([begin for begin, _ in others if on <= begin < off], default=off)
-
-
-def _pedals(events: smf.Events, end: int) -> Iterator[tuple[int, int]]:
-    moves, player, down, _ = events.pedals()
-    before = events.ticks[moves] < end
-    moves, player, down = moves[before], player[before], down[before]
-    latest = np.append(player[1:] != player[:-1], True)[: len(moves)]
-    for number in moves[latest & down].tolist():
-        yield int(events.track[number]), int(events.status[number]) & 15

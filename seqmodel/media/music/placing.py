@@ -49,54 +49,47 @@ class Tally(NamedTuple):
 
     def lines(self, *, onsets: bool, kit: bool = False) -> list[str]:
         """What happened to notes that do not show, and what to do about it, if there are any."""
-        lines, of = list[str](), f"of {plural(self.read, 'hit' if kit else 'note')}"
-        if self.related:
-            lines.append(
-                f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of General MIDI, "
-                "got a related sound"
-            )
-        if self.unknown:
-            lines.append(
-                f"left out {plural(self.unknown, 'hit')} on keys for which a kit has no sound"
-            )
-        if self.dropped:
-            lines.append(
-                f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
-                "a finer grid, keeps them"
-            )
-        if self.shared:
-            lines.append(
-                f"{self.shared:,} {of} begin on a key that another part strikes or holds there: "
-                "they are one note, of the part that strikes it last, or in one frame of the first"
-            )
-        if self.merged:
-            how = "begin in the same frame as another of their pitch; a finer grid"
-            if kit:
-                how = how.replace("pitch", "sound")
-            elif not onsets:
-                how = "follow one of their pitch without a gap and join it; prepare --onsets"
-            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
-        return lines
+        of, sound = f"of {plural(self.read, 'hit' if kit else 'note')}", "sound" if kit else "pitch"
+        merged = f"begin in the same frame as another of their {sound}; a finer grid"
+        if not (kit or onsets):
+            merged = "follow one of their pitch without a gap and join it; prepare --onsets"
+        shared = (
+            "begin on a key that another part strikes or holds there: they are one note, of the "
+            "part that strikes it last"
+        )
+        silent = f"{plural(self.unknown, 'hit')} on keys for which a kit has no sound"
+        lines = {
+            f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of General MIDI, got "
+            "a related sound": self.related,
+            f"left out {silent}": self.unknown,
+            f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or a "
+            "finer grid, keeps them": self.dropped,
+            f"{self.shared:,} {of} {shared}, or in one frame of the first": self.shared,
+            f"{self.merged:,} {of} {merged} keeps them apart": self.merged,
+        }
+        return [line for line, count in lines.items() if count]
 
 
 @dataclass(frozen=True)
 class PlacedNotes:
-    """The notes of a score on a grid."""
+    """The notes of a score on a grid, as `place` was told.
+
+    Attributes:
+        chosen: (N,), which of the score's notes they are.
+        begin, end: (N,), the first frame that each fills, and the one after the last: the same for
+            a note that fills none.
+        row: (N,), its key, 0 to 87, or the sound of a kit, 0 to 46.
+        length: T, the frames of the piece.
+    """
 
     score: Score
     chosen: NDArray[np.int64]
-    """(N,), which of the score's notes they are."""
     begin: NDArray[np.int64]
-    """(N,), the first frame that each fills."""
     end: NDArray[np.int64]
-    """(N,), the frame after the last; `begin` for one that fills none."""
     row: NDArray[np.int64]
-    """(N,), its key, 0 to 87, or the sound of a kit, 0 to 46."""
     length: int
-    """T, the frames of the piece."""
     kit: bool
     pedal: bool
-    """As in `place`."""
 
     def frames(self, *, onsets: bool) -> NDArray[np.uint8]:
         """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds; or a kit's hits (T, 47).
@@ -188,15 +181,9 @@ def place(
     """The score's notes on a grid, which follows the tempo if it is in seconds.
 
     The frame of a tick is floor(tick / step + 1/2). A note fills the frames from its onset's up to
-    but excluding its end's; if that is none, its onset's with `short_notes`, else none. T is the
-    frame of the last end, or of the marker that says where the piece ends.
-
-    Args:
-        drums: whether to keep the notes of channel 10.
-        transpose: semitones added to every pitch, before pitches outside the piano's range are
-            moved into it by octaves.
-        kit: whether the notes of channel 10 alone are placed, each in the frame that it begins in.
-        pedal: whether notes last as long as the sustain pedal holds them.
+    but excluding its end's; if that is none, its onset's with `short_notes`, else none; a hit of a
+    `kit` its onset's. Pitches are moved by `transpose` semitones, then into the piano's range by
+    octaves. T is the frame of the last end, or of the marker that says where the piece ends.
 
     SourceError if there are no notes or too many frames, the piece ends within half a step, or the
     grid is in beats and the file has none.

@@ -12,26 +12,24 @@ By the rules a note's MIDI velocity is 68, plus
 
 Friberg, Bresin and Sundberg (2006) describe such rules of performance.
 
-An additive synthesizer renders them, a few decaying sines for each note.
-
-The tone of a pitch of frequency f in equal temperament is, t seconds after it was struck,
+An additive synthesizer renders them. The tone of a pitch of frequency f in equal temperament is, t
+seconds after it was struck,
 
     s(t) = sum over k = 1..8 of  a_k exp(-k t / tau) sin(2 pi k f t),
 
 with a_k proportional to k^-1.5 and summing to 1; partials above half the sampling rate are left
-out. tau is 1.3 s at middle C and halves every 18 semitones upwards, so high notes fade sooner, as
-do high partials. A hollow tone, such as a stopped pipe's or a clarinet's, has the odd partials
-alone. A note fades in over 5 ms and, from its end, out over 100 ms, both along half a
-cosine, so that nothing clicks. `kit` says how drums sound; they sound on until they have decayed.
+out. tau is 1.3 s at middle C and halves every 18 semitones upwards. A hollow tone, such as a
+clarinet's, has the odd partials alone. A note fades in over 5 ms and, from its end, out over
+100 ms, both along half a cosine. `kit` says how drums sound; they sound until they have decayed.
 
-Loudness depends on nothing but the sample itself, so a passage sounds the same whatever else the
-piece holds: every note is at most a fifth of full scale; a sum x within +-0.8, which four notes,
-including those fading out, never exceed, is unchanged; beyond 0.8 it is soft-clipped to
-0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and always below 1.
+A passage sounds the same whatever else the piece holds: every note is at most a fifth of full
+scale; a sum x within +-0.8, which four notes never exceed, is unchanged; beyond 0.8 it is
+soft-clipped to 0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and below 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -146,13 +144,19 @@ def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.
     return np.where(known > 0, (known - float(ON_TIME)) / OF_A_FRAME, 0.0)
 
 
-def onset(tick: int, step: int, late: float) -> int:
-    """Where a note begins whose frame does at a tick and lasts for `step`: it stays in that frame.
+def onsets_of(
+    notes: NDArray[np.int64], frames: NDArray[np.uint8], ticks: Sequence[int], steps: Sequence[int]
+) -> dict[tuple[int, int], int]:
+    """(First frame, pitch) of each of `notes_of(frames)` -> the tick where it begins.
 
-    `late` is as in `lateness`.
+    It stays in its frame, which begins at one of `ticks` and lasts for one of `steps`.
     """
-    reach = max(0, (step - 3) // 2)  # frames begin at the nearest tick
-    return max(0, tick + min(max(round(late * step), -reach), reach))
+    found = dict[tuple[int, int], int]()
+    for (frame, _, key), late in zip(notes.tolist(), lateness(notes, frames).tolist(), strict=True):
+        reach = max(0, (steps[frame] - 3) // 2)  # frames begin at the nearest tick
+        moved = min(max(round(late * steps[frame]), -reach), reach)
+        found[frame, key] = max(0, ticks[frame] + moved)
+    return found
 
 
 # ---- midi writer ---------------------------------------------------------------------------------
@@ -178,22 +182,19 @@ def midi_bytes(
     given: NDArray[np.bool_] | None = None,
     parts: Sequence[Part] = (),
 ) -> bytes:
-    """Return a MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
+    """A MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
     A note is as loud as `velocities` says, and as late as `lateness`. Hits of a kit last for their
-    frame, on channel 10.
-    Reading the bytes on the same grid restores the frames exactly: frame t begins at the tick
-    nearest to its exact time, always less than half a step away, and a marker says where a piece
-    ends that ends in silence. The same frames give the same bytes.
+    frame, on channel 10. Reading the bytes on the same grid restores the frames exactly: frame t
+    begins at the nearest tick, and a marker says where a piece ends that ends in silence.
 
     Args:
-        tempo_bpm: at least 3.6, the format's slowest. Frames of a grid in seconds keep their
-        length.
-        metre: the time signatures; without, none is written, and accents are those of 4/4.
+        tempo_bpm: at least 3.6, the format's slowest; frames in seconds keep their length.
+        metre: without, none is written, and accents are those of 4/4.
         flat: whether all notes are equally loud.
         given: (T, 88), what was not drawn by a model: notes that begin in it have a track of their
             own and, but for drums, a channel.
-        parts: what the parts stand for that frames hold, each of which has so, too, and a program.
+        parts: those that frames hold, each of which has so, too, and a program.
 
     UsageError if a step is shorter than the shortest tick, or the piece is too long.
     """
@@ -202,36 +203,29 @@ def midi_bytes(
     if len(frames) * numerator // denominator > MAX_TICK:
         raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")
 
-    def tick(frame: int) -> int:
-        """The nearest tick, in integers: no drift however long the piece."""
-        return (2 * frame * numerator + denominator) // (2 * denominator)
-
+    # The nearest, in integers: no drift.
+    ticks = [(2 * t * numerator + denominator) // (2 * denominator) for t in range(len(frames) + 1)]
     tracks = list[list[smf.Timed]]()
     head = [(0, smf.FIRST, smf.meta(smf.SET_TEMPO, tempo.to_bytes(3)))]
     for frame, beats, of in written(metre, grid):
         if frame < len(frames):
             stated = bytes([beats, of.bit_length() - 1, CLICK, THIRTY_SECONDS])
-            head.append((tick(frame), smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
+            head.append((ticks[frame], smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
     notes = notes_of(frames)
     loud = velocities(notes, frames, grid, metre=metre, flat=flat)
-    begins = {
-        (frame, key): onset(tick(frame), tick(frame + 1) - tick(frame), late)
-        for (frame, _, key), late in zip(
-            notes.tolist(), lateness(notes, frames).tolist(), strict=True
-        )
-    }
+    begins = onsets_of(notes, frames, ticks, [after - tick for tick, after in pairwise(ticks)])
     for number, (part, its) in enumerate(tracks_of(notes, frames, given, parts)):
         pitched = number + (number >= DRUM_CHANNEL)
         channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.Timed]()
         for n in np.flatnonzero(its).tolist():
             begin, end, key = notes[n].tolist()
-            off, velocity = min(tick(end), begins.get((end, key), MAX_TICK)), int(loud[n])
+            off, velocity = min(ticks[end], begins.get((end, key), MAX_TICK)), int(loud[n])
             on = begins[begin, key]
             events.append((on, smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
             events.append((off, smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
         events.sort()
         if number == 0 and not frames[-1].any():
-            events.append((tick(len(frames)), smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
+            events.append((ticks[-1], smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
         name = (0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode()))
         program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, part.program]))
         before, after = ([name], []) if part.name else (head[:1], head[1:])
@@ -244,8 +238,8 @@ def tracks_of(
     notes: NDArray[np.int64], frames: NDArray[np.uint8], given: NDArray[np.bool_] | None,
     parts: Sequence[Part],
 ) -> list[tuple[Part, NDArray[np.bool_]]]:  # fmt: skip
-    """The tracks of `notes_of` frames, with their notes (N,): of those given (T, 88), if any is,
-    and of the others, one or, if there are `parts`, one of each.
+    """The tracks of `notes_of` frames, with their notes (N,): of what is given, if anything, and of
+    the others, one or, if there are `parts`, one of each.
     """
     drawn, name, tracks = np.ones(len(notes), bool), "", list[tuple[Part, NDArray[np.bool_]]]()
     if given is not None:
@@ -260,7 +254,7 @@ def tracks_of(
 
 
 def tracks_of_parts(parts: Sequence[Part], name: str) -> list[Part]:
-    """What the tracks of some parts, or of notes without any, are called, after `name` if any."""
+    """What tracks of parts, or of notes without any, are called, after `name` if any."""
     named = [part._replace(name=f"{name} {part.name}".strip()) for part in parts]
     return named or [Part(name, PIANO)]
 
@@ -325,12 +319,11 @@ def render(
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
     Args:
-        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, which add up.
+        notes: (N, 3), as of `notes_of`, or hits of a `kit`.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
-        loudness: (N,), of each note, at most 1.
-        hollow: (N,), which have a hollow tone; none without it.
+        loudness: (N,), at most 1.
+        hollow: (N,), which have a hollow tone.
         late: (N,), by how many frames each begins late.
-        kit: whether they are hits of a drum kit, which have none.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
@@ -349,34 +342,18 @@ def render(
         stop = start + len(block)
         for note in np.flatnonzero((begin < stop) & (last > start)):
             first = int(begin[note])
-            low, high = max(start, first), min(stop, int(last[note]))
-            held = int(end[note]) - first
+            # From its beginning on: what of it is in the block, and where it ends.
+            low, high = max(start, first) - first, min(stop, int(last[note])) - first
+            held, key = int(end[note]) - first, int(pitch[note])
             if kit:
-                hits = LOUDEST_NOTE * hit(int(pitch[note]), RATE)
-                sound = _faded(hits[low - first : high - first], held, low - first)
+                sound = LOUDEST_NOTE * hit(key, RATE)[low:high]
             else:
-                tone = int(pitch[note]), hollow is not None and bool(hollow[note])
-                sound = _note(*tone, held, low - first, high - first)
-            block[low - start : high - start] += loudness[note] * sound
+                sound = _tone(key, hollow is not None and bool(hollow[note]), low, high)
+            if high > held:
+                fading = max(0, held - low)
+                sound[fading:] *= FADE_OUT[low + fading - held : high - held]
+            block[low + first - start : high + first - start] += loudness[note] * sound
         yield _bent(block).astype(np.float32)
-
-
-def _note(pitch: int, hollow: bool, held: int, low: int, high: int) -> NDArray[np.float64]:
-    """Samples `low` to `high`, from its beginning, of a note held for `held` samples."""
-    sound = _tone(pitch, hollow, low, high)
-    if low < ATTACK:
-        fade = FADE_IN[low:high]
-        sound[: len(fade)] *= fade
-    return _faded(sound, held, low)
-
-
-def _faded(sound: NDArray[np.float64], held: int, low: int) -> NDArray[np.float64]:
-    """The sound of a note from its sample `low` on, fading out after `held` samples."""
-    high = low + len(sound)
-    if high > held:
-        fading = max(0, held - low)
-        sound[fading:] *= FADE_OUT[low + fading - held : high - held]
-    return sound
 
 
 def _tone(pitch: int, hollow: bool, low: int, high: int) -> NDArray[np.float64]:
@@ -388,15 +365,15 @@ def _tone(pitch: int, hollow: bool, low: int, high: int) -> NDArray[np.float64]:
     exponents, near = _tables(pitch, hollow)
     rows = low + STRIDE * np.arange(-(-(high - low) // STRIDE))
     far = np.exp(np.outer(rows, exponents))
-    return (np.hstack([far.real, far.imag]) @ near).reshape(-1)[: high - low]
+    sound: NDArray[np.float64] = (np.hstack([far.real, far.imag]) @ near).reshape(-1)[: high - low]
+    fade = FADE_IN[low:high]
+    sound[: len(fade)] *= fade
+    return sound
 
 
 @lru_cache(maxsize=256)  # every MIDI pitch, with either tone
 def _tables(pitch: int, hollow: bool) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
-    """(K,) log z of each partial; (2K, STRIDE) factors of `_tone`'s real and imaginary parts.
-
-    The factors include the partials' loudness.
-    """
+    """(K,) log z of each partial; (2K, STRIDE) factors of `_tone`'s parts, loudness included."""
     k = np.arange(1.0, PARTIALS + 1, 2 if hollow else 1)
     loudness = LOUDEST_NOTE * k**-ROLL_OFF / (k**-ROLL_OFF).sum()
     frequency = CONCERT_FREQUENCY * 2 ** ((pitch - CONCERT_PITCH) / 12)
@@ -436,8 +413,8 @@ def write_music(
 ) -> float:  # fmt: skip
     """Write frames (T, 88), (T, 176) or (T, 47) as sound; returns its length in seconds.
 
-    `times` (T + 1,) holds when each frame begins, and the last one ends. Notes are as loud as
-    `velocities` says, and hollow where they were `given` (T, 88), but for drums.
+    `times` are as for `render`. Notes are as loud as `velocities` says, and hollow where they were
+    `given` (T, 88), but for drums.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
@@ -460,10 +437,8 @@ def frame_times(
 
 
 def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
-    """`Medium.listen`: write a MIDI file or a roll (.npy) as sound.
-
-    MIDI is rendered on the grid given, as a model sees it, at its own tempos unless one is given. A
-    roll states no tempo, and its grid only if it was sampled.
+    """`Medium.listen`: MIDI on the grid given, as a model sees it, at its own tempos unless one is
+    given. A roll (.npy) states no tempo, and its grid only if it was sampled.
     """
     kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")
     asked = Grid.of_options(options)
