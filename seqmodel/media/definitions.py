@@ -57,7 +57,6 @@ class Option:
 
 
 SPLITS = ("train", "valid", "test")
-SHA256 = re.compile("[0-9a-f]{64}")
 
 # ---- what is stored -----------------------------------------------------------------------------
 
@@ -65,8 +64,6 @@ SHA256 = re.compile("[0-9a-f]{64}")
 @dataclass(frozen=True)
 class Piece:
     """One line of a split's index."""
-
-    OWN: ClassVar[frozenset[str]] = frozenset({"source", "sha256", "frames"})
 
     source: str
     """The file as the user named it, and "#split/index" if it holds several pieces."""
@@ -86,9 +83,10 @@ class Piece:
         fields = Fields.of(values)
         source, digest = fields.text("source"), fields.text("sha256")
         frames = fields.whole("frames", 1)
-        if not SHA256.fullmatch(digest):
+        if not re.fullmatch("[0-9a-f]{64}", digest):
             raise ValueError("sha256 must be 64 hexadecimal digits")
-        facts = {name: value for name, value in values.items() if name not in cls.OWN}
+        own = ("source", "sha256", "frames")
+        facts = {name: value for name, value in values.items() if name not in own}
         labels_in(facts)
         return cls(source, digest, frames, facts)
 

@@ -91,9 +91,6 @@ MAX_FRAMES = 1_000_000
 """Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll. A longer one is
 a broken file or a mistaken grid."""
 
-MAX_STEPS_PER_BEAT = LARGEST_DIVISION
-"""Ensures that every grid of beats can also be written as MIDI."""
-
 MAX_STEP_NANOSECONDS = 60 * 10**9
 """One minute; keeps the exact arithmetic of `placing.place` within 64 bits."""
 
@@ -112,10 +109,8 @@ class Grid:
         if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
             raise UsageError("give either --steps-per-beat or --step-seconds")
         steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds
-        if steps is not None and not 1 <= steps <= MAX_STEPS_PER_BEAT:
-            raise UsageError(
-                f"--steps-per-beat must be from 1 to {MAX_STEPS_PER_BEAT}, not {steps}"
-            )
+        if steps is not None and not 1 <= steps <= LARGEST_DIVISION:  # which MIDI can have
+            raise UsageError(f"--steps-per-beat must be from 1 to {LARGEST_DIVISION}, not {steps}")
         if nanoseconds is not None and not 1 <= nanoseconds <= MAX_STEP_NANOSECONDS:
             raise UsageError(f"--step-seconds must be above 0 and at most 60, not {self._seconds}")
 
