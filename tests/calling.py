@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from seqmodel.media.music.writing import midi_bytes
 
 # Made anew for each call, the parser takes as long as a short command.
 typer.main.get_command = functools.cache(typer.main.get_command)
-SEQMODEL = [sys.executable, "-m", "seqmodel"]
 # One thread per process, since the tests run in parallel; NO_COLOR only if a test sets it.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 ENVIRONMENT.pop("NO_COLOR", None)
@@ -42,15 +40,7 @@ class Result:
     """stdout as bytes."""
 
 
-Call = Callable[..., Result]
-
-
-def call_main(
-    *arguments: object,
-    stdin: str = "",
-    stdout: io.TextIOBase | None = None,
-    stderr: io.TextIOBase | None = None,
-) -> Result:
+def call_main(*arguments, stdin="", stdout=None, stderr=None):
     """Run the command line in this process; what goes to streams that are given, they keep."""
     raw, err = io.BytesIO(), io.StringIO()
     out = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
@@ -69,20 +59,20 @@ def call_main(
     return Result(status, raw.getvalue().decode(errors="replace"), err.getvalue(), raw.getvalue())
 
 
-def call_ok(*arguments: object) -> Result:
+def call_ok(*arguments):
     result = call_main(*arguments)
     assert result.status == 0, result.err
     return result
 
 
-def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":
+def start(*arguments, **options):
     """Start the command line in a separate process, with piped output unless overridden."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = ["seqmodel", *map(str, arguments)]
     return Forked(command, text=True, **{"env": ENVIRONMENT, **streams, **options})
 
 
-def write_piece(path: Path, seed: int, frames: int = 32) -> None:
+def write_piece(path, seed, frames=32):
     """Write a MIDI file of a scale-like walk in two voices, at four steps per beat."""
     random = np.random.default_rng(seed)
     roll = np.zeros((frames, 88), np.uint8)
@@ -93,20 +83,20 @@ def write_piece(path: Path, seed: int, frames: int = 32) -> None:
     path.write_bytes(midi_bytes(roll, Grid.of_beats(4), flat=True))
 
 
-def listing(*folders: Path) -> list[tuple[str, int]]:
+def listing(*folders):
     """Everything below the folders, with sizes."""
     found = [path for folder in folders for path in sorted(folder.rglob("*"))]
     return [(str(path), path.lstat().st_size) for path in found]
 
 
-def epochs_of(run: str) -> int:
+def epochs_of(run):
     try:
         return len(Path(run, "metrics.jsonl").read_text().splitlines())
     except FileNotFoundError:
         return 0
 
 
-def begun(run: str, process: "subprocess.Popen[str]", epochs: int = 1) -> None:
+def begun(run, process, epochs=1):
     """Wait until a run has so many epochs."""
     until = time.monotonic() + PATIENCE
     while epochs_of(run) < epochs:

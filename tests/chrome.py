@@ -8,7 +8,6 @@ import subprocess
 import time
 import urllib.request
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ KEYS |= {"Escape": "\ue00c", "End": "\ue010", "Home": "\ue011", "Enter": "\ue007
 class Chrome:
     """A separate browser with an empty profile in `folder`; `close` ends it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         browser = next(filter(None, map(shutil.which, BROWSERS)), None)
         driver = shutil.which("chromedriver")
         if browser is None or driver is None:
@@ -52,13 +51,13 @@ class Chrome:
             raise
         self._base += f"/session/{made['sessionId']}"
 
-    def close(self) -> None:
+    def close(self):
         with suppress(OSError):
             self._call("DELETE", "")
         self._driver.terminate()
         self._driver.wait(10)
 
-    def open(self, page: Path, *, width: int = 1200, height: int = 800, dark: bool = False):
+    def open(self, page, *, width=1200, height=800, dark=False):
         """Show a page from the top."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._command("Emulation.setDeviceMetricsOverride", **size)
@@ -66,56 +65,56 @@ class Chrome:
         self._command("Emulation.setEmulatedMedia", features=[scheme])
         self.visit(page.as_uri())
 
-    def visit(self, address: str) -> None:
+    def visit(self, address):
         """Show what is at an address."""
         self._call("POST", "/url", {"url": address})
 
-    def run(self, script: str) -> Any:
+    def run(self, script):
         """The value of a JavaScript expression."""
         return self._call("POST", "/execute/sync", {"script": f"return {script}", "args": []})
 
-    def wait(self, script: str) -> None:
+    def wait(self, script):
         """Wait until the expression is true; a busy machine may take long."""
         until = time.monotonic() + 60
         while not self.run(script):
             assert time.monotonic() < until, f"never: {script}"
             time.sleep(0.05)
 
-    def click(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
+    def click(self, selector, x=0.5, y=0.5):
         """Press and release the mouse at a place within an element, as shares of its size."""
         self._pointer(selector, x, y, press=True)
 
-    def hover(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
+    def hover(self, selector, x=0.5, y=0.5):
         """Move the mouse to a place within an element, as for `click`."""
         self._pointer(selector, x, y, press=False)
 
-    def press(self, key: str) -> None:
+    def press(self, key):
         """Press and release a key."""
         value = KEYS.get(key, key)
         strokes = [{"type": kind, "value": value} for kind in ("keyDown", "keyUp")]
         self._act({"type": "key", "id": "keys", "actions": strokes})
 
-    def hold(self, key: str, seconds: float) -> None:
+    def hold(self, key, seconds):
         """Press a key, and release it some time later."""
         pause = {"type": "pause", "duration": round(1000 * seconds)}
         down, up = ({"type": kind, "value": key} for kind in ("keyDown", "keyUp"))
         self._act({"type": "key", "id": "keys", "actions": [down, pause, up]})
 
-    def download_to(self, folder: Path) -> None:
+    def download_to(self, folder):
         """Where files go that the page lets the browser save."""
         self._command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
-    def accessible(self, *roles: str) -> list[tuple[str, str]]:
+    def accessible(self, *roles):
         """(Role, name) of what assistive technology sees of these roles."""
         nodes = self._command("Accessibility.getFullAXTree")["nodes"]
         seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] in roles]
         return [(node["role"]["value"], node["name"]["value"]) for node in seen]
 
-    def messages(self) -> list[str]:
+    def messages(self):
         """The console's messages since the last call."""
         return [line["message"] for line in self._call("POST", "/se/log", {"type": "browser"})]
 
-    def _pointer(self, selector: str, x: float, y: float, *, press: bool) -> None:
+    def _pointer(self, selector, x, y, *, press):
         find = f"document.querySelector('{selector}')"
         self.run(f"{find}.scrollIntoView({{block: 'center'}})")
         box = self.run(f"{find}.getBoundingClientRect().toJSON()")
@@ -129,14 +128,14 @@ class Chrome:
         mouse = {"pointerType": "mouse"}
         self._act({"type": "pointer", "id": "mouse", "parameters": mouse, "actions": actions})
 
-    def _act(self, source: dict[str, Any]) -> None:
+    def _act(self, source):
         self._call("POST", "/actions", {"actions": [source]})
 
-    def _command(self, name: str, **parameters: Any) -> Any:
+    def _command(self, name, **parameters):
         """Run one of Chrome's own commands, beyond WebDriver."""
         return self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
-    def _wait_for_driver(self) -> None:
+    def _wait_for_driver(self):
         until = time.monotonic() + 20
         while True:
             with suppress(OSError):
@@ -145,7 +144,7 @@ class Chrome:
             assert time.monotonic() < until, "chromedriver does not answer"
             time.sleep(0.05)
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._base + path, data, headers, method=method)

@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +26,18 @@ sys.dont_write_bytecode = False
 SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """The longest test first: started last, it would keep one worker busy and the other waiting."""
     items.sort(key=lambda item: not item.name.startswith("test_commands_of_a_guide"))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """What is loaded stays: to look for garbage among it would take a twentieth of the time."""
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cheap_runs() -> Iterator[None]:
+def cheap_runs():
     """To draw its curve takes as long as a small training; and no test survives a power cut.
 
     In this process a curve is a file of the figures that it would show, and nothing is flushed.
@@ -65,7 +64,7 @@ def plain_target():
 
 
 @pytest.fixture
-def unoptimised(plain_target, monkeypatch) -> Iterator[None]:
+def unoptimised(plain_target, monkeypatch):
     """Kernels compiled without LLVM's optimisation, which takes five sixths of the time.
 
     For tests of what we emit, which is as right or wrong without it.
@@ -88,7 +87,7 @@ def unoptimised(plain_target, monkeypatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pages(monkeypatch):
     """To draw a comparison's curves and samples takes longer than to train."""
     monkeypatch.setattr("seqmodel.experiment.output.plot_curves", lambda *_: None)
     monkeypatch.setattr("seqmodel.experiment.output.comparison_page", lambda *_: None)
@@ -96,7 +95,7 @@ def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
+def two_threads():
     """Two torch threads, whatever the environment says."""
     import torch
 
@@ -107,7 +106,7 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
+def shared_data():
     """The folder of real music; tests that need it are skipped if it is absent."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no real data at {SHARED_DATA}")

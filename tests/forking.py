@@ -17,7 +17,6 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 LOADED = ("torch", "numpy", "typer", "rich", "yaml", "mido", "soundfile", "safetensors.torch")
 LOADED += ("optuna", "sqlalchemy", "matplotlib.figure")
@@ -26,7 +25,7 @@ SUBREAPER = 36
 
 
 @cache
-def server() -> socket.socket:
+def server():
     """The end of a server's line; it ends with this process."""
     ours, theirs = socket.socketpair()
     encodings = ("-X", "warn_default_encoding", "-W", "ignore::EncodingWarning")
@@ -40,7 +39,7 @@ def server() -> socket.socket:
 class Forked(subprocess.Popen[str]):
     """A module, a file or after -c a text of Python, and arguments, as `Popen` starts it."""
 
-    def _execute_child(self, args: Any, *options: Any) -> None:
+    def _execute_child(self, args, *options):
         if sys.platform != "linux":
             module = [] if args[0] == "-c" or args[0].endswith(".py") else ["-m"]
             super()._execute_child([sys.executable, *module, *args], *options)
@@ -62,7 +61,7 @@ class Forked(subprocess.Popen[str]):
         self._child_created = True
 
 
-def outcome(*command: object, **options: Any) -> tuple[int, str, str]:
+def outcome(*command, **options):
     """The exit status of what `Forked` starts, and what it prints and says."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Forked([*map(str, command)], text=True, **streams, **options) as process:
@@ -70,13 +69,13 @@ def outcome(*command: object, **options: Any) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def skip_pictures() -> None:
+def skip_pictures():
     """To draw a curve takes longer than a tiny training, and nobody looks at those of processes."""
     from matplotlib.figure import Figure
 
     save = Figure.savefig
 
-    def savefig(figure: Figure, file: Any, *, format: str, **options: Any) -> None:
+    def savefig(figure, file, *, format, **options):
         if format == "png":
             file.write(b"\x89PNG\r\n\x1a\n")
         else:
@@ -85,7 +84,7 @@ def skip_pictures() -> None:
     Figure.savefig = savefig
 
 
-def serve(line: socket.socket) -> None:
+def serve(line):
     """Fork for every order; returns in the forks."""
     while True:
         message, given, _, _ = socket.recv_fds(line, 1, 4)

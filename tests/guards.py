@@ -1,7 +1,5 @@
 """Buffers for tests of compiled code: nan inside, guard bytes around, checked after each test."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -16,10 +14,10 @@ _BYTE = 0xA5
 class Guards:
     """Makes buffers, and reports which have been written beyond their ends."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._blocks: list[tuple[Tensor, tuple[int, ...]]] = []
 
-    def buffer(self, dtype: torch.dtype, *shape: int) -> Tensor:
+    def buffer(self, dtype, *shape):
         """As `memory.buffer`: floats start as nan, integers as a huge number."""
         size = int(np.prod(shape)) * dtype.itemsize
         block = torch.empty(size + 2 * _GUARD, dtype=torch.uint8)
@@ -29,7 +27,7 @@ class Guards:
         made.numpy().fill(float("nan") if dtype.is_floating_point else 1 << 30)
         return made
 
-    def broken(self) -> list[str]:
+    def broken(self):
         """The buffers whose guards have changed."""
         return [
             f"a buffer {shape} was written {side} its numbers"
@@ -40,7 +38,7 @@ class Guards:
 
 
 @pytest.fixture(autouse=True)
-def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guards]:
+def guarded(monkeypatch):
     """Whatever is read before it is written shows as nan; whatever is written outside fails."""
     guards = Guards()
     monkeypatch.setattr(memory, "buffer", guards.buffer)

@@ -23,7 +23,7 @@ def as_frames(states):
     return np.concatenate([states != OFF, states == STRUCK], -1).astype(np.uint8)
 
 
-def marked(frames: np.ndarray, **marks: np.ndarray) -> np.ndarray:
+def marked(frames, **marks):
     """Frames (T, 176) with these marks (T, 88) as they are drawn and written; others are 0."""
     known = [marks.get(name, np.zeros((len(frames), 88))) for name in MARKS]
     return np.concatenate([frames, *known], axis=1).astype(np.uint8)

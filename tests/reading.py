@@ -16,16 +16,16 @@ class Element:
     content: list["Element | str"] = field(default_factory=list)
 
     @property
-    def text(self) -> str:
+    def text(self):
         """What can be read: not what is drawn."""
         texts = (p if isinstance(p, str) else p.text for p in self.content if not _is_drawn(p))
         return "".join(texts)
 
     @property
-    def classes(self) -> set[str]:
+    def classes(self):
         return set((self.attributes.get("class") or "").split())
 
-    def all(self, name: str = "", kind: str = "") -> list["Element"]:
+    def all(self, name="", kind=""):
         """The elements below this one, of a given name and class."""
         found = []
         for part in self.content:
@@ -35,19 +35,19 @@ class Element:
                 found += part.all(name, kind)
         return found
 
-    def one(self, name: str = "", kind: str = "") -> "Element":
+    def one(self, name="", kind=""):
         (found,) = self.all(name, kind)
         return found
 
 
-def _is_drawn(part: Element | str) -> bool:
+def _is_drawn(part):
     return isinstance(part, Element) and part.name == "svg"
 
 
 class _Parser(HTMLParser):
     """Fails if an element is not closed, or closed twice."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.open = [Element("page", {})]
 
@@ -65,7 +65,7 @@ class _Parser(HTMLParser):
         self.open[-1].content.append(data)
 
 
-def read(page: str) -> Element:
+def read(page):
     """The page as a tree; AssertionError if it is not well-formed."""
     parser = _Parser()
     parser.feed(page)
@@ -74,7 +74,7 @@ def read(page: str) -> Element:
     return root
 
 
-def rows(table: Element) -> list[list[str]]:
+def rows(table):
     """The cells of a table, its header first; a detail follows a bar."""
     found = []
     for row in table.all("tr"):
@@ -83,41 +83,41 @@ def rows(table: Element) -> list[list[str]]:
     return found
 
 
-def _set_off(cell: Element) -> str:
+def _set_off(cell):
     detail = "".join(small.text for small in cell.all("small"))
     return f"{cell.text.removesuffix(detail)}|{detail}" if detail else cell.text
 
 
-def sounds(page: Element) -> list[bytes]:
+def sounds(page):
     """The embedded audio files."""
     return [embedded(audio.attributes["src"]) for audio in page.all("audio")]
 
 
-def embedded(source: str | None) -> bytes:
+def embedded(source):
     """The content of a data: URI."""
     return base64.b64decode((source or "").partition(",")[2])
 
 
-def drawing(image: Element) -> Element:
+def drawing(image):
     """The SVG that an image holds."""
     head, _, content = image.attributes["src"].partition(",")
     assert head == "data:image/svg+xml"
     return read(unquote(content)).one("svg")
 
 
-def group(svg: Element, name: str) -> Element:
+def group(svg, name):
     """The group of a name: `axes_1` is the first chart of a drawing, `patch_2` its frame."""
     (found,) = [each for each in svg.all("g") if each.attributes.get("id") == name]
     return found
 
 
-def places(path: Element) -> list[tuple[float, float]]:
+def places(path):
     """The points of a line, y downwards."""
     pairs = re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", path.attributes["d"])
     return [(float(x), float(y)) for x, y in pairs]
 
 
-def boxes(image: Element, kind: str = "boxes") -> list[tuple[float, float, float, float]]:
+def boxes(image, kind="boxes"):
     """The boxes of a picture, as shares of its axes: left, bottom, width, height."""
     svg = drawing(image)
     (left, bottom), _, (right, top), *_ = places(group(svg, "patch_2").one("path"))

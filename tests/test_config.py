@@ -89,15 +89,6 @@ def test_every_number_has_a_range():
             assert caught.value.exit_status == 2
 
 
-def test_an_unknown_key_suggests_the_nearest_one(read, tmp_path):
-    with pytest.raises(SeqmodelError, match="no setting 'learning_rat'; did you mean") as caught:
-        read("learning_rat: 0.1")
-    assert str(tmp_path / "c.yaml") in str(caught.value)
-    assert str(caught.value).endswith("learning_rate?")
-    with pytest.raises(SeqmodelError, match=r"no setting 'qqq'$"):
-        read("qqq: 1")
-
-
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [

@@ -1,6 +1,5 @@
 """Locks: one process at a time, released when the process dies, and no file left behind."""
 
-import errno
 import multiprocessing
 import os
 import signal
@@ -122,20 +121,6 @@ def test_the_folder_itself_is_locked_if_no_file_can_be_created(tmp_path):
         assert refused(target) == busy(target)
     with locked(target):
         pass
-
-
-def test_without_locks_the_work_proceeds(tmp_path, monkeypatch):
-    """Some network file systems have none; the file that could not be locked used to stay."""
-
-    def unsupported(file, how):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr("fcntl.flock", unsupported)
-    with locked(tmp_path / "deep" / "run"):
-        pass
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(SeqmodelError, match=f"cannot lock files in {tmp_path} .*: name a folder "):
-        held(tmp_path / "lock").__enter__()
 
 
 def test_a_file_that_happens_to_have_the_locks_name_is_kept(tmp_path):

@@ -22,7 +22,7 @@ CLEAN = {
 }
 
 
-def run(*command: object, folder: Path) -> str:
+def run(*command, folder):
     done = subprocess.run(
         [*map(str, command)],
         cwd=folder,
@@ -37,7 +37,7 @@ def run(*command: object, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     for needed in ("hatchling", "pip"):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"no {needed} to build the package with")
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_all_files(wheel: Path):
+def test_the_wheel_holds_all_files(wheel):
     """Guards against data that only a checkout has: a style sheet, a unit's text, the samples."""
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     listed = subprocess.run(
@@ -65,7 +65,7 @@ def test_the_wheel_holds_all_files(wheel: Path):
     assert there - packed == set()
 
 
-def test_its_extras_are_those_that_messages_name(wheel: Path):
+def test_its_extras_are_those_that_messages_name(wheel):
     """Guards against advice to install an extra that has been renamed."""
     packed = zipfile.ZipFile(wheel)
     (name,) = (name for name in packed.namelist() if name.endswith("/METADATA"))
@@ -75,7 +75,7 @@ def test_its_extras_are_those_that_messages_name(wheel: Path):
     assert "track" in named <= set(extras)
 
 
-def test_the_installed_command_works_in_any_folder(wheel: Path, tmp_path: Path):
+def test_the_installed_command_works_in_any_folder(wheel, tmp_path):
     """In an environment of its own, which finds the dependencies of this one."""
     venv.create(tmp_path / "env", symlinks=True)
     bin = tmp_path / "env" / "bin"

@@ -16,7 +16,7 @@ Piece = frozenset[tuple[int, int, int, int]]
 """Its notes: voice, start and end in eighths, and pitch less the first one's of all."""
 
 
-def read(path: Path) -> Piece:
+def read(path):
     notes = list[tuple[int, int, int, int]]()
     for voice, track in enumerate(mido.MidiFile(path).tracks[1:]):
         now, begun = 0, 0
@@ -30,23 +30,23 @@ def read(path: Path) -> Piece:
 
 
 @pytest.fixture(scope="module")
-def pieces() -> dict[str, Piece]:
+def pieces():
     """Path within the sample -> piece."""
     return {str(path.relative_to(ROOM)): read(path) for path in (ROOM / "music").rglob("*.mid")}
 
 
-def test_the_script_writes_what_is_committed(tmp_path: Path) -> None:
+def test_the_script_writes_what_is_committed(tmp_path):
     """Guards against a script changed without its music, and unseeded randomness."""
     subprocess.run([sys.executable, ROOM / "make_music.py", tmp_path], check=True)
 
-    def contents(folder: Path) -> dict[str, bytes]:
+    def contents(folder):
         paths = (path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
     assert contents(tmp_path / "music") == contents(ROOM / "music")
 
 
-def test_enough_pieces_in_little_space() -> None:
+def test_enough_pieces_in_little_space():
     """Guards against a lost split, and a corpus too large for the wheel."""
     paths = list((ROOM / "music").rglob("*.mid"))
     assert {s: sum(path.parent.name == s for path in paths) for s in SPLITS} == SPLITS
@@ -54,14 +54,12 @@ def test_enough_pieces_in_little_space() -> None:
     assert sum(path.stat().st_size for path in paths) < 400_000
 
 
-def test_no_piece_twice(pieces: dict[str, Piece]) -> None:
+def test_no_piece_twice(pieces):
     """Guards against names that draw the same music, even transposed: valid would not be unseen."""
     assert len({*pieces.values()}) == len(pieces)
 
 
-def test_the_pretrained_run_has_seen_nothing_of_valid_or_test(
-    pieces: dict[str, Piece], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pretrained_run_has_seen_nothing_of_valid_or_test(pieces, tmp_path, monkeypatch):
     """In any key. Guards its figures, which are of valid; sample_data/README.md has the command.
 
     Every tenth of its pieces tells, since each is drawn by its name alone.

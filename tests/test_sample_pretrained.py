@@ -18,12 +18,12 @@ from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS
 ROOM = Path(__file__).resolve().parent.parent / "sample_data"
 
 
-def members(medium: str) -> dict[str, bytes]:
+def members(medium):
     with zipfile.ZipFile(pretrained_run(medium)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_they_are_small() -> None:
+def test_they_are_small():
     """Guards the wheel and every clone."""
     sizes = [path.stat().st_size for path in (ROOM / "pretrained").iterdir()]
     assert len(sizes) == len(PRETRAINED)
@@ -31,9 +31,7 @@ def test_they_are_small() -> None:
 
 
 @pytest.mark.parametrize("medium", PRETRAINED)
-def test_they_score_what_was_recorded(
-    medium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_score_what_was_recorded(medium, tmp_path, monkeypatch):
     """Guards every figure about them: a change of model or data would make them another's."""
     monkeypatch.chdir(tmp_path)
     run = seqmodel.load_run(pretrained_run(medium))
@@ -48,9 +46,7 @@ def test_they_score_what_was_recorded(
 
 
 @pytest.mark.parametrize("medium", PRETRAINED)
-def test_they_were_trained_as_documented(
-    medium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_were_trained_as_documented(medium, tmp_path, monkeypatch):
     """Guards against settings changed without the runs, or runs without the commands.
 
     Of the music only the last epoch: the run that it goes on from does not come along.

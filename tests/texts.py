@@ -1,8 +1,6 @@
 """Texts of the language of kernels, compiled alone, to be called as Python calls them."""
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -12,7 +10,7 @@ from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.language import Pointer, translate
 
 
-def compiled(text: Callable[..., Any], example: dict[str, Any], **constants: Any) -> Any:
+def compiled(text, example, **constants):
     """A function of the same arguments by name, of the types of `example`; returns an integer.
 
     Arrays are contiguous, of int64 or of the kernel's reals, which are those of the first of them.
@@ -32,7 +30,7 @@ def compiled(text: Callable[..., Any], example: dict[str, Any], **constants: Any
     kind = [ctypes.c_void_p if name in arrays else ctypes.c_int64 for name in example]
     call = ctypes.CFUNCTYPE(None, *kind, ctypes.c_void_p)(library.address("text"))
 
-    def run(**arguments: Any) -> int:
+    def run(**arguments):
         found = np.zeros(1, np.int64)
         given = [arguments[name] for name in example]
         assert library  # keeps the code

@@ -24,7 +24,6 @@ from errno import EACCES, ENOENT
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 STUBS = Path(find_spec("mypy").origin).parent / "typeshed" / "stdlib"
 WINDOWS = SimpleNamespace(platform="win32", version_info=sys.version_info)
@@ -32,11 +31,11 @@ MODULES = {"fcntl", "resource", "grp", "pwd", "termios", "tty", "pty"}
 _import = builtins.__import__
 
 
-def missing(stub: Path) -> set[str]:
+def missing(stub):
     """The names that a module of the standard library has, but not on Windows."""
     names: dict[bool, set[str]] = {True: set(), False: set()}
 
-    def read(body: list[ast.stmt], there: bool) -> None:
+    def read(body, there):
         for line in body:
             if isinstance(line, ast.If):
                 test = compile(ast.Expression(line.test), stub.name, "eval")
@@ -56,20 +55,20 @@ def missing(stub: Path) -> set[str]:
 class NamedLibrary(ctypes.CDLL):
     """A library, which Windows cannot load without a name."""
 
-    def __init__(self, name: str | None, *arguments: Any, **options: Any) -> None:
+    def __init__(self, name, *arguments, **options):
         if name is None:
             raise TypeError("argument of type 'NoneType' is not iterable")
         super().__init__(name, *arguments, **options)
 
 
-def import_module(name: str) -> ModuleType:
+def import_module(name):
     """`importlib.import_module` as it is on Windows."""
     if name in MODULES:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     return importlib.import_module(name)
 
 
-def lessened(module: ModuleType, lacks: set[str], **replaced: Any) -> ModuleType:
+def lessened(module, lacks, **replaced):
     """A module without some of its names."""
     made = ModuleType(module.__name__)
     kept = {name: value for name, value in vars(module).items() if name not in lacks}
@@ -85,13 +84,11 @@ LESSENED = {
 }
 
 
-def is_ours(name: object) -> bool:
+def is_ours(name):
     return str(name).partition(".")[0] == "seqmodel"
 
 
-def import_less(
-    name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
-) -> Any:
+def import_less(name, globals=None, locals=None, fromlist=(), level=0):
     """`import` as it is on Windows, for seqmodel."""
     if is_ours((globals or {}).get("__name__")):
         if name in MODULES:
@@ -101,7 +98,7 @@ def import_less(
     return _import(name, globals, locals, fromlist, level)
 
 
-def in_use() -> set[str]:
+def in_use():
     """The files that this process has open, or mapped into its memory."""
     maps = Path("/proc/self/maps").read_text("utf-8").splitlines()
     found = {line.split(maxsplit=5)[-1] for line in maps}
@@ -111,7 +108,7 @@ def in_use() -> set[str]:
     return found
 
 
-def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+def refuse(event, arguments):
     """What Windows refuses; an audit hook."""
     if event == "open":
         path, mode, _ = arguments
@@ -131,7 +128,7 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
                 raise PermissionError(EACCES, f"{used} is in use", paths[0])
 
 
-def hide() -> None:
+def hide():
     """Take it all away, before seqmodel is imported."""
     assert not any(map(is_ours, sys.modules))
     warnings.filterwarnings("error", category=EncodingWarning, module="seqmodel")

@@ -7,18 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel import units as seqmodel_units
 from seqmodel.bench import measure, peers
-from seqmodel.bench.measure import compare, spread_percent
+from seqmodel.bench.measure import compare
 from seqmodel.config import resolve
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model
 from seqmodel.training.update import window_loss
-from seqmodel.units import UNITS, unit_spec
+from seqmodel.units import unit_spec
 from seqmodel.units.convert import to_torch
-
-TINY = measure.Size("tiny", 3, 5, 2, 4, hidden_with_cell=4)
 
 
 def test_contenders_take_turns_and_neither_cold_nor_short_runs_count(monkeypatch):
@@ -40,28 +37,6 @@ def test_contenders_take_turns_and_neither_cold_nor_short_runs_count(monkeypatch
     assert compare(lambda: runs("a", 0.02), lambda: runs("b", 0.1), 1500.0)["rounds"] == 8
 
 
-def test_the_spread_is_half_the_interquartile_range():
-    """Guards against a spread that one interrupted round blows up."""
-    assert spread_percent([4.0, 5.0, 5.0, 6.0, 1000.0]) == pytest.approx(10.0)
-
-
-def test_every_unit_is_measured_at_every_size(monkeypatch):
-    """Guards against cases that are omitted, duplicated or mislabelled, and one backend's figures
-    taken for another's."""
-    monkeypatch.setattr(measure, "SHORTEST", 1e-6)
-    monkeypatch.setattr(measure, "SIZES", (TINY, measure.Size("row", 2, 3, 1, 2)))
-    monkeypatch.setattr(measure, "UNITS", {name: UNITS[name] for name in ("lstm", "mgu")})
-    rows = [*measure.unit_rows([], "cpu", 0.0)]
-    assert [(row["size"], row["unit"]) for row in rows] == [
-        (size, name) for size in ("tiny", "row") for name in ("lstm", "mgu")
-    ]
-    for row in rows[:2]:
-        sizes = tuple(row[key] for key in ("inputs", "hidden", "batch", "frames"))
-        assert sizes == (3, 4 if "lstm" in row["unit"] else 5, 2, 4)
-        assert (row["device"], row["backend"]) == ("cpu", "cpu")
-    assert len([*measure.unit_rows(["gru"], "cpu", 0.0)]) == 2
-
-
 def test_timings_wait_for_the_gpu(monkeypatch):
     """Guards against timing the launch instead of the work."""
     done = []
@@ -70,40 +45,6 @@ def test_timings_wait_for_the_gpu(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
         measure._mean(lambda: done.append("launched"), 1)
     assert done == [*["launched"] * 2, *["launched", "finished"] * 2]
-
-
-def test_a_step_leaves_no_gradients_behind():
-    """Guards against timing the addition to a former step's gradients."""
-    layer, x = seqmodel_units.make("gru", 3, 5), torch.randn(4, 2, 3, requires_grad=True)
-    measure.unit_step(layer, x, torch.randn(4, 2, 5))
-    assert x.grad is None
-    assert all(weight.grad is None for weight in layer.parameters())
-
-
-def test_units_and_models_have_the_papers_sizes():
-    """Guards against a comparison at other sizes, or with unequal numbers of parameters."""
-    paper, speech, *_ = measure.SIZES
-    assert {name: paper.hidden_of(spec) for name, spec in UNITS.items()} == {
-        name: 36 if "lstm" in name else 46 for name in UNITS
-    }
-    assert speech.hidden_of(UNITS["lstm"]) == 195
-    found = [measure.config_of("frame-wise", unit).hidden for unit in ("lstm", "gru", "tanh")]
-    assert found == [36, 46, 100]
-    tied = measure.config_of("tied", "gru")
-    assert (tied.hidden, tied.note_hidden, tied.layers, tied.echo) == (96, 48, 1, False)
-
-
-def test_rolls_have_four_notes_and_models_start_at_that_density():
-    """Guards against a density, given or drawn, that never or always takes the sparse path."""
-    rolls = measure.piano_rolls(6, 5)
-    assert rolls.shape == (6, 5, 88)
-    assert set(rolls.unique().tolist()) == {0.0, 1.0}
-    assert (rolls.sum(2) == 4).all()
-    assert len(rolls.view(30, 88).unique(dim=0)) > 20
-    config = measure.config_of("frame-wise", "gru")
-    for model in (measure.our_model(config).output, measure.their_model(config)):
-        played = torch.sigmoid(model.linear.bias.detach()).sum()
-        assert float(played) == pytest.approx(4)
 
 
 @pytest.mark.parametrize("name", ["lstm-nopeephole", "gru-reset-after"])
@@ -157,20 +98,6 @@ def test_speeds_are_those_of_the_frames_drawn(monkeypatch):
     monkeypatch.setattr(measure, "DRAWN", {"frame-wise": 2})
     row = measure.measure_sampling("frame-wise", "lstm", 0.0)
     assert row["frames_per_second"]["torch_nn"] == pytest.approx(2e3 / row["torch_nn"]["ms"])
-
-
-def test_models_cover_the_papers_units_and_the_tied_gru(monkeypatch):
-    """Guards against an omitted model, and units that are named but not measured."""
-    asked = []
-
-    def asking(model, unit, seconds):
-        asked.append((model, unit, seconds))
-
-    for named in ([], ["mgu"]):
-        list(measure.model_rows(asking, named, 2.0))
-    frame_wise = [("frame-wise", unit, 2.0) for unit in ("lstm", "gru", "tanh")]
-    named = [("frame-wise", "mgu", 2.0), ("tied", "mgu", 2.0)]
-    assert asked == [*frame_wise, ("tied", "gru", 2.0), *named]
 
 
 def test_the_peer_of_sound_computes_the_same_loss():

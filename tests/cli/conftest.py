@@ -1,13 +1,10 @@
 """One tiny corpus, dataset and run for all tests of the command line."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 import soundfile
 import torch
-from calling import Call, call_main, call_ok, write_piece
+from calling import call_main, call_ok, write_piece
 from onsets import as_frames, random_states
 
 from seqmodel.cli import progress
@@ -18,25 +15,25 @@ PIECES = {"train": 10, "valid": 3, "test": 2}
 
 
 @pytest.fixture
-def call() -> Call:
+def call():
     return call_main
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """Every test works in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(autouse=True)
-def _no_word_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_word_of_time(monkeypatch):
     """On a busy machine commands would print lines of their progress, which no test expects."""
     monkeypatch.setattr(progress, "monotonic", lambda: 0.0)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
+def _one_thread():
     former = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -44,13 +41,13 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory):
     """The folder of shared files: music/, data/, run/ and whatever else a fixture creates."""
     return tmp_path_factory.mktemp("shared")
 
 
 @pytest.fixture(scope="session")
-def music(shared: Path) -> Path:
+def music(shared):
     """15 MIDI files in train, valid and test."""
     for number, (split, count) in enumerate(PIECES.items()):
         for k in range(count):
@@ -59,14 +56,14 @@ def music(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def data(shared: Path, music: Path) -> Path:
+def data(shared, music):
     """A dataset of rolls; that of `struck_data` has onsets."""
     call_ok("prepare", music, "--no-onsets", "--out", shared / "data")
     return shared / "data"
 
 
 @pytest.fixture(scope="session")
-def run(shared: Path, data: Path) -> Path:
+def run(shared, data):
     """A two-epoch run of the frame-wise model; its pieces never end."""
     options = ("--hidden", 4, "--epochs", 2, "--model", "frame-wise", "--no-end")
     call_ok("train", data, *options, "--run", shared / "run")
@@ -74,7 +71,7 @@ def run(shared: Path, data: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
+def odd(tmp_path_factory, recordings):
     """The recordings of `audio_dataset` as files, in in/, and in other frames, context and rate."""
     odd = tmp_path_factory.mktemp("odd")
     for split, pieces in recordings.items():
@@ -87,7 +84,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.
 
 
 @pytest.fixture(scope="session")
-def seconds_run(shared: Path, music: Path) -> Path:
+def seconds_run(shared, music):
     """A run on rolls of frames of 0.1 s that models when pieces end."""
     call_ok("prepare", music, "-o", shared / "seconds", "--step-seconds", "0.1", "--no-onsets")
     call_ok(
@@ -98,7 +95,7 @@ def seconds_run(shared: Path, music: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def struck(shared: Path) -> Path:
+def struck(shared):
     """MIDI files of chords whose notes are struck and held at random."""
     for number, (split, count) in enumerate({"train": 8, "valid": 3, "test": 2}.items()):
         (shared / "struck" / split).mkdir(parents=True)
@@ -111,13 +108,13 @@ def struck(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def struck_data(shared: Path, struck: Path) -> Path:
+def struck_data(shared, struck):
     call_ok("prepare", struck, "--out", shared / "struck-data")
     return shared / "struck-data"
 
 
 @pytest.fixture(scope="session")
-def struck_run(shared: Path, struck_data: Path) -> Path:
+def struck_run(shared, struck_data):
     options = ["--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05]
     options += ["--model", "frame-wise", "--no-end"]
     call_ok("train", struck_data, *options, "--run", shared / "struck-run")

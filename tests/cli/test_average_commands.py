@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import PNG, Call, call_ok
+from calling import call_ok
 
 
 @pytest.fixture(scope="module")
-def other(shared: Path, data: Path) -> Path:
+def other(shared, data):
     """The tied model on the data of `run`, as a zip."""
     options = ("--hidden", 4, "--epochs", 1, "--no-end")
     call_ok("train", data, *options, "--run", shared / "other")
@@ -17,9 +17,7 @@ def other(shared: Path, data: Path) -> Path:
     return shared / "other.zip"
 
 
-def test_eval_of_several_runs_shows_their_average_and_each(
-    call: Call, run: Path, other: Path, data: Path
-):
+def test_eval_of_several_runs_shows_their_average_and_each(call, run, other, data):
     values = json.loads(call("eval", run, other, "--data", data, "--json").out)
     alone = [json.loads(call("eval", one, "--data", data, "--json").out) for one in (run, other)]
     assert [one["run"] for one in values["runs"]] == [str(run), str(other)]
@@ -36,20 +34,7 @@ def test_eval_of_several_runs_shows_their_average_and_each(
     assert sum(line.endswith("better than the average") for line in table) == better
 
 
-def test_its_frames_add_up_and_are_drawn(call: Call, run: Path, other: Path, music: Path):
-    file = next((music / "valid").iterdir())
-    options = ("eval", run, other, "--data", file)
-    values = json.loads(call(*options, "--per-frame", "--json", "--plot", "a.png").out)
-    nats = [float(line.split(",")[-1]) for line in call(*options, "--per-frame").out.split()[1:]]
-    (piece,) = values["per_piece"]
-    assert piece["frame_nats"] == nats
-    assert sum(nats) == pytest.approx(values["nats_per_frame"] * 32)
-    assert Path("a.png").read_bytes().startswith(PNG)
-
-
-def test_runs_that_cannot_be_averaged_are_refused(
-    call: Call, run: Path, other: Path, data: Path, seconds_run: Path, music: Path
-):
+def test_runs_that_cannot_be_averaged_are_refused(call, run, other, data, seconds_run, music):
     """In one line that names the run and the reason, before anything is scored."""
     shutil.copytree(music, "fewer")
     Path("fewer/train/0.mid").unlink()
@@ -68,7 +53,7 @@ def test_runs_that_cannot_be_averaged_are_refused(
     assert "differs from" not in call("eval", run, "r", "--data", data).err
 
 
-def test_sample_draws_from_the_average(call: Call, run: Path, other: Path):
+def test_sample_draws_from_the_average(call, run, other):
     """The same for the same seed, and not what one of the runs draws alone."""
     both = ("--run", run, "--run", other)
     told = call("sample", "a.mid", *both, "--length", 24).err
@@ -85,15 +70,3 @@ def test_sample_draws_from_the_average(call: Call, run: Path, other: Path):
         refused = call("sample", "c.mid", *both, *option)
         assert (refused.status, refused.out) == (2, "")
         assert f"several runs and {option[0]} exclude each other" in refused.err
-
-
-def test_all_runs_hear_the_metre(call: Call, run: Path, other: Path):
-    """Or, trained without --bars, are named."""
-    options = ("--run", other, "--run", run, "--length", 64, "--temperature", 3)
-    told = [
-        call_ok("sample", f"{k}.npy", *options, "--metre", metre).err
-        for k, metre in enumerate(("4/4", "4/4", "7/8"))
-    ]
-    same, again, another = (Path(f"{k}.npy").read_bytes() for k in range(3))
-    assert same == again != another
-    assert all(f"{run} was trained without --bars" in lines for lines in told)

@@ -5,15 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import Call, listing
+from calling import listing
 
-from seqmodel.errors import SeqmodelError
 from seqmodel.files import new_file
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.training import loop
 
 
-def test_force_keeps_the_old_run_until_the_new_one_can_start(call: Call, data: Path, run: Path):
+def test_force_keeps_the_old_run_until_the_new_one_can_start(call, data, run):
     """Guards against losing a good run to a mistyped option of its replacement.
 
     The last ones surface only when the model is built or makes its first update.
@@ -35,55 +33,7 @@ def test_force_keeps_the_old_run_until_the_new_one_can_start(call: Call, data: P
         assert listing(Path()) == before
 
 
-def test_force_keeps_the_old_run_if_no_checkpoint_can_be_written(
-    call: Call, data: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Guards against losing both runs, the old and the new, to a full disk."""
-    shutil.copytree(run, "r")
-    before = listing(Path())
-
-    def full(path: Path, *_: object) -> None:
-        raise SeqmodelError(f"cannot write {path}: no space left on device")
-
-    monkeypatch.setattr(loop, "save_checkpoint", full)
-    result = call("train", data, "--run", "r", "--force", "--hidden", 4)
-    assert (result.status, result.err.count("\n")) == (1, 1)
-    assert listing(Path()) == before
-
-
-def test_all_awkward_files(call: Call, shared_data: Path):
-    """Guards against tracebacks on the odd MIDI files of other projects' test suites."""
-    result = call("prepare", shared_data / "awkward" / "midi", "-o", "d")
-    assert result.status == 0
-    assert result.err.startswith("skipped 10 files:\n")
-    # Five files, how many more, the one repaired, copies in valid and test, the notes merged, those
-    # that the pedal lengthens, how they lie on the grid and what is not kept.
-    assert result.err.count("\n") == 15
-
-
-@pytest.mark.parametrize(
-    ("command", "advice"),
-    [
-        ("prepare {music} -o d", "prepare fewer or shorter files"),
-        ("eval {run}", "try a smaller --batch-size"),
-    ],
-)
-def test_out_of_memory_advice_fits_the_command(
-    call: Call, music: Path, run: Path, monkeypatch: pytest.MonkeyPatch, command: str, advice: str
-):
-    """`prepare` has no model, but its error used to advise a smaller one."""
-
-    def full(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    for place in ("data.sources.find_sources", "evaluation.evaluate.evaluate"):
-        monkeypatch.setattr(f"seqmodel.{place}", full)
-    result = call(*command.format(music=music, run=run).split())
-    assert result.status == 1
-    assert result.err.startswith(f"seqmodel: out of memory; {advice}")
-
-
-def from_(error: Exception, cause: Exception) -> Exception:
+def from_(error, cause):
     error.__cause__ = cause
     return error
 
@@ -103,12 +53,10 @@ SEGMENT = OSError("libllvmlite.so: failed to map segment from shared object")
     ],
 )
 @pytest.mark.parametrize("writing", [False, True])
-def test_errors_of_libraries_are_not_blamed_on_outputs(
-    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str, writing: bool
-):
+def test_errors_of_libraries_are_not_blamed_on_outputs(call, monkeypatch, error, said, writing):
     """They used to be called "cannot write to stdout", or to the file being written."""
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         if not writing:
             raise error
         with new_file(Path("out.wav")):
@@ -121,17 +69,7 @@ def test_errors_of_libraries_are_not_blamed_on_outputs(
         assert result.err.splitlines() == [f"seqmodel: {said}"]
 
 
-def test_long_values_are_shortened(call: Call):
-    """Guards a terminal against a mistyped option of thousands of characters."""
-    for value in ("z" * 5000, "z " * 2500):
-        result = call("train", "--unit", value)
-        assert result.status == 2
-        assert re.match("seqmodel: there is no unit 'zz?", result.err)
-        assert result.err.endswith("a file NAME.unit, or package.module:Class\n")
-        assert len(result.err) < 1500
-
-
-def test_an_infinite_score_is_an_error(call: Call, run: Path, data: Path):
+def test_an_infinite_score_is_an_error(call, run, data):
     """Used to exit 0 with NaN in the table, and with a traceback under --json."""
     shutil.copytree(run, "r")
     tensors, content = load_checkpoint(Path("r/best.safetensors"))
@@ -144,7 +82,7 @@ def test_an_infinite_score_is_an_error(call: Call, run: Path, data: Path):
         assert re.match(r"seqmodel: r scores (nan|inf) nats per frame on valid of ", result.err)
 
 
-def test_an_empty_argument_is_not_the_current_folder(call: Call, music: Path):
+def test_an_empty_argument_is_not_the_current_folder(call, music):
     """A shell's unset variable used to prepare everything that lay around."""
     shutil.copytree(music, "music")
     result = call("prepare", "", "-o", "d")

@@ -5,8 +5,6 @@ import re
 import time
 from contextlib import redirect_stderr
 from itertools import count as count_from
-from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import call_main
@@ -14,7 +12,7 @@ from rich.cells import cell_len
 
 from seqmodel.cli import bars as bars_module
 from seqmodel.cli import compare, progress
-from seqmodel.cli.bars import Bars, fitted
+from seqmodel.cli.bars import Bars
 from seqmodel.cli.common import Said
 from seqmodel.cli.compare import shown
 from seqmodel.cli.progress import counter, training_progress
@@ -30,10 +28,10 @@ EPOCH |= {"frames_per_second": 3559}
 class Terminal(io.StringIO):
     """A terminal that records what is written to it."""
 
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
-    def take(self) -> list[str]:
+    def take(self):
         """The lines written since the last call, without control sequences."""
         text = self.getvalue()
         self.seek(0)
@@ -45,29 +43,29 @@ class Terminal(io.StringIO):
 class Prompt(Bars):
     """Bars that are redrawn at each change, rather than ten times a second."""
 
-    def update(self, *arguments: Any, **fields: Any) -> None:
+    def update(self, *arguments, **fields):
         super().update(*arguments, **fields)
         self.refresh()
 
 
-@pytest.fixture(params=[20, 40, 120])
-def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+@pytest.fixture(params=[20, 120])
+def width(request, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(request.param))
     monkeypatch.setenv("TERM", "xterm")
     return int(request.param)
 
 
 @pytest.fixture
-def terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(width, monkeypatch):
     monkeypatch.setattr(bars_module, "Bars", Prompt)
     return Terminal()
 
 
-def bars(lines: list[str]) -> list[str]:
+def bars(lines):
     return [line for line in lines if "━" in line or "╸" in line]
 
 
-def test_training_shows_its_bar_and_epoch_at_any_width(width: int, terminal: Terminal):
+def test_training_shows_its_bar_and_epoch_at_any_width(width, terminal):
     """Guards against a narrow terminal that shows only the figures, truncated in the middle."""
     with (
         redirect_stderr(terminal),
@@ -84,23 +82,7 @@ def test_training_shows_its_bar_and_epoch_at_any_width(width: int, terminal: Ter
     assert ("3,559 frames/s" in last) == (width >= 120)
 
 
-def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
-    """Guards against a full "valid" bar while checkpoints are written and curves are drawn."""
-    with (
-        redirect_stderr(terminal),
-        training_progress(resolve({"epochs": 14}), "a title") as listener,
-    ):
-        listener.tick(Tick(3, 20, 40, None))
-        assert bars(terminal.take())[-1].startswith("valid 3/14 ━")
-        listener.tick(Tick(3, 40, 40, None))
-        terminal.take()
-        listener.epoch(EPOCH, True)
-        assert not bars(terminal.take())
-        listener.tick(Tick(4, 1, 100, 6.0, 10.0, None))
-        assert re.match("(epoch|…ch) 4/14 ━", bars(terminal.take())[-1])
-
-
-def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Terminal):
+def test_compare_shows_runs_and_figures_at_any_width(width, terminal):
     """Guards against run names that push bars and figures off the terminal."""
     counts = {"音楽/[gru]": Counts(18, 0, 2, 0)}
     counts["nottingham/lstm-nopeephole"] = Counts(8, 2, 2, 0)
@@ -121,45 +103,7 @@ def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Termi
     assert "3/30" in after[-2] if len(after) > 1 else after[-1]
 
 
-def test_bars_of_compare_move_within_an_epoch(
-    width: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-):
-    """Guards against bars that stand still in long epochs, and a wrong time left for all runs."""
-    now = [100.0]
-    monkeypatch.setattr(compare, "monotonic", lambda: now[0])
-    with (
-        redirect_stderr(terminal),
-        shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}) as (take, _),
-    ):
-        take(Event("a/trial-0", 0, 4, None))
-        assert not re.search("[╸╺]", bars(terminal.take())[-1])
-        now[0] += 10
-        take(Event("a/trial-0", 0, 4, None, share=0.5))
-        whole, run = bars(terminal.take())[-2:]
-        assert re.search("[╸╺]", run)
-        # An eighth of a run took 10 s; two trials and a second seed are left, less that eighth.
-        if width >= 40:
-            assert whole.endswith("2/6  3:50 left")
-            assert run.endswith("0/4")
-
-
-def test_no_count_is_printed_twice():
-    """Two processes end runs at once, and both find two ended in the storage.
-
-    Nor is one left out when another command ends runs of the same experiment.
-    """
-    said = io.StringIO()
-    with redirect_stderr(said), shown({"a": Counts(9, 0, 1, 0)}) as (take, _):
-        for run in ("a/trial-0", "a/trial-1"):
-            take(Event(run, 0, 4, None))
-        for run, done in (("a/trial-0", 2), ("a/trial-1", 2), ("a/trial-2", 3), ("a/trial-7", 8)):
-            take(Event(run, 4, 4, 1.0, "complete", counts=Counts(9, done, 1, 0)))
-    assert [line.split("  ")[0] for line in said.getvalue().splitlines()] == [
-        *("1/10", "2/10", "3/10", "8/10")
-    ]
-
-
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch):
     """The time, which moves only by hand; threads do not look at it."""
     now = [100.0]
     for module in (compare, progress):
@@ -169,9 +113,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_without_a_terminal_a_line_tells_at_times_how_far_the_work_is(
-    monkeypatch: pytest.MonkeyPatch, quiet: bool
-):
+def test_without_a_terminal_a_line_tells_at_times_how_far_the_work_is(monkeypatch, quiet):
     """A log used to be silent until all files were read, or pieces scored."""
     now, said = clock(monkeypatch), io.StringIO()
     monkeypatch.setattr(Said, "quiet", quiet)
@@ -187,7 +129,7 @@ def test_without_a_terminal_a_line_tells_at_times_how_far_the_work_is(
     assert said.getvalue().splitlines() == ([] if quiet else expected)
 
 
-def test_work_that_cannot_tell_how_far_it_is_is_not_silent(monkeypatch: pytest.MonkeyPatch):
+def test_work_that_cannot_tell_how_far_it_is_is_not_silent(monkeypatch):
     """As one file of an hour, or a compiler: a thread looks after the time."""
     monkeypatch.setattr(progress, "BEAT", 0.001)
     ticks, said = count_from(0, 4), io.StringIO()
@@ -199,7 +141,7 @@ def test_work_that_cannot_tell_how_far_it_is_is_not_silent(monkeypatch: pytest.M
         assert re.fullmatch(r"reading  \d+:\d\d so far", line)
 
 
-def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch: pytest.MonkeyPatch):
+def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch):
     """There were only the lines at the ends of epochs, an hour apart where data are large."""
     now, said = clock(monkeypatch), io.StringIO()
     with (
@@ -232,9 +174,7 @@ def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch: pytes
         ("report {run} --samples 1", ["scoring", "sampling"]),
     ],
 )
-def test_commands_show_how_far_they_are(
-    command: str, works: list[str], music: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_commands_show_how_far_they_are(command, works, music, run, monkeypatch):
     """Minutes without a word looked as if nothing happened; here each look takes 11 s."""
     ticks = count_from(0, 11)
     monkeypatch.setattr(progress, "monotonic", lambda: float(next(ticks)))
@@ -244,12 +184,3 @@ def test_commands_show_how_far_they_are(
     for what in works:
         assert re.search(rf"^{what}.*  (\d+%  [\d,]+/[\d,]+|\d+:\d\d so far)", told.err, re.M)
     assert call_main(*words, "--force", "-q").err == ""
-
-
-def test_the_most_important_figures_are_dropped_last():
-    """Guards the order in which figures are dropped, and against names that lose their end."""
-    news = [["1.5", "2:00 left", "30 frames/s"]]
-    assert fitted(80, ["epoch 1/2"], news) == (40, ["epoch 1/2"], ["1.5  2:00 left  30 frames/s"])
-    assert fitted(30, ["epoch 1/2"], news) == (5, ["epoch 1/2"], ["1.5  2:00 left"])
-    assert fitted(20, ["epoch 1/2"], news) == (6, ["epoch 1/2"], ["1.5"])
-    assert fitted(14, ["epoch 1/2"], news) == (4, ["… 1/2"], ["1.5"])

@@ -15,9 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from calling import PATIENCE, Call, call_ok, start
+from calling import PATIENCE, call_ok, start
 
-from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.folder import read_metrics
 
@@ -31,14 +30,14 @@ pytestmark = pytest.mark.usefixtures("no_pages")  # but those of `undisturbed` a
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def undisturbed(tmp_path_factory, data):
     """The experiment, run by one process."""
     out = tmp_path_factory.mktemp("compared") / "e"
     call_ok("compare", data, *PAPER, "--jobs", 1, "--out", out, "-q")
     return out
 
 
-def test_the_table_agrees_with_eval(call: Call, data: Path, undisturbed: Path):
+def test_the_table_agrees_with_eval(call, data, undisturbed):
     """Guards against a winner chosen on test, misreported seeds, and averages of averages."""
     with (undisturbed / "table.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -63,7 +62,7 @@ def test_the_table_agrees_with_eval(call: Call, data: Path, undisturbed: Path):
     assert cell in (undisturbed / "table.md").read_text()
 
 
-def test_what_is_printed_and_what_is_written(call: Call, data: Path, undisturbed: Path):
+def test_what_is_printed_and_what_is_written(call, data, undisturbed):
     again = call("compare", data, *PAPER, "--out", undisturbed)
     assert (again.status, again.err) == (0, f"written to {undisturbed}\n")
     lines = again.out.splitlines()
@@ -87,7 +86,7 @@ def test_what_is_printed_and_what_is_written(call: Call, data: Path, undisturbed
     assert {"curves-data.png", "report.html", *TABLES} <= {p.name for p in undisturbed.iterdir()}
 
 
-def test_a_complete_experiment_answers_without_loading_anything(data: Path, undisturbed: Path):
+def test_a_complete_experiment_answers_without_loading_anything(data, undisturbed):
     """It used to take 6 s of a processor, and --status 2 s, to say what is in a file."""
     heavy = ("torch", "optuna", "sqlalchemy", "numba", "matplotlib")
     for more in ((data, *PAPER), ("--status",)):
@@ -101,7 +100,7 @@ def test_a_complete_experiment_answers_without_loading_anything(data: Path, undi
         assert printed.splitlines()[-1] == "[]"
 
 
-def test_a_damaged_journal_is_one_line(call: Call, undisturbed: Path, tmp_path: Path):
+def test_a_damaged_journal_is_one_line(call, undisturbed, tmp_path):
     """A fifth of such files used to give a traceback, most of them from Optuna."""
     lines = (undisturbed / "journal.log").read_bytes().splitlines(keepends=True)
     old = [re.sub(rb',"checksum":"\w+"', b"", line) for line in lines]  # older versions'
@@ -119,11 +118,14 @@ def test_a_damaged_journal_is_one_line(call: Call, undisturbed: Path, tmp_path: 
         assert told.err.count("\n") == told.status
 
 
-def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
-    """Kills a worker, all processes at once, or another worker, and repeats the command."""
+def test_no_kill_changes_the_table(data, undisturbed):
+    """Kills a worker, the command alone, or all processes at once, and repeats the command.
+
+    Processes whose command was killed used to print tracebacks.
+    """
     chance, kills, command = random.Random(1), 0, begin(data)
     try:
-        for everyone in (False, True, False):
+        for victim in ("worker", "command", "everyone"):
             before, deadline = epochs(), time.monotonic() + 120
             while epochs() == before and command.poll() is None:
                 assert time.monotonic() < deadline, "it waits for what was killed"
@@ -132,13 +134,19 @@ def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
                 break
             time.sleep(chance.uniform(0, 0.05))
             kills += 1
-            if everyone:
-                os.killpg(command.pid, signal.SIGKILL)
-                command.wait()
-                command = begin(data)
-            elif workers := workers_of(command.pid):
-                with suppress(ProcessLookupError):
+            workers = workers_of(command.pid)
+            if victim == "worker":
+                with suppress(ProcessLookupError, IndexError):
                     os.kill(chance.choice(workers), signal.SIGKILL)
+                continue
+            told = len(said())
+            (os.killpg if victim == "everyone" else os.kill)(command.pid, signal.SIGKILL)
+            command.wait()
+            while any(Path(f"/proc/{worker}").exists() for worker in workers):
+                assert time.monotonic() < deadline, "they outlive their command"
+                time.sleep(0.01)
+            assert said()[told:] == ""
+            command = begin(data)
     finally:
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)
@@ -148,23 +156,23 @@ def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
     same_tables("e", undisturbed)
 
 
-def epochs() -> dict[Path, bytes]:
+def epochs():
     """What has been trained so far."""
     return {path: path.read_bytes() for path in Path("e").glob("runs/data/*/*/metrics.jsonl")}
 
 
-def begin(data: Path) -> "subprocess.Popen[str]":
+def begin(data):
     """Start the command as the leader of its own process group, with its messages in a file."""
     with Path("messages").open("w") as file:
         streams = {"stdout": subprocess.DEVNULL, "stderr": file}
         return start("compare", data, *TWO, "--out", "e", "-q", start_new_session=True, **streams)
 
 
-def said() -> str:
+def said():
     return Path("messages").read_text()
 
 
-def children(process: int) -> list[int]:
+def children(process):
     """A server of processes among a process's children, or all of the server's."""
     with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
         pids = Path(f"/proc/{process}/task/{process}/children").read_text().split()
@@ -174,12 +182,12 @@ def children(process: int) -> list[int]:
     return []
 
 
-def workers_of(command: int) -> list[int]:
+def workers_of(command):
     """The processes that run the experiment: forks of the server."""
     return [worker for server in children(command) for worker in children(server)]
 
 
-def test_the_end_of_a_terminal_keeps_what_is_done(data: Path, call: Call):
+def test_the_end_of_a_terminal_keeps_what_is_done(data, call):
     """As Ctrl-C does, which is pressed below; both reach all processes, their server too."""
     command = begin(data)
     deadline = time.monotonic() + 60
@@ -193,7 +201,7 @@ def test_the_end_of_a_terminal_keeps_what_is_done(data: Path, call: Call):
     assert re.fullmatch(r"\d+/10 runs done, none in progress: run the same command to resume", last)
 
 
-def test_status_shows_what_another_process_runs(data: Path, call: Call):
+def test_status_shows_what_another_process_runs(data, call):
     """Guards against progress within an epoch (of ten minutes, say) that only the parent knows."""
     options = ["--units", "gru", "--search", "paper", "--trials", 2, "--jobs", 1, *OPTIONS]
     options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
@@ -218,7 +226,7 @@ def test_status_shows_what_another_process_runs(data: Path, call: Call):
     assert lines[2].startswith("0/5 runs done, about ")
 
 
-def test_a_varied_rate_is_the_one_that_is_trained(call: Call, data: Path):
+def test_a_varied_rate_is_the_one_that_is_trained(call, data):
     """The rates of the search once replaced those varied, and compared nothing."""
     options = ["--vary", "learning_rate=0.001,0.02", "--seeds", 1, *OPTIONS[:4], "--jobs", 1]
     options += ["--set", "epochs=1", "--set", "batch_size=8"]
@@ -236,7 +244,7 @@ def test_a_varied_rate_is_the_one_that_is_trained(call: Call, data: Path):
         assert f"learning_rate: {rate}\n" in config
 
 
-def test_the_first_seed_is_reported_with_the_figure_of_the_winning_trial(call: Call, data: Path):
+def test_the_first_seed_is_reported_with_the_figure_of_the_winning_trial(call, data):
     """It resumes that run, which has nothing left to train and so reports no new epoch."""
     options = ["--units", "gru", "--search", "none", "--seeds", 1, *OPTIONS, "--jobs", 1]
     trial, seed, memory, _ = call_ok("compare", data, *options, "--out", "o").err.splitlines()
@@ -245,22 +253,7 @@ def test_the_first_seed_is_reported_with_the_figure_of_the_winning_trial(call: C
     assert re.fullmatch(r"a run takes up to \d\.\d GB of memory", memory)
 
 
-def test_tpe_tunes_in_range_and_warns_that_a_rerun_may_differ(call: Call, data: Path):
-    """Guards against settings that are drawn and not trained."""
-    options = ["--units", "gru", "--trials", 3, "--tune", "hidden=2..6", "--seeds", 1, *OPTIONS[:2]]
-    result = call("compare", data, *options, "--set", "epochs=1", "--jobs", 2, "--out", "t")
-    assert result.status == 0, result.err
-    assert "a rerun may choose differently" in result.out
-    trials = json.loads(Path("t/table.json").read_text())["datasets"][0]["variants"][0]["trials"]
-    assert len(trials) == 3
-    for number, trial in enumerate(trials):
-        assert 2 <= trial["found"]["hidden"] <= 6
-        assert 1e-3 <= trial["found"]["learning_rate"] <= 3e-2
-        config = Path(f"t/runs/data/gru/trial-{number}/config.yaml").read_text()
-        assert f"hidden: {trial['found']['hidden']}\n" in config
-
-
-def test_train_searches_as_compare_does(data: Path):
+def test_train_searches_as_compare_does(data):
     """Guards against `train` and `compare` differing in their rates or winner."""
     Path("c.yaml").write_text("\n".join(SETTINGS).replace("=", ": "))
     both = [data, "--config", "c.yaml", "--trials", 7, "-q"]
@@ -280,7 +273,7 @@ def test_train_searches_as_compare_does(data: Path):
     assert Path("r/best.safetensors").read_bytes() == winner.read_bytes()
 
 
-def test_a_trial_that_diverges_is_reported_and_does_not_win(call: Call, data: Path):
+def test_a_trial_that_diverges_is_reported_and_does_not_win(call, data):
     options = ["--vary", "learning_rate=0.01,1e30", "--search", "none", "--seeds", 1, *OPTIONS]
     options += ["--set", "clip=0", "--set", "activation=relu", "--jobs", 1, "--out", "d"]
     result = call_ok("compare", data, *options)
@@ -291,7 +284,7 @@ def test_a_trial_that_diverges_is_reported_and_does_not_win(call: Call, data: Pa
     assert "diverged" in result.out
 
 
-def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call: Call, data: Path):
+def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call, data):
     """Guards against a first answer after which the whole experiment is refused."""
     options = [data, "--units", "gru", *OPTIONS, "--set", "epochs=1"]
     told = call("compare", *options, "--quick", "--seeds", 2, "-q").out
@@ -305,7 +298,7 @@ def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call: Call, dat
 
 
 @pytest.mark.parametrize("foreign", ["report.html", "journal.log", "locks"])
-def test_no_experiment_starts_among_other_files(call: Call, data: Path, run: Path, foreign: str):
+def test_no_experiment_starts_among_other_files(call, data, run, foreign):
     """Guards a page of the user's, a dataset or a run against an experiment's files.
 
     A journal of somebody else's, also behind a link, used to be emptied.
@@ -332,7 +325,7 @@ def test_no_experiment_starts_among_other_files(call: Call, data: Path, run: Pat
 
 
 @pytest.mark.parametrize("name", ["journal.log", "journal.log.lock"])
-def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(call: Call, data: Path, name: str):
+def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(call, data, name):
     """They used to be waited for, for ever."""
     Path("e").mkdir()
     os.mkfifo(Path("e", name))
@@ -345,24 +338,7 @@ def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(call: Call, data: 
     assert (status.status, status.err.count("\n")) == (1, 1)
 
 
-def test_processes_stop_when_only_the_command_is_killed(data: Path, undisturbed: Path):
-    """They used to print tracebacks; what they train is saved, and the same command goes on."""
-    command, deadline = begin(data), time.monotonic() + 60
-    while not epochs():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    workers = workers_of(command.pid)
-    os.kill(command.pid, signal.SIGKILL)
-    command.wait()
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline + 60
-        time.sleep(0.01)
-    assert said() == ""
-    call_ok("compare", data, *TWO, "--out", "e", "-q")
-    same_tables("e", undisturbed)
-
-
-def test_ctrl_c_while_processes_load_is_one_line(data: Path):
+def test_ctrl_c_while_processes_load_is_one_line(data):
     """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped."""
     command, deadline = begin(data), time.monotonic() + 60
     while not any(map(heeds_ctrl_c, children(command.pid))):
@@ -373,7 +349,7 @@ def test_ctrl_c_while_processes_load_is_one_line(data: Path):
     assert said() == "seqmodel: stopped; run the same command to resume\n"
 
 
-def test_a_server_killed_while_it_loads_is_one_line(data: Path):
+def test_a_server_killed_while_it_loads_is_one_line(data):
     """By a lack of memory, say. One killed before it was asked for anything is replaced."""
     command, deadline = begin(data), time.monotonic() + 60
     while command.poll() is None:
@@ -389,16 +365,14 @@ def test_a_server_killed_while_it_loads_is_one_line(data: Path):
     )
 
 
-def heeds_ctrl_c(process: int) -> bool:
+def heeds_ctrl_c(process):
     """Whether Python has started in a process and would raise KeyboardInterrupt if allowed to."""
     status = Path(f"/proc/{process}/status").read_text()
     (caught,) = re.findall(r"^SigCgt:\t(\w+)", status, re.MULTILINE)
     return bool(int(caught, 16) & 1 << signal.SIGINT - 1)
 
 
-def test_an_experiment_grows_also_where_it_or_its_data_moved(
-    call: Call, data: Path, undisturbed: Path, tmp_path: Path
-):
+def test_an_experiment_grows_also_where_it_or_its_data_moved(call, data, undisturbed, tmp_path):
     """Earlier runs stay, and the tables are as if units, trials, seeds had been there at once."""
     first = tmp_path / "first" / "data"
     shutil.copytree(data, first)
@@ -425,27 +399,12 @@ def test_an_experiment_grows_also_where_it_or_its_data_moved(
     assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
 
 
-def same_tables(out: str, undisturbed: Path) -> None:
+def same_tables(out, undisturbed):
     for name in TABLES:
         assert Path(out, name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-def test_the_page_holds_the_table(data: Path, undisturbed: Path):
-    """Guards against a page that lags behind the tables, or lacks a winner's sample."""
-    page = (undisturbed / "report.html").read_text()
-    lines = (undisturbed / "table.md").read_text().splitlines()
-    for line in lines[2:5]:
-        for cell in line.strip("| ").replace("*", "").split(" | ")[1:]:
-            mean, _, deviation = cell.partition(" ± ")
-            assert f'{mean} <span class="deviation">± {deviation}</span>' in page
-    assert page.count("data:audio/mpeg;base64,") == 2 + 1  # and a real piece
-    assert "https:" not in page
-    for path in (undisturbed.parent, data.parent, Path.home()):  # it is made to be shared
-        assert f"{path}/" not in page
-    assert f"seqmodel compare {data.name} --units tanh,gru" in page
-
-
-def test_models_of_sound_are_compared_in_nats_per_frame(call: Call, audio_dataset: Dataset):
+def test_models_of_sound_are_compared_in_nats_per_frame(call, audio_dataset):
     """Frames are those of the dataset, whatever steps the unit makes; each with its own defaults.
 
     Densities of samples used to be ranked before probabilities of 16-bit levels.
@@ -474,9 +433,7 @@ def test_models_of_sound_are_compared_in_nats_per_frame(call: Call, audio_datase
         assert figure == pytest.approx(10 * told["nats_per_sample"])
 
 
-def test_a_reference_may_be_named_afterwards(
-    call: Call, data: Path, undisturbed: Path, tmp_path: Path
-):
+def test_a_reference_may_be_named_afterwards(call, data, undisturbed, tmp_path):
     """Guards against runs trained again, and an answer kept for another question."""
     copied = tmp_path / "copied"
     shutil.copytree(undisturbed, copied)

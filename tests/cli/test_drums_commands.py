@@ -6,7 +6,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import PNG, Call, call_ok
+from calling import PNG, call_ok
 
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
@@ -15,7 +15,7 @@ from seqmodel.runs.folder import load_run
 LOOPS = {"train": 6, "valid": 2}
 
 
-def write_loop(path: Path, seed: int, frames: int = 32) -> Path:
+def write_loop(path, seed, frames=32):
     """A groove of kick, snare and hi-hats with a few hits more."""
     roll = (np.random.default_rng(seed).random((frames, 47)) < 0.02).astype(np.uint8)
     roll[::8, 1] = roll[4::8, 3] = roll[::2, 7] = 1
@@ -25,7 +25,7 @@ def write_loop(path: Path, seed: int, frames: int = 32) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def loops(tmp_path_factory):
     folder = tmp_path_factory.mktemp("loops")
     for number, (split, count) in enumerate(LOOPS.items()):
         for k in range(count):
@@ -34,7 +34,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kit(loops: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kit(loops, tmp_path_factory):
     """A short run, beside its data."""
     folder = tmp_path_factory.mktemp("kit")
     call_ok("prepare", loops, "--drums", "only", "--out", folder / "data")
@@ -43,7 +43,7 @@ def kit(loops: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_a_dataset_of_drums_has_47_rows_and_says_so(call: Call, loops: Path, kit: Path):
+def test_a_dataset_of_drums_has_47_rows_and_says_so(call, loops, kit):
     manifest = json.loads((kit.parent / "data/manifest.json").read_text())
     assert manifest["frame"].items() >= {"notes": 47, "kit": True, "drums": True}.items()
     assert "onsets" not in manifest["frame"]
@@ -55,7 +55,7 @@ def test_a_dataset_of_drums_has_47_rows_and_says_so(call: Call, loops: Path, kit
     assert refused.err.endswith("has no notes but drums; use --drums only\n")
 
 
-def test_few_short_loops_make_as_many_updates(kit: Path):
+def test_few_short_loops_make_as_many_updates(kit):
     """With the piano's batches of two, kits are hardly learned: 10 hits a bar instead of 17."""
     assert load_run(kit).config.batch_size == 1
 
@@ -63,7 +63,7 @@ def test_few_short_loops_make_as_many_updates(kit: Path):
 DRUM_HITS = ((36, 100), (38, 20))
 
 
-def write_hits(path: Path, *, melody: bool) -> None:
+def write_hits(path, *, melody):
     """Two hits that nothing ends, as drum machines write them; a note on channel 1 under them."""
     hits = [mido.Message("note_on", channel=9, note=n, velocity=v, time=120) for n, v in DRUM_HITS]
     kinds = [("note_on", 0), ("note_off", 480)] * melody
@@ -71,7 +71,7 @@ def write_hits(path: Path, *, melody: bool) -> None:
     mido.MidiFile(tracks=[mido.MidiTrack(hits), mido.MidiTrack(note)]).save(path)
 
 
-def test_drums_of_a_mixed_file_are_all_that_is_told(call: Call):
+def test_drums_of_a_mixed_file_are_all_that_is_told(call):
     """Guards against other notes called hits, a range of pitches for a kit, and velocities of
     other notes, or of none, since a hit has no length."""
     write_hits(Path("mixed.mid"), melody=True)
@@ -85,7 +85,7 @@ def test_drums_of_a_mixed_file_are_all_that_is_told(call: Call):
 
 
 @pytest.mark.parametrize("option", ["--drums=drop", "--restrike=discard"])
-def test_drums_that_nothing_ends_are_named(call: Call, option: str):
+def test_drums_that_nothing_ends_are_named(call, option):
     """Guards against a file full of hits that "has no notes", without a word of what helps."""
     write_hits(Path("hits.mid"), melody=False)
     refused = call("prepare", "hits.mid", option, "--out", "d")
@@ -94,18 +94,7 @@ def test_drums_that_nothing_ends_are_named(call: Call, option: str):
     assert call_ok("inspect", "hits.mid").out.splitlines()[1].startswith("  2 hits")
 
 
-def test_keys_and_transpositions_are_refused_for_drums(call: Call, kit: Path):
-    for option in (["--key", "C"], ["--transpose", 2], ["--below"]):
-        refused = call("sample", "o.mid", "--run", kit, *option)
-        assert refused.status == 2
-        assert f"{option[0]} is for pitches" in refused.err
-    refused = call("train", kit.parent / "data", "--augment-keys", "--run", "r")
-    assert (refused.status, refused.err) == (
-        2, "seqmodel: --augment-keys is for music, not for drums\n"
-    )  # fmt: skip
-
-
-def test_samples_are_on_channel_10_in_every_format(call: Call, kit: Path):
+def test_samples_are_on_channel_10_in_every_format(call, kit):
     """Guards against drums written as a piano's notes."""
     for name in ("o.mid", "o.npy", "o.wav", "o.png"):
         call_ok("sample", name, "--run", kit, "--length", 32, "--seed", 3)
@@ -123,7 +112,7 @@ def test_samples_are_on_channel_10_in_every_format(call: Call, kit: Path):
     assert "drums of" in call_ok("inspect", "o.npy").out
 
 
-def test_files_of_drums_are_continued_and_filled(call: Call, kit: Path, here: Path):
+def test_files_of_drums_are_continued_and_filled(call, kit, here):
     loop = write_loop(here / "loop.mid", 99)
     call_ok("sample", "p.npy", "--run", kit, "--prime", loop, "--include-prime", "--length", 8)
     call_ok("inspect", loop, "--drums", "only")
@@ -137,7 +126,7 @@ def test_files_of_drums_are_continued_and_filled(call: Call, kit: Path, here: Pa
     assert np.array_equal(other, np.delete(primed, [1, 2, 3], axis=1))
 
 
-def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call: Call, kit: Path, run: Path):
+def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call, kit, run):
     np.save("notes.npy", np.eye(16, 88, dtype=np.uint8))
     np.save("drums.npy", np.eye(16, 47, dtype=np.uint8))
     refused = call("sample", "o.mid", "--run", kit, "--prime", "notes.npy")
@@ -154,17 +143,7 @@ def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call: Call, kit: Path, run
     )
 
 
-def test_copies_of_drums_are_in_no_key(call: Call):
-    """Guards against a remark that hits were looked up in any key."""
-    for name in ("m/train/a.mid", "m/valid/b.mid"):
-        write_loop(Path(name), 5, 32 + 8 * (name[-5] == "b"))
-    told = call("prepare", "m", "--drums", "only", "--out", "d").err
-    assert "windows of 8 frames that are in train too; " in told
-    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--run", "r")
-    assert "share of frames that are in train too" in call_ok("eval", "r").out.splitlines()
-
-
-def test_samples_are_judged_as_drums(call: Call, kit: Path):
+def test_samples_are_judged_as_drums(call, kit):
     values = json.loads(call_ok("eval", kit, "--samples", 3, "--json").out)["samples"]
     assert values["train"]["hits_per_bar"] > 4
     assert set(values["drawn"]["distributions"]) == {"hits_per_frame", "sounds"}
@@ -172,8 +151,3 @@ def test_samples_are_judged_as_drums(call: Call, kit: Path):
     assert "hits per bar of 4/4" in told
     assert "closed hi-hat" in told
     assert "melodic" not in told
-
-
-def test_a_report_shows_and_plays_drums(call: Call, kit: Path):
-    call_ok("report", kit, "--out", "r.html", "--samples", 1)
-    assert "drums: " in Path("r.html").read_text()

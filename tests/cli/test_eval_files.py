@@ -9,19 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import PNG, Call, call_ok, write_piece
+from calling import PNG, call_ok, write_piece
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.runs.folder import load_run
 
 
-def rows_of(text: str) -> list[dict[str, str]]:
+def rows_of(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_a_file_is_scored_as_its_dataset_would_be(
-    call: Call, music: Path, data: Path, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_is_scored_as_its_dataset_would_be(call, music, data, run, here, monkeypatch):
     """Piece by piece and frame by frame, in words, CSV and JSON; and nothing is left behind."""
     monkeypatch.setattr(tempfile, "tempdir", str(here))
     split, model = open_dataset(data)["valid"], load_run(run)
@@ -46,9 +44,7 @@ def test_a_file_is_scored_as_its_dataset_would_be(
     assert list(here.iterdir()) == []
 
 
-def test_each_piece_of_a_dataset(
-    call: Call, data: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_each_piece_of_a_dataset(call, data, run, monkeypatch):
     """Windows and batches of pieces must not be mixed up."""
     split, model = open_dataset(data)["train"], load_run(run)
     monkeypatch.setattr("seqmodel.model.sequence.FRAMES_AT_ONCE", 21)
@@ -62,7 +58,7 @@ def test_each_piece_of_a_dataset(
     assert "frame_nats" not in told["per_piece"][0]
 
 
-def test_a_folder_is_scored_whole_and_says_what_was_skipped(call: Call, music: Path, run: Path):
+def test_a_folder_is_scored_whole_and_says_what_was_skipped(call, music, run):
     """Folders named train, valid and test are no splits here, and no hash leaves pieces out."""
     shutil.copytree(music, "all")
     Path("all/bad.mid").write_text("no music")
@@ -80,7 +76,7 @@ def test_a_folder_is_scored_whole_and_says_what_was_skipped(call: Call, music: P
     assert "skipped 1 .mxl file, such as linked/song.mxl: cannot be read; convert" in result.err
 
 
-def test_files_are_prepared_as_the_runs_data_were(call: Call, music: Path, seconds_run: Path):
+def test_files_are_prepared_as_the_runs_data_were(call, music, seconds_run):
     """On its grid; and moved to C for a run whose data were."""
     call_ok("prepare", music, "-o", "c", "--transpose-to-c")
     options = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--run", "c-run", "-q")
@@ -92,7 +88,7 @@ def test_files_are_prepared_as_the_runs_data_were(call: Call, music: Path, secon
             assert whole[name] == theirs[name], name
 
 
-def test_the_curve_of_one_piece_is_drawn(call: Call, run: Path):
+def test_the_curve_of_one_piece_is_drawn(call, run):
     write_piece(Path("one.mid"), 5)
     plain = call_ok("eval", run, "--data", "one.mid").out
     drawn = call_ok("eval", run, "--data", "one.mid", "--plot", "one.png")
@@ -104,7 +100,7 @@ def test_the_curve_of_one_piece_is_drawn(call: Call, run: Path):
     assert rows.out == call_ok("eval", run, "--data", "one.mid", "--per-piece").out
 
 
-def test_without_its_training_data_a_run_has_no_baselines(call: Call, data: Path):
+def test_without_its_training_data_a_run_has_no_baselines(call, data):
     """Guards against an error where the model alone would do."""
     shutil.copytree(data, "data")
     options = ("--hidden", 3, "--epochs", 1, "--model", "frame-wise", "--run", "r", "-q")
@@ -116,9 +112,7 @@ def test_without_its_training_data_a_run_has_no_baselines(call: Call, data: Path
 
 
 @pytest.mark.parametrize("otherwise", ["--no-onsets", "--drums=only", "--steps-per-beat=2"])
-def test_training_data_prepared_again_otherwise_are_no_baselines(
-    call: Call, music: Path, run: Path, otherwise: str
-):
+def test_training_data_prepared_again_otherwise_are_no_baselines(call, music, run, otherwise):
     """Guards against an error over frames of another size, and against baselines that learned on
     another grid than the file is read on."""
     write_piece(Path("one.mid"), 5)
@@ -135,9 +129,7 @@ def test_training_data_prepared_again_otherwise_are_no_baselines(
     )
 
 
-def test_without_a_run_the_newest_of_the_medium_is_taken(
-    call: Call, run: Path, audio_run_folder: Path
-):
+def test_without_a_run_the_newest_of_the_medium_is_taken(call, run, audio_run_folder):
     for name, folder in (("music", run), ("speech", audio_run_folder)):
         shutil.copytree(folder, f"runs/{name}")
     write_piece(Path("one.mid"), 5)

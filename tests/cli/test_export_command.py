@@ -5,15 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import pytest
-from calling import Call, call_ok
+from calling import call_ok
 from reading import read
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.runs.folder import load_run
 
 
-def test_a_page_is_written(call: Call, run: Path):
+def test_a_page_is_written(call, run):
     result = call("export", run, "page.html")
     page = Path("page.html")
     size = f"{page.stat().st_size / 1000:,.0f} kB"
@@ -24,14 +23,12 @@ def test_a_page_is_written(call: Call, run: Path):
     assert Path("PAGE.HTML").read_bytes() == page.read_bytes()
 
 
-def test_what_was_there_is_replaced_only_when_all_is_written(
-    call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_there_is_replaced_only_when_all_is_written(call, run, here, monkeypatch):
     """Guards against a page cut short where the disk is full, or where something fails before."""
     page = Path("page.html")
     page.write_text("mine")
 
-    def fail(*given: object) -> None:
+    def fail(*given):
         raise SeqmodelError("no")
 
     with monkeypatch.context() as patch:
@@ -48,7 +45,7 @@ def test_what_was_there_is_replaced_only_when_all_is_written(
     assert page.read_text("utf-8").endswith("</html>\n")
 
 
-def test_a_graph_is_written(call: Call, run: Path, here: Path):
+def test_a_graph_is_written(call, run, here):
     """Guards the whole way, from the checkpoint to the figures of `nll`."""
     result = call("export", run, "model.onnx")
     size = f"{Path('model.onnx').stat().st_size / 1000:,.0f} kB"
@@ -70,9 +67,7 @@ def test_a_graph_is_written(call: Call, run: Path, here: Path):
     np.testing.assert_allclose(nats, load_run(run).nll(frames), rtol=0, atol=1e-4)
 
 
-def test_without_the_extra_export_says_what_to_install(
-    call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_the_extra_export_says_what_to_install(call, run, here, monkeypatch):
     """Guards a traceback of an import; nothing is left behind."""
     for name in [name for name in sys.modules if name.startswith("seqmodel.export.onnx.")]:
         monkeypatch.delitem(sys.modules, name)

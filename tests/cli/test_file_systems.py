@@ -3,39 +3,24 @@
 import errno
 import fcntl
 import os
-import stat
 import sys
 from pathlib import Path
 
-import pytest
-from calling import ENVIRONMENT, Call, call_ok, start
+from calling import ENVIRONMENT, call_ok, start
 
 TRAINING = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--epochs", 1)
 
 
-def failing(number: int):
+def failing(number):
     """A function that fails with this error, as a system call does."""
 
-    def fail(*arguments: object) -> None:
+    def fail(*arguments):
         raise OSError(number, os.strerror(number))
 
     return fail
 
 
-def test_folders_need_not_be_flushed(call: Call, music: Path, monkeypatch: pytest.MonkeyPatch):
-    """On CIFS nothing could be prepared or trained."""
-    flush, fail = os.fsync, failing(errno.EINVAL)
-    monkeypatch.setattr(
-        os, "fsync", lambda f: (fail if stat.S_ISDIR(os.fstat(f).st_mode) else flush)(f)
-    )
-    call_ok("prepare", music, "-o", "d")
-    call_ok("train", "d", *TRAINING, "--run", "r", "-q")
-    assert sorted(path.name for path in Path().iterdir()) == ["d", "r"]
-
-
-def test_without_locks_only_what_many_share_is_refused(
-    call: Call, music: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_locks_only_what_many_share_is_refused(call, music, monkeypatch):
     """Empty lock files stayed, and a comparison a folder that had half begun."""
     monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
     call_ok("prepare", music, "-o", "d")
@@ -52,13 +37,11 @@ def test_without_locks_only_what_many_share_is_refused(
     assert sorted(there) == ["d", "r", "runs", "runs/sample-music"]
 
 
-def test_a_training_that_filled_the_disk_says_how_to_go_on(
-    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_training_that_filled_the_disk_says_how_to_go_on(call, data, monkeypatch):
     """It said only that last.safetensors could not be written, or a file of a temporary name."""
     flush, fail, flushed = os.fsync, failing(errno.ENOSPC), 0
 
-    def flush_some(file: int) -> None:
+    def flush_some(file):
         nonlocal flushed
         flushed += 1
         (fail if flushed > last else flush)(file)
@@ -86,7 +69,7 @@ def test_a_training_that_filled_the_disk_says_how_to_go_on(
     assert not list(Path().glob(".*"))
 
 
-def test_a_comparison_that_filled_the_disk_says_how_to_go_on(data: Path, here: Path):
+def test_a_comparison_that_filled_the_disk_says_how_to_go_on(data, here):
     """Also where a process of its own cannot write, whose error loses its kind on the way."""
     (here / "sitecustomize.py").write_text(
         "import os\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 from PIL import Image
 
 from seqmodel.runs.folder import load_run
@@ -55,7 +55,7 @@ def notes_of(path: Path) -> set[tuple[float, float, int]]:
 
 @pytest.mark.parametrize("which", ["run", "struck_run"])
 def test_a_melody_is_harmonised_and_stays(
-    call: Call, request: pytest.FixtureRequest, song: Path, which: str
+    call, request: pytest.FixtureRequest, song: Path, which: str
 ):
     """Note for note, in its key and tempo, also where a run knows nothing of strikes."""
     run = request.getfixturevalue(which)
@@ -74,7 +74,7 @@ def test_a_melody_is_harmonised_and_stays(
     assert (in_c in said.err) == (which == "struck_run")
 
 
-def test_a_bar_is_drawn_anew_between_others(call: Call, song: Path, run: Path):
+def test_a_bar_is_drawn_anew_between_others(call, song: Path, run: Path):
     """The same seed gives the same bytes; pieces of -n and other seeds differ in the bar alone."""
     options = ("--run", run, "--fill", song, "--bars", "2:2", "--particles", 5, "--temperature", 5)
     call_ok("sample", "a.npy", *options, "-n", 2)
@@ -90,7 +90,7 @@ def test_a_bar_is_drawn_anew_between_others(call: Call, song: Path, run: Path):
     np.testing.assert_array_equal(first[:16], given)
 
 
-def test_it_tells_how_well_it_fits(call: Call, song: Path, run: Path):
+def test_it_tells_how_well_it_fits(call, song: Path, run: Path):
     told = json.loads(
         call_ok(
             "sample", "o.mid", "--run", run, "--fill", song, "--frames", "8:12", "--sweeps", 0,
@@ -121,7 +121,7 @@ def test_it_tells_how_well_it_fits(call: Call, song: Path, run: Path):
     ],
 )
 def test_what_few_particles_fit_is_said(
-    call: Call, song: Path, struck_run: Path, monkeypatch: pytest.MonkeyPatch, part: str, what: str
+    call, song: Path, struck_run: Path, monkeypatch: pytest.MonkeyPatch, part: str, what: str
 ):
     monkeypatch.setattr("seqmodel.cli.sample.FEW_PARTICLES", 39.9999)
     options = ("--fill", song, "--notes", "C2:C4", "--particles", 40, "--temperature", 2)
@@ -135,7 +135,7 @@ def test_what_few_particles_fit_is_said(
 
 @pytest.mark.parametrize("inspected", [False, True])
 def test_pictures_have_another_colour_for_what_was_drawn(
-    call: Call, song: Path, run: Path, inspected: bool
+    call, song: Path, run: Path, inspected: bool
 ):
     """Also those of the MIDI file, which knows it by its tracks."""
     options = ("--run", run, "--fill", song, "--bars", "2:2", "--temperature", 9)
@@ -151,7 +151,7 @@ def test_pictures_have_another_colour_for_what_was_drawn(
     assert warm[middle + 50 :].sum() == cold[: middle - 50].sum() == 0
 
 
-def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Path, monkeypatch):
+def test_more_particles_than_memory_are_refused(call, song: Path, run: Path, monkeypatch):
     monkeypatch.setattr("seqmodel.sampling.filling.available_memory", lambda: 10**6)
     options = ("--fill", song, "--below", "--particles", 10**5)
     result = call("sample", "o.mid", "--run", run, *options)
@@ -163,7 +163,7 @@ def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Pat
 
 
 @pytest.mark.parametrize(("key", "semitones"), [("A", 0), ("Eb", 6), ("e", -5)])
-def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, semitones: int):
+def test_music_is_written_in_a_key(call, song: Path, run: Path, key: str, semitones: int):
     """The nearest way; what was given goes along."""
     options = ("--run", run, "--fill", song, "--time", "5:", "--notes", "C3:B3", "--flat")
     call_ok("sample", "as-is.mid", *options)
@@ -175,7 +175,7 @@ def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, 
         assert {m.velocity for m in track if m.type == "note_on"} == {velocity}
 
 
-def test_accents_are_those_of_the_files_metre(call: Call, song: Path, run: Path):
+def test_accents_are_those_of_the_files_metre(call, song: Path, run: Path):
     """Which once were those of 4/4; of notes that are neither the highest nor the lowest."""
     file = mido.MidiFile(song)
     file.tracks[0].insert(0, mido.MetaMessage("time_signature", numerator=3, denominator=4))
@@ -231,7 +231,7 @@ SONG, HORN, DRUMS, WORDS, DRAWN = range(5)
 
 
 @pytest.mark.parametrize("which", ["run", "struck_run"])
-def test_a_filled_file_is_kept(call: Call, request: pytest.FixtureRequest, band: Path, which: str):
+def test_a_filled_file_is_kept(call, request: pytest.FixtureRequest, band: Path, which: str):
     """Event for event but for the notes of the bar, in its own key, whatever the run knows."""
     run = request.getfixturevalue(which)
     options = ("--run", run, "--fill", band, "--bars", "2:2", "--temperature", 5, "--sweeps", 0)
@@ -263,7 +263,7 @@ def test_a_filled_file_is_kept(call: Call, request: pytest.FixtureRequest, band:
 
 @pytest.mark.parametrize("which", ["run", "struck_run"])
 def test_a_continued_file_is_kept(
-    call: Call, request: pytest.FixtureRequest, band: Path, which: str
+    call, request: pytest.FixtureRequest, band: Path, which: str
 ):
     """Up to the primer's end, and nothing after it but what was drawn; or as a whole."""
     run = request.getfixturevalue(which)
@@ -285,7 +285,7 @@ def test_a_continued_file_is_kept(
         assert begin <= min(notes) <= max(notes) < begin + 24 * 24
 
 
-def test_drawn_notes_go_into_a_track(call: Call, band: Path, run: Path):
+def test_drawn_notes_go_into_a_track(call, band: Path, run: Path):
     """Which has another channel than a track of their own would."""
     options = ("--run", run, "--fill", band, "--bars", "2:2", "--temperature", 5, "--sweeps", 0)
     for number, name in enumerate(("Horn", 2)):
@@ -298,7 +298,7 @@ def test_drawn_notes_go_into_a_track(call: Call, band: Path, run: Path):
 
 
 def test_a_foreign_file_is_warned_of(
-    call: Call, band: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+    call, band: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """By how many times the nats per frame of valid it has, all but its first frame."""
     call_ok("sample", "o.npy", "--run", run, "--prime", band, "--include-prime", "--length", 1)

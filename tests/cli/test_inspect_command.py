@@ -5,14 +5,13 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import soundfile
-from calling import PNG, Call, call_ok, write_piece
+from calling import PNG, write_piece
 
 from seqmodel.plots import plot_learning_curve
 from seqmodel.runs.folder import read_metrics
 
 
-def test_inspect_midi(call: Call, here: Path):
+def test_inspect_midi(call, here):
     write_piece(Path("p.mid"), seed=3)
     result = call("inspect", "p.mid", "--plot", "p.png")
     values = json.loads(call("inspect", "p.mid", "--json").out)
@@ -29,30 +28,7 @@ def test_inspect_midi(call: Call, here: Path):
     assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
 
 
-def test_inspect_roll(call: Call, run: Path):
-    """A sampled roll has the same notes as the MIDI file of the same piece."""
-    for name in ("o.npy", "o.mid"):
-        call_ok("sample", name, "--run", run, "--length", 50)
-    result = call("inspect", "o.npy", "--plot", "p.png")
-    values, midi = (json.loads(call("inspect", name, "--json").out) for name in ("o.npy", "o.mid"))
-    assert values.pop("kind") == "roll"
-    assert values.pop("path") == "o.npy"
-    assert list(values) == ["notes", "lowest", "highest", "grid", "frames", "notes_per_frame"]
-    assert values == {name: midi[name] for name in values}
-    assert result.out == (
-        "o.npy: piano-roll of 50 frames at 4 steps per beat\n"
-        f"  {values['notes']} notes from {values['lowest']} to {values['highest']}, "
-        f"{values['notes_per_frame']:.2f} notes per frame\n"
-    )
-    assert result.err == "drawn to p.png\n"
-    assert Path("p.png").read_bytes().startswith(PNG)
-    np.save("silent.npy", np.zeros((1, 88)))
-    assert call("inspect", "silent.npy").out == (
-        "silent.npy: piano-roll of 1 frame\n  0 notes, 0.00 notes per frame\n"
-    )
-
-
-def test_inspect_dataset(call: Call, data: Path):
+def test_inspect_dataset(call, data):
     result = call("inspect", data, "--plot", "p.png", "-q")
     assert result.err == ""
     *lines, valid, test, last = result.out.splitlines()
@@ -72,35 +48,7 @@ def test_inspect_dataset(call: Call, data: Path):
     assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
 
 
-def test_inspect_describes_a_recording_and_its_dataset(call: Call):
-    tone = 0.5 * np.sin(np.arange(16000) * 0.1)
-    soundfile.write("a.wav", tone, 8000)
-    shown = call("inspect", "a.wav", "--plot", "a.png")
-    assert (shown.status, shown.err) == (0, "drawn to a.png\n")
-    assert shown.out == (
-        "a.wav: WAV PCM_16, 8,000 Hz, 1 channel\n"
-        "  2.000 s, 16,000 samples\n"
-        "  peak 0.5000, RMS -9.0 dB, 0 clipped\n"
-        "  1,600 frames of 10 samples, mono, stored as int16\n"
-    )
-    assert Path("a.png").read_bytes().startswith(PNG)
-    assert json.loads(call("inspect", "a.wav", "--json").out)["samples"] == 16000
-    stored, _ = soundfile.read("a.wav")
-    Path("train").mkdir()
-    Path("a.wav").rename("train/a.wav")
-    call("prepare", "train", "-o", "d")
-    shown = call("inspect", "d", "--plot", "d.png")
-    assert shown.out == (
-        "d: dataset of 8,000 Hz, frames of 10 samples, context 20\n"
-        "  train  1 piece  1,600 frames  longest 1,600  2.0 s\n"
-        f"  stored as int16; train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n"
-        "  every piece matches its hash\n"
-    )
-    assert Path("d.png").read_bytes().startswith(PNG)
-    assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
-
-
-def test_inspect_run(call: Call, data: Path, run: Path):
+def test_inspect_run(call, data, run):
     result = call("inspect", run, "--plot", "p.png")
     values = json.loads(call("inspect", run, "--json").out)
     best = values["best"]
@@ -118,17 +66,7 @@ def test_inspect_run(call: Call, data: Path, run: Path):
     assert values["config"]["hidden"] == 4
 
 
-def test_inspect_shows_the_output(call: Call, data: Path):
-    options = ("--output", "nade", "--nade-hidden", 9, "--hidden", 6, "--no-end", "--epochs", 1)
-    call_ok("train", data, *options, "--run", "r", "-q")
-    unit, output = 4 * 6 * (88 + 6 + 1) + 3 * 6, (88 + 9) * (6 + 1) + 2 * 88 * 9
-    assert call("inspect", "r").out.splitlines()[1:3] == [
-        "  lstm 6, nade 9",
-        f"  {unit:,} parameters, {unit + output:,} with the output",
-    ]
-
-
-def test_units_prints_equations_and_counts(call: Call):
+def test_units_prints_equations_and_counts(call):
     shown = call("units", "gru1", "--inputs", 3, "--hidden", 2)
     assert shown.out == (
         "# gru1  (Dey, Salem 2017, GRU1)\n"
@@ -146,7 +84,7 @@ def test_units_prints_equations_and_counts(call: Call):
     assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)
 
 
-def test_inspect_reads_the_rolls_that_prepare_reads(call: Call):
+def test_inspect_reads_the_rolls_that_prepare_reads(call):
     """Guards against wrong figures, and against refusing files of rolls."""
     rolls = {"train_0": np.eye(5, 88, dtype=np.uint8), "train_1": np.eye(9, 88, dtype=np.uint8)}
     np.savez_compressed("a.npz", **rolls, valid_0=np.ones((2, 88), np.uint8))
@@ -166,7 +104,7 @@ def test_inspect_reads_the_rolls_that_prepare_reads(call: Call):
     assert "--listen renders files of music, and a.npz is a file of many" in refused.err
 
 
-def test_inspect_reads_midi_of_any_name(call: Call, music: Path):
+def test_inspect_reads_midi_of_any_name(call, music):
     """Guards against refusing files without a telling name, which `prepare` reads."""
     shutil.copy(music / "train" / "0.mid", "tune")
     shutil.copy(music / "train" / "0.mid", "tune.mid")
@@ -176,7 +114,7 @@ def test_inspect_reads_midi_of_any_name(call: Call, music: Path):
     assert call("inspect", "text").status == 1
 
 
-def test_verify_reads_every_byte(call: Call, run: Path, data: Path, music: Path):
+def test_verify_reads_every_byte(call, run, data, music):
     """Guards the last checkpoint, which nothing else reads until a resume."""
     shutil.copytree(run, "r")
     assert "unchanged: best.safetensors, last.safetensors" in call("inspect", "r", "--verify").out

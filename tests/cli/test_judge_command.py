@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import soundfile
-from calling import Call, call_ok
+from calling import call_ok
 
 from seqmodel.data.dataset import open_dataset
 
@@ -39,7 +39,7 @@ def whistles(tmp_path_factory: pytest.TempPathFactory):
     return folder
 
 
-def test_the_order_of_sounds_is_told_not_only_which_there_are(call: Call, whistles):
+def test_the_order_of_sounds_is_told_not_only_which_there_are(call, whistles):
     """The spectra of both are the same; samples, of a model that has learned little, are noise."""
     options = ("--samples", 8, "--seconds", 0.2, "--judge", "way")
     judged = json.loads(call("eval", whistles / "run", *options, "--json").out)["samples"]["judge"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.experiment.plan import sources_of
@@ -18,7 +18,7 @@ QUICK = ("--model", "frame-wise", "--unit", "gru", "--hidden", 4, "--no-end", "-
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def told(tmp_path_factory):
     """midi/, pieces of one note, which sounds as often as who plays it likes; data/, and a run."""
     folder, random = tmp_path_factory.mktemp("told"), np.random.default_rng(0)
     for split, count in {"train": 40, "valid": 10}.items():
@@ -36,11 +36,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def entropy(shares: np.ndarray) -> float:
+def entropy(shares):
     return float(-(shares * np.log(shares) + (1 - shares) * np.log(1 - shares)).mean())
 
 
-def test_what_is_learned_is_the_frequency_given_the_label(call: Call, told: Path):
+def test_what_is_learned_is_the_frequency_given_the_label(call, told):
     """By the notes of valid, and their shares: given who plays, and not told who."""
     result = json.loads(call("eval", told / "run", "--classify", "who", "--json").out)
     valid = open_dataset(told / "data")["valid"]
@@ -59,7 +59,7 @@ def test_what_is_learned_is_the_frequency_given_the_label(call: Call, told: Path
     assert "  labels: who (ann and bob)\n" in call("inspect", told / "run").out
 
 
-def test_samples_are_as_asked(call: Call, told: Path):
+def test_samples_are_as_asked(call, told):
     """Each in turn, from a folder or its zip; the same bytes whether asked for alone or not."""
     call_ok("export", told / "run", "run.zip")
     drawn = ("-n", 4, "--label", "who=ann,bob", "--length", 400, "--run", "run.zip")
@@ -74,7 +74,7 @@ def test_samples_are_as_asked(call: Call, told: Path):
     assert Path("ann.npy").read_bytes() == Path("out-1.npy").read_bytes()
 
 
-def test_a_model_may_be_told_nothing(call: Call, told: Path):
+def test_a_model_may_be_told_nothing(call, told):
     """The same bytes in its checkpoint as where the data have no labels, but for the data's own."""
     learns = (*QUICK, "--epochs", 1)
     call_ok("train", told / "data", *learns, "--labels", "none", "--run", "none")
@@ -90,12 +90,12 @@ def test_a_model_may_be_told_nothing(call: Call, told: Path):
     assert (refusal.status, "the run knows none" in refusal.err) == (2, True)
 
 
-def labels_of(data: str) -> dict[str, dict[str, str]]:
+def labels_of(data):
     train = open_dataset(data)["train"]
     return {Path(p.source).stem: dict(p.facts.get("labels", {})) for p in train.pieces}
 
 
-def test_labels_come_from_folders_and_tables(call: Call, told: Path):
+def test_labels_come_from_folders_and_tables(call, told):
     """Other ways to name them; what a file lacks it lacks, and all of it is listed."""
     for k, folder in enumerate(("jigs", "waltzes")):
         Path(folder, "train").mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_labels_come_from_folders_and_tables(call: Call, told: Path):
         ("wide.csv", "has 3 cells, but the first line 2"),
     ],
 )
-def test_labels_that_cannot_be_had_are_refused_in_a_line(call: Call, told: Path, how, words):
+def test_labels_that_cannot_be_had_are_refused_in_a_line(call, told, how, words):
     Path("empty.csv").touch()
     Path("unknown.csv").write_text("path,who\nx.mid,a\ny.mid,b\n")
     Path("odd.csv").write_text(f"path,who\na\0b,a\n{'x' * 5000},b\n")
@@ -149,7 +149,7 @@ def test_labels_that_cannot_be_had_are_refused_in_a_line(call: Call, told: Path,
     assert result.err.count("\n") == 1
 
 
-def test_a_label_of_too_many_values_is_refused(call: Call, monkeypatch):
+def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
     """With what it would cost: an index of files makes a label of each."""
     monkeypatch.setattr("seqmodel.data.sources.MOST_VALUES", 3)
     for k in range(4):
@@ -174,7 +174,7 @@ def test_a_label_of_too_many_values_is_refused(call: Call, monkeypatch):
         ("export x.zip --label who=ann", "--label is for pages"),
     ],
 )
-def test_labels_that_are_not_known_are_refused_in_a_line(call: Call, told: Path, command, words):
+def test_labels_that_are_not_known_are_refused_in_a_line(call, told, command, words):
     name, *rest = command.split()
     run = ["--run", told / "run"] if name == "sample" else [told / "run"]
     result = call(name, *run, *rest)
@@ -183,7 +183,7 @@ def test_labels_that_are_not_known_are_refused_in_a_line(call: Call, told: Path,
     assert result.err.count("\n") == 1
 
 
-def test_damaged_labels_are_found(call: Call, told: Path):
+def test_damaged_labels_are_found(call, told):
     """Guards against a traceback, and against a run that goes on with other labels."""
     shutil.copytree(told / "data", "d")
     index = Path("d/train.jsonl")

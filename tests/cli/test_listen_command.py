@@ -3,19 +3,11 @@
 import re
 from pathlib import Path
 
-import mido
-import numpy as np
-import pytest
 import soundfile
-from calling import Call, call_ok, write_piece
-
-from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.placing import place
-from seqmodel.media.music.writing import midi_bytes
+from calling import call_ok, write_piece
 
 
-def test_the_sound_is_that_of_the_sampled_notes(call: Call, run: Path, seconds_run: Path):
+def test_the_sound_is_that_of_the_sampled_notes(call, run, seconds_run):
     """Covers -n, --tempo, --temperature, --length and --seconds, and both kinds of grid.
 
     Each must do to the sound what it does to the frames, which are rendered separately.
@@ -33,45 +25,10 @@ def test_the_sound_is_that_of_the_sampled_notes(call: Call, run: Path, seconds_r
         assert Path("o-1.wav").read_bytes() != Path("o-2.wav").read_bytes()
 
 
-def test_the_sound_of_a_midi_file_is_that_of_its_roll(call: Call, run: Path):
-    """Guards the file's own tempo, and the samples at which frames begin."""
-    for name in ("o.mid", "o.npy"):
-        call_ok("sample", name, "--run", run, "--length", 50, "--tempo", 125)
-    shown = call("inspect", "o.mid", "--listen", "mid.wav")
-    assert (shown.status, shown.err) == (0, "rendered to mid.wav\n")
-    assert shown.out == call("inspect", "o.mid").out
-    call_ok("inspect", "o.npy", "--listen", "npy.wav", "--tempo", 125, "-q")
-    assert Path("mid.wav").read_bytes() == Path("npy.wav").read_bytes()
-    sound, rate = soundfile.read("npy.wav")
-    assert len(sound) / rate == pytest.approx(mido.MidiFile("o.mid").length + 0.1, abs=1e-4)
-
-
-def test_a_primer_comes_first_when_asked_for(call: Call, music: Path, run: Path):
-    """Guards against a primer that slips into the sound, and new music in the wrong place."""
-    primer = music / "train" / "0.mid"  # 32 frames
-    options = ["--run", run, "--length", 20, "--prime", primer]
-    call_ok("sample", "new.wav", *options)
-    call_ok("sample", "both.wav", *options, "--include-prime")
-    frames = place(read_score(primer.read_bytes()), Grid.of_beats(4), drums=False).frames(
-        onsets=False
-    )
-    everything = np.ones((32, 88), bool)
-    Path("given.mid").write_bytes(midi_bytes(frames, Grid.of_beats(4), given=everything))
-    call_ok("inspect", "given.mid", "--listen", "primer.wav")
-    new, both, old = (soundfile.read(f"{name}.wav")[0] for name in ("new", "both", "primer"))
-    border = 32 * 44_100 // 8
-    assert len(new) == 20 * 44_100 / 8 + 4410
-    assert len(both) - len(new) == border
-    assert np.array_equal(both[:border], old[:border])
-    assert np.abs(both[border:] - new)[4410:].mean() < np.abs(new).mean()
-
-
-def test_an_unsupported_format_is_reported_before_sampling(
-    call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_unsupported_format_is_reported_before_sampling(call, run, here, monkeypatch):
     """Guards against an hour of sampling for a format that libsndfile does not support."""
 
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments):
         raise soundfile.LibsndfileError(1)
 
     monkeypatch.setattr("seqmodel.media.sound._encode", refuse)

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from calling import Call, call_ok, start
+from calling import call_ok, start
 
 from seqmodel.locks import locked
 
@@ -14,7 +14,7 @@ LONG = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--patience", 10**6,
 IN_USE = "seqmodel: another process is writing {}: wait until it has ended, or name another place\n"
 
 
-def test_a_second_training_leaves_the_first_alone(call: Call, data: Path):
+def test_a_second_training_leaves_the_first_alone(call, data):
     """Used to mix the config of one with the weights of the other, and exit 0 from both."""
     first = start("train", data, *LONG, "--unit", "lstm", "--run", "run")
     for line in first.stderr:
@@ -36,7 +36,7 @@ def test_a_second_training_leaves_the_first_alone(call: Call, data: Path):
 
 
 @pytest.mark.parametrize("options", [(), ("--force",)])
-def test_a_second_prepare_fails_before_it_starts(call: Call, music: Path, options: tuple):
+def test_a_second_prepare_fails_before_it_starts(call, music, options):
     with locked(Path("data")):
         result = call("prepare", music, "--out", "data", *options)
         assert (result.status, result.out) == (1, "")

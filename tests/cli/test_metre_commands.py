@@ -8,7 +8,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 from onsets import as_frames
 
 from seqmodel.data.dataset import open_dataset
@@ -17,7 +17,7 @@ from seqmodel.runs.folder import load_run
 TINY = ("--unit", "gru", "--hidden", 4, "--epochs", 1, "--no-end", "--no-motifs", "-q")
 
 
-def write_tune(path: Path, beats: int, of: int, tempo: int, bars: int = 12) -> None:
+def write_tune(path, beats, of, tempo, bars=12):
     """Chords on each beat, low notes on each downbeat, as a file of one track."""
     path.parent.mkdir(parents=True, exist_ok=True)
     track = mido.MidiTrack(
@@ -34,7 +34,7 @@ def write_tune(path: Path, beats: int, of: int, tempo: int, bars: int = 12) -> N
 
 
 @pytest.fixture(scope="module")
-def tunes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tunes(tmp_path_factory):
     """Three waltzes at 90, a jig at 180 and a march, and a run on them."""
     folder = tmp_path_factory.mktemp("tunes")
     for k in range(3):
@@ -46,7 +46,7 @@ def tunes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def stated(data: bytes) -> tuple[list[tuple[int, int, int]], float]:
+def stated(data):
     """(Tick, beats, of) of each signature of a file, and its tempo."""
     found, now, tempo = [], 0, 0.0
     for message in mido.MidiFile(file=io.BytesIO(data)).tracks[0]:
@@ -58,13 +58,13 @@ def stated(data: bytes) -> tuple[list[tuple[int, int, int]], float]:
     return found, tempo
 
 
-def sampled(call: Call, run: Path, *options: object) -> tuple[list[tuple[int, int, int]], float]:
+def sampled(call, run, *options):
     result = call("sample", "-", "--format", "mid", "--run", run, "--length", 40, *options)
     assert (result.status, result.err) == (0, "")
     return stated(result.raw)
 
 
-def test_prepare_and_inspect_show_metres(call: Call, tunes: Path):
+def test_prepare_and_inspect_show_metres(call, tunes):
     shown = call("inspect", tunes / "data")
     assert "  metre: 3/4 and 6/8 stated by 7 pieces\n" in shown.out
     dataset = open_dataset(tunes / "data")
@@ -73,36 +73,16 @@ def test_prepare_and_inspect_show_metres(call: Call, tunes: Path):
     assert facts["jig.mid"] == {"transposed": 0, "metre": [[0, 6, 8]], "tempo": 180}
 
 
-def test_train_tells_that_a_dataset_has_no_metres(call: Call, tunes: Path):
-    """One prepared before metres were kept used to be taken as 4/4 in silence."""
-    options = TINY[:-1]  # without -q
-    manifest = Path(shutil.copytree(tunes / "data", "old")) / "manifest.json"
-    values = json.loads(manifest.read_text())
-    del values["metre"]
-    manifest.write_text(json.dumps(values))
-    said = (
-        "old was prepared before metres were kept: every piece is taken as 4/4; prepare it again\n"
-    )
-    assert said in call("train", "old", *options).err
-    assert "before metres" not in call("train", "old", *options, "--no-bars").err
-    assert "before metres" not in call("train", tunes / "data", *options).err
-
-
 @pytest.mark.parametrize(
     "damage",
     [
-        {"metre": 5},
         {"metre": {}},
-        {"copies": 5},
         {"copies": {"valid": {"8": "x"}}},
-        {"timing": 5},
         {"timing": {"suggestion": 5}},
         {"notes": {"read": "x"}},
     ],
 )
-def test_a_manifest_damaged_where_it_is_only_shown_is_named(
-    call: Call, tunes: Path, damage: dict[str, object]
-):
+def test_a_manifest_damaged_where_it_is_only_shown_is_named(call, tunes, damage):
     """`inspect` used to end in a traceback."""
     manifest = Path(shutil.copytree(tunes / "data", "d")) / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | damage))
@@ -116,7 +96,7 @@ def test_a_manifest_damaged_where_it_is_only_shown_is_named(
 
 
 @pytest.mark.parametrize("metre", [False, [], [[0, 3, 5]]])
-def test_damaged_metres_are_named(call: Call, tunes: Path, metre: object):
+def test_damaged_metres_are_named(call, tunes, metre):
     """`inspect` used to say that every piece is sound of a dataset that train refused."""
     index = Path(shutil.copytree(tunes / "data", "d")) / "train.jsonl"
     first, *more = index.read_text().splitlines(keepends=True)
@@ -128,7 +108,7 @@ def test_damaged_metres_are_named(call: Call, tunes: Path, metre: object):
         assert shown.err.endswith("; run `seqmodel prepare` again\n")
 
 
-def test_parts_in_time_go_on_within_their_bar(call: Call):
+def test_parts_in_time_go_on_within_their_bar(call):
     """A piece of its own is cut in three, where it happens to be in a bar."""
     write_tune(Path("in/long.mid"), 3, 4, 90, bars=150)
     call_ok("prepare", "in", "-o", "d")
@@ -142,7 +122,7 @@ def test_parts_in_time_go_on_within_their_bar(call: Call):
         assert given[0, 0] == -begin
 
 
-def test_samples_state_metre_and_tempo(call: Call, tunes: Path):
+def test_samples_state_metre_and_tempo(call, tunes):
     """Of train, or what is asked for; what is drawn then differs."""
     assert sampled(call, tunes / "run") == ([(0, 3, 4)], pytest.approx(90, abs=0.01))
     options = ("--metre", "6/8", "--tempo", 171)
@@ -154,7 +134,7 @@ def test_samples_state_metre_and_tempo(call: Call, tunes: Path):
     assert (drawn[0] != drawn[1]).any()
 
 
-def test_a_metre_that_is_not_followed_is_named(call: Call, run: Path, seconds_run: Path):
+def test_a_metre_that_is_not_followed_is_named(call, run, seconds_run):
     for name in ("a.mid", "a.npy"):  # a roll has no metre that could be written
         told = call("sample", name, "--run", run, "--length", 8, "--metre", "6/8")
         assert told.status == 0
@@ -165,7 +145,7 @@ def test_a_metre_that_is_not_followed_is_named(call: Call, run: Path, seconds_ru
     assert told.err == ("seqmodel: --metre needs a run on a grid of beats, not 0.1 s per step\n")
 
 
-def test_a_primer_keeps_its_metre_and_tempo(call: Call, tunes: Path):
+def test_a_primer_keeps_its_metre_and_tempo(call, tunes):
     """The new piece begins where the primer stands in its bar: with what is left of the bar."""
     write_tune(Path("five.mid"), 5, 4, 77, bars=4)
     prime = ("--prime", "five.mid", "--prime-frames", 28)  # two beats of the second bar
@@ -177,7 +157,7 @@ def test_a_primer_keeps_its_metre_and_tempo(call: Call, tunes: Path):
     assert (found, tempo) == ([(0, 1, 4), (480, 2, 4)], pytest.approx(60, abs=0.01))
 
 
-def test_a_filled_file_keeps_its_metre_in_the_model_too(call: Call, tunes: Path):
+def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
     """Guards the nats of a filled piece, which are those of its own metre, and what is drawn."""
     write_tune(Path("jig.mid"), 6, 8, 160, bars=3)
     fill = ("--fill", "jig.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0)
@@ -194,21 +174,3 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call: Call, tunes: Path)
     call_ok("sample", "c.npy", *longer, "--sweeps", 0)
     call_ok("sample", "d.npy", *longer, "--sweeps", 0, "--metre", "3/4")
     assert (np.load("c.npy") != np.load("d.npy")).any()
-
-
-def test_a_filled_file_without_a_signature_has_what_its_onsets_suggest(call: Call, tunes: Path):
-    """Guards against train's 3/4 in what `prepare` takes for a march; --metre says otherwise."""
-    track = mido.MidiTrack()
-    for notes in [3, 1, 1, 0] * 12:
-        for pitch in (60, 64, 67)[:notes]:
-            track.append(mido.Message("note_on", note=pitch, velocity=64))
-        for pitch in (60, 64, 67)[:notes]:
-            track.append(mido.Message("note_off", note=pitch, time=480 * (pitch == 60)))
-        if not notes:
-            track.append(mido.Message("control_change", control=7, time=480))
-    mido.MidiFile(type=0, ticks_per_beat=480, tracks=[track]).save("march.mid")
-    fill = ("--fill", "march.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0, "--json")
-    for options, frames in ((), 16), (("--metre", "2/4"), 8):
-        told = call("sample", "a.mid", "--run", tunes / "run", "--force", *fill, *options)
-        assert json.loads(told.out)["pieces"][0]["drawn_frames"] == frames
-        assert stated(Path("a.mid").read_bytes())[0] == []  # it states none, and is kept

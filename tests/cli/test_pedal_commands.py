@@ -6,7 +6,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 
 import seqmodel
 from seqmodel.media.music.corpus import load_midi
@@ -21,7 +21,7 @@ KEYS, SOUND = 2, 8
 
 
 @pytest.fixture
-def file(here: Path) -> Path:
+def file(here):
     """C4 for half a beat, held by the pedal for a beat and a half more; then E4 for two beats."""
     message = mido.Message
     track = mido.MidiTrack(
@@ -51,7 +51,7 @@ def file(here: Path) -> Path:
         (["--restrike=discard", "--no-onsets", "--pedal=extend"], SOUND),
     ],
 )
-def test_when_the_pedal_lengthens_notes(call: Call, file: Path, options: list[str], frames: int):
+def test_when_the_pedal_lengthens_notes(call, file, options, frames):
     """Guards the published rolls, which do without, and frames in which what is struck again while
     the pedal holds it would not show."""
     told = call("prepare", "m", "-o", "d", *options).err
@@ -67,22 +67,14 @@ def test_when_the_pedal_lengthens_notes(call: Call, file: Path, options: list[st
 
 
 @pytest.mark.parametrize(("options", "frames"), [([], KEYS), (["--pedal=extend"], SOUND)])
-def test_files_among_rolls_are_read_as_those_are(file: Path, options: list[str], frames: int):
+def test_files_among_rolls_are_read_as_those_are(file, options, frames):
     np.save("m/train/a.npy", np.ones((3, 88), np.uint8))
     call_ok("prepare", "m", "-o", "d", "--steps-per-beat=4", *options)
     totals = [int(piece[:, 60 - 21].sum()) for piece in seqmodel.open_dataset("d")["train"]]
     assert sorted(totals) == sorted([frames, 3])
 
 
-def test_data_without_a_pedal_are_as_before(call: Call, music: Path):
-    """Guards runs and datasets of before the pedal: nothing differs where there is none."""
-    call_ok("prepare", music, "-o", "d")
-    frame = seqmodel.open_dataset("d").frame
-    assert "pedal" not in frame.to_json()
-    assert "pedal" not in call("inspect", "d").out
-
-
-def test_a_run_reads_files_as_its_data_were_read(file: Path):
+def test_a_run_reads_files_as_its_data_were_read(file):
     """Also the same file has the same content, and so the same split, whatever is heard of it."""
     contents = set()
     for pedal, length in ((True, SOUND), (False, KEYS)):

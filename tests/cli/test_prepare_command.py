@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from calling import Call
 
 OPTIONS = {
     "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c "
@@ -22,7 +21,7 @@ IN_TIME = (
 )
 
 
-def write_sounds(folder: Path, count: int, seed: int = 0) -> Path:
+def write_sounds(folder, count, seed=0):
     random = np.random.default_rng(seed)
     for k in range(count):
         path = folder / f"{k}.wav"
@@ -31,12 +30,12 @@ def write_sounds(folder: Path, count: int, seed: int = 0) -> Path:
     return folder
 
 
-def but_copies(said: str) -> list[str]:
+def but_copies(said):
     """The lines that are not about passages in two splits."""
     return [line for line in said.splitlines() if "that are in train too" not in line]
 
 
-def test_prepare_prints_a_summary_in_columns(call: Call, music: Path):
+def test_prepare_prints_a_summary_in_columns(call, music):
     """Guards the summary: counts that can be compared at a glance, and nothing on stderr."""
     result = call("prepare", music, "-o", "d")
     assert but_copies(result.err) == []
@@ -51,7 +50,7 @@ def test_prepare_prints_a_summary_in_columns(call: Call, music: Path):
     assert json.loads(told) == json.loads(Path("e/manifest.json").read_text())
 
 
-def test_prepare_explains_what_it_skips(call: Call, music: Path):
+def test_prepare_explains_what_it_skips(call, music):
     """Guards against files that silently vanish from the count; each name stays on one line."""
     shutil.copytree(music, "m")
     for k in range(7):
@@ -69,42 +68,7 @@ def test_prepare_explains_what_it_skips(call: Call, music: Path):
     assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
 
 
-def test_prepare_counts_what_has_to_be_converted_first(call: Call):
-    """Guards against songs in .m4a that are left out without a word."""
-    Path("in/sub").mkdir(parents=True)
-    for k in range(3):
-        soundfile.write(f"in/{k}.wav", np.random.default_rng(k).uniform(-1, 1, 8000), 8000)
-    for name in ("in/a b.m4a", "in/c.M4A", "in/sub/d.wma"):
-        Path(name).touch()
-    Path("in/bad.wav").write_text("Dear Sir or Madam")
-    result = call("prepare", "in", "-o", "d")
-    assert result.status == 0
-    assert result.err.splitlines()[:4] == [
-        "skipped 1 file:",
-        "  in/bad.wav: cannot be read as audio (format not recognised)",
-        "skipped 2 .m4a files, such as in/a b.m4a: cannot be read; convert it first: "
-        "ffmpeg -i 'in/a b.m4a' 'in/a b.flac'",
-        "skipped 1 .wma file, such as in/sub/d.wma: cannot be read; convert it first: "
-        "ffmpeg -i in/sub/d.wma in/sub/d.flac",
-    ]
-    assert call("prepare", "in", "-o", "d", "--force", "-q").err == ""
-
-
-def test_prepare_says_how_many_pieces_no_folder_places(call: Call, music: Path):
-    """Guards against a folder of another name, whose pieces go where their hashes say."""
-    shutil.copytree(music / "train", "m/train")
-    shutil.copytree(music / "valid", "m/VAL")
-    shutil.copytree(music / "test", "m/extra")
-    (first, *_) = sorted(Path("m/extra").iterdir())
-    Path("m/extra/-.mid").touch()  # which is skipped, and so no example
-    said = call("prepare", "m", "-o", "d").err
-    assert "13 pieces placed by folders named train, valid or test; the other 2, such as " in said
-    assert f"such as {first}, by a hash" in said
-    Path("m/extra").rename("m/Testing")
-    assert "placed by folders" not in call("prepare", "m", "-o", "f").err
-
-
-def test_prepare_warns_about_odd_splits(call: Call, music: Path):
+def test_prepare_warns_about_odd_splits(call, music):
     """Guards against silence about an empty valid split, or about a piece in two splits."""
     for split in ("train", "test"):
         Path(f"m/{split}").mkdir(parents=True)
@@ -117,29 +81,7 @@ def test_prepare_warns_about_odd_splits(call: Call, music: Path):
     ]
 
 
-def test_prepare_advises_how_to_split_one_recording_in_clips(call: Call):
-    """Guards against advising "add files" on one long recording, and against useless advice."""
-    soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 40_000), 8000)
-    advice = "cut it with --split-by time, or into files in folders named train, valid and test"
-    clips = "cut 1 recording longer than 1 s into clips of 1 s; --clip-seconds chooses\n"
-    for k, by in enumerate([(), ("--split-by", "time")]):
-        result = call("prepare", "long.wav", "-o", f"cut-{k}", "--clip-seconds", 1, *by)
-        assert (result.status, result.err) == (0, clips + IN_TIME)
-        assert "train  4 pieces" in result.out
-        assert "valid   1 piece" in result.out
-    options = ("--clip-seconds", 1, "--split-by", "piece")
-    result = call("prepare", "long.wav", "-o", "d", *options)
-    assert result.status == 0
-    assert result.err.startswith(f"{clips}no piece is in valid: ")
-    assert result.err.endswith(f"{advice}\n")
-    assert "train  5 pieces" in result.out
-    result = call("train", "d")
-    assert (result.status, result.out) == (1, "")
-    assert result.err.startswith("seqmodel: d has no pieces in valid, which training needs: ")
-    assert result.err.endswith(f"{advice}\n")
-
-
-def test_one_long_recording_trains_at_once(call: Call):
+def test_one_long_recording_trains_at_once(call):
     """Guards against a batch of one endless row, and against cutting what is short already."""
     soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 60_000), 1000)
     result = call("prepare", "long.wav", "-o", "d")
@@ -157,7 +99,7 @@ def test_one_long_recording_trains_at_once(call: Call):
         assert call("prepare", source, "-o", "e", "--force", *whole).err == IN_TIME
 
 
-def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
+def test_prepare_reads_paths_globs_and_odd_names(call, music):
     """Guards names with spaces, brackets, accents and bytes that are not UTF-8."""
     odd = b"caf\xe9.mid".decode("utf-8", "surrogateescape")
     names = ["a b.mid", "[x]*?.mid", "überraschung 音.mid", "-dash.mid", odd]
@@ -174,7 +116,7 @@ def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
         assert call("inspect", folder).status == 0
 
 
-def test_paths_on_stdin_may_end_with_a_zero_byte(call: Call, music: Path):
+def test_paths_on_stdin_may_end_with_a_zero_byte(call, music):
     """Guards `find -print0 | seqmodel prepare -0 -`: a name may contain a newline."""
     for k, name in enumerate(("a.mid", "b\nc.mid")):
         shutil.copy(music / "train" / f"{k}.mid", name)
@@ -190,7 +132,7 @@ def test_paths_on_stdin_may_end_with_a_zero_byte(call: Call, music: Path):
         assert "stdin holds zero bytes: -0 reads" in result.err
 
 
-def test_rolls_that_state_no_grid_say_which_is_assumed(call: Call):
+def test_rolls_that_state_no_grid_say_which_is_assumed(call):
     """Guards against sampled music at double speed, for a grid that nobody chose."""
     Path("rolls").mkdir()
     np.savez("rolls/r.npz", train=np.ones((5, 88), np.uint8), valid=np.ones((5, 88), np.uint8))
@@ -208,7 +150,7 @@ def test_rolls_that_state_no_grid_say_which_is_assumed(call: Call):
     assert "grid" not in result.err
 
 
-def test_the_published_chorales_are_quarter_notes(call: Call, shared_data: Path):
+def test_the_published_chorales_are_quarter_notes(call, shared_data):
     """They were taken for eighths, like the other three sets, and sampled at twice their tempo;
     a set is known by its pieces, whatever the file's name."""
     names = {"JSB_Chorales": 1, "Nottingham": 2, "MuseData": 2, "Piano_midi": 2}
@@ -232,7 +174,7 @@ def test_the_published_chorales_are_quarter_notes(call: Call, shared_data: Path)
 
 
 @pytest.mark.parametrize("media", OPTIONS)
-def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media: str):
+def test_options_of_the_other_medium_are_refused(call, music, media):
     """Guards against an option that is accepted but has no effect."""
     sounds = write_sounds(Path("s"), 1)
     right, wrong = (music, sounds) if media == "music" else (sounds, music)
@@ -248,9 +190,7 @@ def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media:
 
 
 @pytest.mark.parametrize("name", ["run", "seconds_run"])
-def test_a_sampled_roll_keeps_its_grid(
-    call: Call, music: Path, name: str, request: pytest.FixtureRequest
-):
+def test_a_sampled_roll_keeps_its_grid(call, music, name, request):
     """Sampled on four steps per beat or 0.1 s, it was prepared again as eighths."""
     folder = request.getfixturevalue(name)
     Path("in").mkdir()

@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from io import BytesIO
 from pathlib import Path
 from urllib.request import urlopen
@@ -13,32 +12,32 @@ import mido
 import numpy as np
 import pytest
 import soundfile
-from calling import Call, call_ok, start, write_piece
-from reading import Element, boxes, embedded, read, rows, sounds
+from calling import call_ok, start, write_piece
+from reading import boxes, embedded, read, rows, sounds
 
 from seqmodel.data.dataset import open_dataset
 
 
-def page_of(path: str) -> Element:
+def page_of(path):
     return read(Path(path).read_text("utf-8"))
 
 
-def pictures(page: Element) -> list[Element]:
+def pictures(page):
     return [div.one("img") for div in page.all("div", "picture")]
 
 
-def tables_of(path: str) -> list[list[list[str]]]:
+def tables_of(path):
     return [rows(table) for table in page_of(path).all("table")]
 
 
-def evaluated(call: Call, run: Path, split: str) -> dict:
+def evaluated(call, run, split):
     return json.loads(call("eval", run, "--split", split, "--json").out)
 
 
 SPLITS = ("train", "valid", "test")
 
 
-def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
+def test_the_figures_are_those_of_eval(call, run, here):
     """Checks every number in the tables against eval, inspect and metrics.jsonl."""
     result = call("report", run, "--out", "r.html", "--samples", 0)
     page = Path("r.html")
@@ -92,7 +91,7 @@ def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
     assert "run is no better than " in text
 
 
-def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
+def test_samples_are_those_of_sample(call, seconds_run, here):
     """Checks the sound byte by byte, and each note of the piano-rolls."""
     call_ok("report", seconds_run, "--out", "r.html", "--samples", 2, "--seed", 5)
     page = page_of("r.html")
@@ -121,7 +120,7 @@ def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
         np.testing.assert_array_equal(notes, roll)
 
 
-def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, data: Path, here: Path):
+def test_music_around_a_file_is_that_of_sample(call, run, data, here):
     """Sound, and notes in their two colours: the file at 60 bpm, in its own key."""
     track = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=10**6)])
     for pitch in (70, 72, 74, 70):
@@ -155,9 +154,7 @@ def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, data: Path
     assert len(list(boxes(shown))) == len(drawn)
 
 
-def test_a_dataset_in_two_folders_is_one_table(
-    call: Call, run: Path, seconds_run: Path, data: Path
-):
+def test_a_dataset_in_two_folders_is_one_table(call, run, seconds_run, data):
     """By content, each run once: also where another dataset, or run, has the same name."""
     options = ("--hidden", 3, "--epochs", 1, "--model", "frame-wise")
     shutil.copytree(data, "copy")
@@ -178,7 +175,7 @@ def test_a_dataset_in_two_folders_is_one_table(
     assert "data and copy hold the same pieces." in page.one("main").text
 
 
-def test_a_page_holds_no_absolute_paths(call: Call, run: Path, data: Path, here: Path):
+def test_a_page_holds_no_absolute_paths(call, run, data, here):
     """Nowhere: not of runs, datasets, files, errors or in sounds; a page is made to be shared."""
     shutil.copytree(data, here / "some where/data")
     write_piece(here / "a song.mid", 3)
@@ -206,22 +203,7 @@ def test_a_page_holds_no_absolute_paths(call: Call, run: Path, data: Path, here:
     assert "gone could not be scored: data is not a prepared dataset" in text
 
 
-def test_a_run_that_began_from_another_says_so(call: Call, run: Path, data: Path):
-    """Guards against "1 of 1" and a second of training for what took many epochs."""
-    options = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end")
-    call_ok("train", data, *options, "--init-from", run, "--run", "more")
-    call_ok("export", "more", "more.zip")
-    for name in ("more", "more.zip"):
-        call_ok("report", name, run, "--out", "r.html", "--samples", 0, "--force")
-        figures = tables_of("r.html")[0]
-        assert [row[-2] for row in figures[1:3]] == ["1 of 1 more", "2 of 2"]
-        said = (
-            f"{name} began with the weights of run, epoch 2: its epochs and time are those since."
-        )
-        assert said in page_of("r.html").one("main").text
-
-
-def test_a_missing_dataset_leaves_an_explained_gap(call: Call, run: Path, data: Path):
+def test_a_missing_dataset_leaves_an_explained_gap(call, run, data):
     """Guards against a run that can no longer be shown, and against an unexplained gap."""
     shutil.copytree(data, "data")
     options = ("--hidden", 3, "--epochs", 2, "--model", "frame-wise", "--unit", "tanh")
@@ -242,24 +224,7 @@ def test_a_missing_dataset_leaves_an_explained_gap(call: Call, run: Path, data: 
     assert [name.split(":")[0] for name in names] == ["gone", "run", "A real piece, 0.mid of valid"]
 
 
-def test_the_page_shows_the_command_and_settings(call: Call, run: Path):
-    """Of the newest run if none is named."""
-    shutil.copytree(run, "runs/mine")
-    call_ok("report", "--out", "a file.html", "--samples", 0, "-q")
-    text = page_of("a file.html").one("main").text
-    assert "seqmodel report --out 'a file.html' --samples 0 -q" in text
-    assert f"Python{sys.version.split()[0]}torch" in text
-    assert "model: frame-wise\nunit: lstm\nhidden: 4\n" in text
-
-
-@pytest.mark.parametrize("option", ["--out=r.txt", "--samples=2", "--frames=0:4", "--force"])
-def test_watching_refuses_what_it_does_not_do(call: Call, run: Path, option: str):
-    result = call("report", run, "--watch", option)
-    assert (result.status, result.out) == (2, "")
-    assert f"--watch and {option.partition('=')[0]} exclude each other" in result.err
-
-
-def test_watching_says_its_address_and_ends_by_a_signal(run: Path, here: Path):
+def test_watching_says_its_address_and_ends_by_a_signal(run, here):
     """Of figures that training recorded; nothing is written. What is not there yet is told."""
     watching = start("report", run, "a\nb", "--watch", stdout=subprocess.PIPE)
     line = watching.stdout.readline()

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 
 from seqmodel.unit_setting import read_unit
 from seqmodel.units import UNITS, unit_spec, zoo
@@ -22,13 +22,13 @@ OPTIONS = ("--unit", "texts/mine.unit", "--hidden", 4, "--model", "frame-wise")
 
 
 @pytest.fixture(autouse=True)
-def file(here: Path) -> Path:
+def file(here):
     (here / "texts").mkdir()
     (here / "texts/mine.unit").write_text(TEXT)
     return here / "texts/mine.unit"
 
 
-def test_from_training_to_the_report_without_the_file(call: Call, data: Path, file: Path):
+def test_from_training_to_the_report_without_the_file(call, data, file):
     """Guards against a run that needs the file again, and a name that is lost on the way."""
     call_ok("train", data, *OPTIONS, "--epochs", 2, "-q")
     file.unlink()
@@ -48,7 +48,7 @@ def test_from_training_to_the_report_without_the_file(call: Call, data: Path, fi
     assert len(weights[0]) == len(weights[1])
 
 
-def test_a_run_resumes_without_its_file_but_not_with_another(call: Call, data: Path, file: Path):
+def test_a_run_resumes_without_its_file_but_not_with_another(call, data, file):
     """Guards against a checkpoint that does not hold the unit, and a change that goes unnoticed."""
     options = (data, *OPTIONS, "--schedule", "constant", "-q")
     call_ok("train", *options, "--epochs", 2, "--run", "whole")
@@ -63,7 +63,7 @@ def test_a_run_resumes_without_its_file_but_not_with_another(call: Call, data: P
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_compare_and_units_take_a_file(data: Path, file: Path):
+def test_compare_and_units_take_a_file(data, file):
     """Guards against a table that calls it by its path or its text."""
     options = ("--search", "none", "--seeds", 1, "--set", "epochs=1", "--set", "model=frame-wise")
     out = call_ok("compare", data, "--units", f"gru,{file},mingru", "--params", 900, *options).out
@@ -77,7 +77,7 @@ def test_compare_and_units_take_a_file(data: Path, file: Path):
     assert "+ c = (1 - i) (.) c' + i (.) g" in shown
 
 
-def test_what_is_shown_of_a_unit_is_a_text_again(file: Path):
+def test_what_is_shown_of_a_unit_is_a_text_again(file):
     for name in (*UNITS, *zoo()):
         file.write_text(call_ok("units", name).out)
         ours, known = unit_spec(read_unit(str(file))), unit_spec(name)
@@ -85,7 +85,7 @@ def test_what_is_shown_of_a_unit_is_a_text_again(file: Path):
         assert ours.starts == known.starts
 
 
-def test_a_mistake_in_a_file_shows_the_place(call: Call, data: Path, file: Path):
+def test_a_mistake_in_a_file_shows_the_place(call, data, file):
     file.write_text(TEXT.replace("Vi (.) c' + bi", "Vi (.) e' + bi"))
     for command in (("units", file), ("train", data, *OPTIONS), ("bench", file)):
         result = call(*command)
@@ -114,14 +114,14 @@ def test_a_mistake_in_a_file_shows_the_place(call: Call, data: Path, file: Path)
         ),
     ],
 )
-def test_a_file_that_is_no_unit_is_refused(call: Call, data: Path, file: Path, content, message):
+def test_a_file_that_is_no_unit_is_refused(call, data, file, content, message):
     file.write_bytes(content)
     result = call("train", data, *OPTIONS)
     assert (result.status, result.err) == (1, f"seqmodel: {message}\n")
     assert not Path("runs").exists()
 
 
-def test_a_unit_that_explodes_ends_with_a_clear_message(call: Call, data: Path, file: Path):
+def test_a_unit_that_explodes_ends_with_a_clear_message(call, data, file):
     file.write_text("h = 999 (.) h' + W x")
     result = call("train", data, *OPTIONS, "--weight-noise", 0.01)
     assert result.status == 1

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 from safetensors.numpy import load_file
 
 OPTIONS = ["--model", "tied", "--unit", "gru", "--hidden", "4", "--note-hidden", "3"]
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_every_command_counts_the_same_parameters(call: Call, data: Path):
+def test_every_command_counts_the_same_parameters(call, data):
     """`inspect` and reports used to leave out the unit along pitch, which --params counts."""
     call_ok("train", data, "--model", "tied", "--params", 3000, "--epochs", 1, "--run", "run")
     weights = load_file("run/best.safetensors")
@@ -31,7 +31,7 @@ def test_every_command_counts_the_same_parameters(call: Call, data: Path):
     assert [f"{units:,}", f"{whole:,}"] == [line.split()[-1] for line in lines[5:7]]
 
 
-def test_a_run_from_before_the_clock_is_resumed_without_one(call: Call, data: Path):
+def test_a_run_from_before_the_clock_is_resumed_without_one(call, data):
     """Its config.yaml does not name the setting, whose default is now another."""
     constant = ["--no-clock", "--schedule", "constant", "--epochs", 1]
     call_ok("train", data, *OPTIONS, *constant, "--run", "run")

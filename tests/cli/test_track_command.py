@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, Call, call_ok
+from calling import ENVIRONMENT, call_ok
 from forking import outcome
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -18,7 +18,7 @@ README = Path(__file__).parents[2] / "seqmodel" / "training" / "README.md"
 SMALL = ("--hidden", 4, "--epochs", 2, "--model", "frame-wise", "--no-end")
 
 
-def plug_in(folder: Path, code: str, entry: str = "mine = mine:track") -> None:
+def plug_in(folder, code, entry="mine = mine:track"):
     """What installing a package with a tracker would leave in `folder`."""
     name, _, target = entry.partition(" = ")
     info = folder / f"{name}-1.0.dist-info"
@@ -29,10 +29,10 @@ def plug_in(folder: Path, code: str, entry: str = "mine = mine:track") -> None:
 
 
 @pytest.fixture
-def installed(here: Path, monkeypatch: pytest.MonkeyPatch):
+def installed(here, monkeypatch):
     """A function that installs a tracker called mine, of this code."""
 
-    def install(code: str) -> None:
+    def install(code):
         plug_in(here / "site", code)
         monkeypatch.syspath_prepend(here / "site")
         monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -40,13 +40,13 @@ def installed(here: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-def steps_of(run: str, tag: str = "valid/nats_per_frame") -> list[int]:
+def steps_of(run, tag="valid/nats_per_frame"):
     events = EventAccumulator(run, size_guidance={"scalars": 0})
     events.Reload()
     return [event.step for event in events.Scalars(tag)]
 
 
-def test_tracking_changes_no_bit_of_the_run(call: Call, data: Path, run: Path):
+def test_tracking_changes_no_bit_of_the_run(call, data, run):
     """And --force may replace a run that was tracked."""
     call_ok("train", data, *SMALL, "--run", "r", "--track", "tensorboard", "-q")
     assert steps_of("r") == [1, 2]
@@ -56,17 +56,6 @@ def test_tracking_changes_no_bit_of_the_run(call: Call, data: Path, run: Path):
     Path("r/trackers/mlflow").write_text("the id of a run")
     call_ok("train", data, *SMALL, "--run", "r", "--force", "-q")
     assert not [*Path("r").glob("events*"), *Path("r").glob("trackers")]
-
-
-def test_without_it_no_tracker_is_loaded(data: Path):
-    code = (
-        "import sys; from seqmodel.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit as end: assert not end.code\n"
-        "print([name for name in sys.modules if 'tensorboard' in name or 'protobuf' in name])"
-    )
-    train = ["train", data, *SMALL, "--run", "r", "--json"]
-    assert outcome("-c", code, *train, env=ENVIRONMENT)[1].endswith("}\n[]\n")
 
 
 STAND_IN = """
@@ -79,7 +68,7 @@ def end_run(status): told("end_run", status)
 """
 
 
-def test_the_tracker_of_the_readme_is_found_and_told(here: Path, data: Path):
+def test_the_tracker_of_the_readme_is_found_and_told(here, data):
     """The README's example, installed from outside. Of several processes only one tells it."""
     example = re.search(r"```python\n(import mlflow\n.*?)```", README.read_text(), re.DOTALL)
     group, line = re.search(
@@ -104,7 +93,7 @@ def test_the_tracker_of_the_readme_is_found_and_told(here: Path, data: Path):
     assert len(lines) == 2
 
 
-def test_an_unknown_tracker_is_told_of_those_there_are(call: Call, data: Path, installed):
+def test_an_unknown_tracker_is_told_of_those_there_are(call, data, installed):
     installed("")
     result = call("train", data, "--track", "wandb")
     assert (result.status, result.err) == (
@@ -114,9 +103,7 @@ def test_an_unknown_tracker_is_told_of_those_there_are(call: Call, data: Path, i
     assert not Path("runs").exists()
 
 
-def test_a_missing_tensorboard_is_told_what_to_install(
-    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_missing_tensorboard_is_told_what_to_install(call, data, monkeypatch):
     for name in [*sys.modules]:
         if name.partition(".")[0] == "tensorboard":
             monkeypatch.setitem(sys.modules, name, None)
@@ -139,9 +126,7 @@ def test_a_missing_tensorboard_is_told_what_to_install(
         ),
     ],
 )
-def test_a_tracker_that_cannot_begin_is_one_line(
-    call: Call, data: Path, installed, code: str, told: str
-):
+def test_a_tracker_that_cannot_begin_is_one_line(call, data, installed, code, told):
     installed(code)
     result = call("train", data, *SMALL, "--run", "r", "--track", "mine")
     assert result.status == 1
@@ -158,9 +143,7 @@ def track(config, folder):
 """
 
 
-def test_a_tracker_that_raises_stops_the_run_which_can_be_resumed(
-    call: Call, data: Path, run: Path, installed
-):
+def test_a_tracker_that_raises_stops_the_run_which_can_be_resumed(call, data, run, installed):
     """The epoch's files are on disk by then, and the run ends as if it had never been tracked."""
     installed(RAISES)
     result = call("train", data, *SMALL, "--run", "r", "--track", "mine")
@@ -173,10 +156,8 @@ def test_a_tracker_that_raises_stops_the_run_which_can_be_resumed(
     assert Path("r/best.safetensors").read_bytes() == Path(run, "best.safetensors").read_bytes()
 
 
-def test_what_continues_a_tracked_run_is_told_with_its_tracker(
-    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def stopped(*given: object, **more: object) -> object:
+def test_what_continues_a_tracked_run_is_told_with_its_tracker(call, data, monkeypatch):
+    def stopped(*given, **more):
         os.kill(os.getpid(), signal.SIGTERM)
         return likelihood(*given, **more)
 

@@ -8,22 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from calling import ENVIRONMENT, Call, call_ok
+from calling import ENVIRONMENT, call_ok
 from forking import outcome
 from safetensors.numpy import load_file
 
 from seqmodel.cli import job
-from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.search import paper_rates
-from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.sampling.sampler import Sampler
 from seqmodel.training import loop
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 
 
-def test_train_prints_plain_lines_without_a_terminal(call: Call, data: Path, run: Path):
+def test_train_prints_plain_lines_without_a_terminal(call, data, run):
     """Guards the log of a job: one line per epoch, no control characters, the result on stdout."""
     result = call("train", data, "--hidden", 4, "--epochs", 2)
     lines = result.err.splitlines()
@@ -47,15 +43,12 @@ def test_train_prints_plain_lines_without_a_terminal(call: Call, data: Path, run
     assert values["run"] == "runs/data-lstm-2"  # without a name it takes the next number
 
 
-def test_train_warns_only_when_a_trivial_model_is_better(
-    call: Call, data: Path, audio_dataset: Dataset
-):
+def test_train_warns_only_when_a_trivial_model_is_better(call, data, audio_dataset):
     """Guards against taking a run that learned nothing for a success; the figures are eval's."""
     audio, blocks = audio_dataset.folder, ["--model", "frame-wise", "--output"]
     for run, name, options, worse in [
         ("m", data, [], True),
         ("a", audio, [*blocks, "gaussian"], False),  # which starts better than a single Gaussian
-        ("b", audio, [*blocks, "logistic"], True),  # whose predictor does not adapt
     ]:
         train = ["train", name, "--hidden", 4, "--lr", 1e-9, "--epochs", 1, *options]
         result = call_ok(*train, "--run", run)
@@ -68,13 +61,11 @@ def test_train_warns_only_when_a_trivial_model_is_better(
             "shows all figures"
         )
         assert result.err.splitlines()[2:] == [line] * worse
-        assert call_ok(*train, "-q").err == ""
+    assert call_ok(*train, "-q").err == ""
 
 
 @pytest.mark.parametrize("options", [[], ["--lr", 0], ["--trials", 2]])
-def test_a_run_that_replaces_another_equals_one_in_a_new_folder(
-    call: Call, data: Path, run: Path, options: list[object]
-):
+def test_a_run_that_replaces_another_equals_one_in_a_new_folder(call, data, run, options):
     """Guards against remains of the old run, and against losing --init-from or --config.
 
     At a rate of 0 the weights stay those of the run it began from.
@@ -105,9 +96,7 @@ def test_a_run_that_replaces_another_equals_one_in_a_new_folder(
     assert set(re.findall("^learning rate . of .", new.err, re.MULTILINE)) == searched
 
 
-def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(
-    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(call, data, monkeypatch):
     """Used to pass over a run stopped in its first epoch, or an unfinished search, for an older."""
     small = ["--hidden", 4, "--epochs", 1]
     for number, options in enumerate(([], [], ["--lr", "search", "--trials", 2]), 1):
@@ -148,9 +137,7 @@ for left in map(int, sys.argv.pop(1).split()):
     ("options", "points"),
     [([], range(1, 9)), (["--trials", 2, "--init-from", True], range(1, 9, 2))],
 )
-def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(
-    call: Call, data: Path, run: Path, options: list[object], points: range
-):
+def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(call, data, run, options, points):
     """Killed at each of the first writes; a checkpoint without config.yaml used to be neither."""
     options = [run if option is True else option for option in options]
     train = ["train", data, "--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end"]
@@ -166,9 +153,7 @@ def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(
             assert Path(f"r{point}", name).read_bytes() == Path("whole", name).read_bytes()
 
 
-def test_a_search_of_an_older_version_can_be_resumed(
-    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_search_of_an_older_version_can_be_resumed(call, data, monkeypatch):
     """Its config.yaml has only one search, the paper's, whatever the preset."""
     Path("c.yaml").write_text("learning_rate_draws: 2\nhidden: 4\nepochs: 1\n")
     call_ok("train", data, "--config", "c.yaml", "--run", "whole", "-q")
@@ -186,39 +171,11 @@ def test_a_search_of_an_older_version_can_be_resumed(
         assert Path("r", name).read_bytes() == Path("whole", name).read_bytes()
 
 
-def interrupted(*_: object, **__: object) -> None:
+def interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_a_run_of_a_newer_version_is_a_one_line_error(call: Call, run: Path):
-    """Guards against a TypeError for a future setting."""
-    shutil.copytree(run, "r")
-    for name in ("best", "last"):
-        tensors, content = load_checkpoint(Path("r", f"{name}.safetensors"))
-        content["config"]["tiers"] = 2
-        save_checkpoint(Path("r", f"{name}.safetensors"), tensors, content)
-    for command, name in (
-        (["eval", "r"], "best"),
-        (["train", "--resume", "--run", "r"], "last"),
-    ):
-        result = call(*command)
-        assert result.status == 1
-        assert result.err == (
-            f"seqmodel: r/{name}.safetensors has the unknown setting 'tiers': it was written by a "
-            "newer version of seqmodel; use that one\n"
-        )
-
-
-def test_a_missing_gpu_is_a_one_line_error(call: Call, data: Path, monkeypatch):
-    """Guards against torch's own error, after the run folder has been made."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    result = call("train", data, "--hidden", 4, "--device", "cuda")
-    assert (result.status, result.err.count("\n")) == (2, 1)
-    assert result.err.startswith("seqmodel: --device cuda: ")
-    assert not Path("runs").exists()
-
-
-def test_a_backend_that_cannot_run_the_unit_leaves_everything_unchanged(call: Call, data: Path):
+def test_a_backend_that_cannot_run_the_unit_leaves_everything_unchanged(call, data):
     """Guards a good run against being replaced, with --force, before the mistake is noticed."""
     quick = ("--hidden", 3, "--epochs", 1, "-q")
     call_ok("train", data, *quick, "--run", "good")
@@ -232,7 +189,7 @@ def test_a_backend_that_cannot_run_the_unit_leaves_everything_unchanged(call: Ca
     assert not Path("runs").exists()
 
 
-def test_train_says_when_samples_are_odd(call: Call, write_dataset, tmp_path, monkeypatch):
+def test_train_says_when_samples_are_odd(call, write_dataset, tmp_path, monkeypatch):
     """As `sample` does of the same pieces; not after seconds of training, which are a trial."""
     nearly_silent = np.zeros((400, 88), np.uint8)
     nearly_silent[0, 40] = 1
@@ -246,17 +203,3 @@ def test_train_says_when_samples_are_odd(call: Call, write_dataset, tmp_path, mo
     hints = [line.split("long, ")[1] for line in said.splitlines() if "try " in line]
     assert told == f"of 4 samples {len(hints)} may disappoint: {hints[0]}"
     assert call(*train, "--run", "quiet", "-q").err == ""
-
-
-def test_samples_that_are_not_finite_do_not_fail_what_is_trained(
-    call: Call, audio_dataset, monkeypatch
-):
-    lost = np.full((1, audio_dataset.frame.frame_size), np.nan, np.float32)
-    monkeypatch.setattr(Sampler, "draw", lambda *_, **options: iter([(lost, True)]))
-    monkeypatch.setattr(job, "LONG_ENOUGH", 0)
-    train = ["train", audio_dataset.folder, "--run", "r", "--model", "frame-wise", "--hidden", 3]
-    result = call(*train, "--epochs", 1)
-    assert result.status == 0
-    assert result.err.splitlines()[-1] == (
-        "of 4 samples 4 may disappoint: the run draws samples that are not finite: use another run"
-    )

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, PATIENCE, Call, begun, call_ok, epochs_of, start
+from calling import ENVIRONMENT, PATIENCE, begun, call_ok, epochs_of, start
 from safetensors.numpy import load_file
 
 from seqmodel.runs.checkpoint import load_checkpoint
@@ -21,7 +21,7 @@ LONG = (*MODEL, "--epochs", 4000, "--patience", 4000, "--schedule", "constant")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
-def same_weights(*runs: str) -> bool:
+def same_weights(*runs):
     one, *others = ({**load_checkpoint(Path(r, "last.safetensors"))[0]} for r in runs)
     return all(
         one.keys() == other.keys() and all((one[k] == other[k]).all() for k in one)
@@ -29,12 +29,12 @@ def same_weights(*runs: str) -> bool:
     )
 
 
-def children(process: subprocess.Popen[str]) -> list[int]:
+def children(process):
     found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(pid) for pid in found]
 
 
-def gone(pid: int) -> bool:
+def gone(pid):
     """Whether a process has ended, be it as a zombie of the tests' container."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -42,7 +42,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_two_processes_print_and_write_what_one_does(data: Path):
+def test_two_processes_print_and_write_what_one_does(data):
     """Whatever the others say, the user sees one training."""
     one = call_ok("train", data, *SMALL, "--run", "one")
     two = start("train", data, *SMALL, "--processes", 2, "--run", "two").communicate()
@@ -55,7 +55,7 @@ def test_two_processes_print_and_write_what_one_does(data: Path):
     assert "processes" not in settings
 
 
-def test_ctrl_c_stops_all_and_one_process_goes_on(data: Path):
+def test_ctrl_c_stops_all_and_one_process_goes_on(data):
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
     begun("run", process, 3)
     (other,) = children(process)
@@ -75,7 +75,7 @@ def test_ctrl_c_stops_all_and_one_process_goes_on(data: Path):
     assert same_weights("run", "whole")
 
 
-def test_a_killed_process_ends_the_others_with_one_line(data: Path):
+def test_a_killed_process_ends_the_others_with_one_line(data):
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
     begun("run", process)
     (other,) = children(process)
@@ -90,7 +90,7 @@ def test_a_killed_process_ends_the_others_with_one_line(data: Path):
     call_ok("train", "--resume", "--run", "run", "--print-config")
 
 
-def test_when_the_first_is_killed_the_others_end(data: Path):
+def test_when_the_first_is_killed_the_others_end(data):
     """Before they give up waiting for it, after 50 s each time that they look for it."""
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
     until = time.monotonic() + PATIENCE
@@ -107,7 +107,7 @@ def test_when_the_first_is_killed_the_others_end(data: Path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing watches elsewhere")
-def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path):
+def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data):
     """torchrun sees no frozen process, nor counts the restart that another host asks for.
 
     As on many hosts, each has the data in a place of its own, one the run and the result.
@@ -149,7 +149,7 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path
     assert same_weights("one", run)
 
 
-def test_what_slurm_starts_again_goes_on(call: Call, data: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_slurm_starts_again_goes_on(call, data, monkeypatch):
     """The same command, from the queue once more; by hand it is refused."""
     line = ("train", data, *SMALL, "--run", "run")
     call_ok(*line)
@@ -161,7 +161,7 @@ def test_what_slurm_starts_again_goes_on(call: Call, data: Path, monkeypatch: py
     assert Path("run/last.safetensors").read_bytes() == before
 
 
-def test_a_host_with_the_wrong_data_is_named(data: Path, music: Path):
+def test_a_host_with_the_wrong_data_is_named(data, music):
     call_ok("prepare", music / "train", "--out", "b/music")
     shutil.copytree(data, "a/music")
     process = subprocess.run(
@@ -176,7 +176,7 @@ def test_a_host_with_the_wrong_data_is_named(data: Path, music: Path):
     assert not Path("a/run").exists()  # so that the same line will do once the data is there
 
 
-def test_a_full_disk_under_the_first_ends_all(data: Path):
+def test_a_full_disk_under_the_first_ends_all(data):
     """The last save before it stays whole."""
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
     begun("run", process, 2)

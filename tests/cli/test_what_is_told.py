@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 import mido
-import pytest
-from calling import Call, call_ok
+from calling import call_ok
 
 SWING = [round(480 * (beat + place)) for beat in range(8) for place in (0, 2 / 3)]
 OFF_GRID = (
@@ -15,7 +14,7 @@ OFF_GRID = (
 )
 
 
-def write_band(path: Path, *, drums_only: bool = False) -> None:
+def write_band(path, *, drums_only=False):
     """A swinging bass, louder and louder, over drums on every beat, faster at the end."""
     bass = [mido.MetaMessage("track_name", name="Bass"), mido.Message("program_change", program=32)]
     bass.append(mido.Message("control_change", control=64, value=127))
@@ -37,7 +36,7 @@ def write_band(path: Path, *, drums_only: bool = False) -> None:
     mido.MidiFile(ticks_per_beat=480, tracks=[mido.MidiTrack(t) for t in tracks]).save(path)
 
 
-def test_prepare_and_inspect_tell_what_is_lost(call: Call):
+def test_prepare_and_inspect_tell_what_is_lost(call):
     for split in ("train", "valid"):
         Path("m", split).mkdir(parents=True)
         write_band(Path("m", split, "band.mid"))
@@ -68,7 +67,7 @@ def test_prepare_and_inspect_tell_what_is_lost(call: Call):
     assert f"not kept: {', '.join(lost[:-1])}" in told.splitlines()
 
 
-def test_inspect_describes_a_song(call: Call):
+def test_inspect_describes_a_song(call):
     write_band(Path("band.mid"))
     shown = call("inspect", "band.mid")
     assert (shown.status, shown.err) == (0, "")
@@ -86,29 +85,14 @@ def test_inspect_describes_a_song(call: Call):
     )
 
 
-def test_inspect_keeps_drums_and_takes_seconds(call: Call):
-    write_band(Path("drums.mid"), drums_only=True)
-    shown = call_ok("inspect", "drums.mid").out.splitlines()
-    assert shown[1].startswith("  8 hits")  # of a kit, since there is nothing else
-    assert call("inspect", "drums.mid", "--drums", "drop").err == (
-        "seqmodel: drums.mid: has no notes but drums; use --drums only\n"
-    )
-    for grid, frames in ((), 29), (("--step-seconds", "0.05"), 73):
-        options = ("--drums", "keep", *grid)
-        values = json.loads(call_ok("inspect", "drums.mid", *options, "--json").out)
-        assert (values["frames"], values["drum_notes"]) == (frames, 8)
-        assert values["notes_per_frame"] > 0
-        call_ok("inspect", "drums.mid", *options, "--listen", "o.wav", "--plot", "o.png", "--force")
-
-
-def write_smpte(path: Path) -> None:
+def write_smpte(path):
     write_band(path)
     data = bytearray(path.read_bytes())
     data[12:14] = 256 - 25, 40
     path.write_bytes(data)
 
 
-def test_advice_can_be_followed_where_it_is_given(call: Call, run: Path):
+def test_advice_can_be_followed_where_it_is_given(call, run):
     """Guards against options that `sample` and `eval` lack: there the run decides."""
     write_band(Path("drums.mid"), drums_only=True)
     write_smpte(Path("smpte.mid"))
@@ -130,11 +114,3 @@ def test_advice_can_be_followed_where_it_is_given(call: Call, run: Path):
                 "eval", run, "--data", name
             )  # fmt: skip
             assert (result.status, result.err) == (1, f"seqmodel: {what}{advice}"), command
-
-
-@pytest.mark.parametrize("kind", ["perf", "band", "folk"])
-def test_eval_is_silent_about_prepares_options(call: Call, run: Path, shared_data: Path, kind: str):
-    """What a run's grid and drums do to a file is not for `eval` to choose."""
-    path = sorted((shared_data / "music/real" / kind).glob("*.mid"))[0]
-    assert call("eval", run, "--data", path).err == ""
-    assert ("try --step" in call("prepare", path, "-o", "d").err) == (kind == "perf")

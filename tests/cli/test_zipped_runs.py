@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import Call, call_ok
+from calling import call_ok
 
 from seqmodel.data import bundled
 
@@ -13,7 +13,7 @@ BUNDLED = bundled.sample_sources().parent / "pretrained"
 
 
 @pytest.fixture
-def zipped(call: Call, run: Path) -> str:
+def zipped(call, run):
     """The run as ./r.zip, made where its dataset is not; a zip of it is the same again."""
     result = call("export", run, "r.zip")
     size = Path("r.zip").stat().st_size
@@ -25,7 +25,7 @@ def zipped(call: Call, run: Path) -> str:
     return "r.zip"
 
 
-def test_a_zip_samples_and_scores_as_its_folder(call: Call, run: Path, data: Path, zipped: str):
+def test_a_zip_samples_and_scores_as_its_folder(call, run, data, zipped):
     """Guards `sample`, `eval` and --best-of, which reads the figures of training."""
     options = ("--length", 12, "--best-of", 2)
     of_zip = call("sample", "a.mid", "--run", zipped, *options)
@@ -39,7 +39,7 @@ def test_a_zip_samples_and_scores_as_its_folder(call: Call, run: Path, data: Pat
     assert ours == {**theirs, "run": zipped}
 
 
-def test_a_zip_is_inspected_and_reported(call: Call, run: Path, zipped: str):
+def test_a_zip_is_inspected_and_reported(call, run, zipped):
     ours, theirs = (call_ok("inspect", each).out.splitlines() for each in (zipped, run))
     assert ours[0] == "r.zip: run of 2 epochs"
     assert ours[1:-2] == theirs[1:-2]
@@ -52,9 +52,7 @@ def test_a_zip_is_inspected_and_reported(call: Call, run: Path, zipped: str):
     assert "r.zip" in Path("r.html").read_text()
 
 
-def test_training_starts_from_a_zip_but_never_goes_on_in_it(
-    call: Call, data: Path, run: Path, zipped: str
-):
+def test_training_starts_from_a_zip_but_never_goes_on_in_it(call, data, run, zipped):
     """Guards the zip's bytes too."""
     before = Path(zipped).read_bytes()
     small = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end", "--json")
@@ -77,7 +75,7 @@ def test_training_starts_from_a_zip_but_never_goes_on_in_it(
     assert Path(zipped).read_bytes() == before
 
 
-def test_a_strangers_zip_is_refused_in_one_line(call: Call, zipped: str, here: Path):
+def test_a_strangers_zip_is_refused_in_one_line(call, zipped, here):
     """Guards every command that takes a run."""
     content = Path(zipped).read_bytes()
     Path(zipped).write_bytes(content[:-30])
@@ -99,7 +97,7 @@ def test_a_strangers_zip_is_refused_in_one_line(call: Call, zipped: str, here: P
 # ---- without any run ----------------------------------------------------------------------------
 
 
-def test_music_and_speech_before_any_training(call: Call, here: Path):
+def test_music_and_speech_before_any_training(call, here):
     """Guards the first command that a newcomer types, and the choice of the medium."""
     music, speech = BUNDLED / "music.zip", BUNDLED / "speech.zip"
     result = call("sample", "out.mid", "--length", 40, "--no-end")
@@ -122,7 +120,7 @@ def test_music_and_speech_before_any_training(call: Call, here: Path):
     )
 
 
-def test_a_run_of_ones_own_comes_first(call: Call, run: Path):
+def test_a_run_of_ones_own_comes_first(call, run):
     """Guards against the bundled run taken in place of the one just trained."""
     shutil.copytree(run, "runs/mine")
     for name in ("o.mid", "o.wav"):
@@ -134,7 +132,7 @@ def test_a_run_of_ones_own_comes_first(call: Call, run: Path):
     assert len(result.raw) == 1600
 
 
-def test_eval_without_any_run(call: Call):
+def test_eval_without_any_run(call):
     """Guards the bundled run's data, prepared on first use as `train` does."""
     result = call("eval", "--json")
     assert result.status == 0, result.err
@@ -144,16 +142,14 @@ def test_eval_without_any_run(call: Call):
     assert [path.name for path in Path("runs").iterdir()] == ["sample-music"]
 
 
-def test_a_run_without_onsets_goes_on_from_music_without(call: Call, run: Path):
+def test_a_run_without_onsets_goes_on_from_music_without(call, run):
     """Guards earlier runs: by default the music now has onsets."""
     small = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--epochs", 1, "--run", "r", "-q")
     call_ok("train", "--init-from", run, *small)
     assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
 
 
-def test_an_installation_without_the_bundled_runs_says_so(
-    call: Call, monkeypatch: pytest.MonkeyPatch, here: Path
-):
+def test_an_installation_without_the_bundled_runs_says_so(call, monkeypatch, here):
     monkeypatch.setattr(bundled, "__file__", str(here / "seqmodel" / "data" / "bundled.py"))
     result = call("sample", "o.mid")
     assert (result.status, result.err) == (

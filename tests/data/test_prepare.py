@@ -12,8 +12,6 @@ from test_files import tree
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.errors import SeqmodelError
-from seqmodel.files import open_input
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 
@@ -143,25 +141,6 @@ def test_a_file_named_twice_comes_once(corpus, monkeypatch):
     assert [str(s.path) for s in sources] == [f"corpus/{k:02}.mid" for k in range(40)]
 
 
-def test_globs_stand_for_the_files_they_match(corpus, tmp_path):
-    tune(corpus / "deep" / "er" / "05.mid", 60)
-    found = [s.path.relative_to(corpus) for s in find_sources([str(corpus / "**" / "05.*")]).files]
-    assert sorted(map(str, found)) == ["05.mid", "deep/er/05.mid"]
-    odd = tune(tmp_path / "a[1].mid", 60)
-    assert [s.path for s in find_sources([str(odd)]).files] == [odd]  # a name first, then a pattern
-
-
-@pytest.mark.parametrize("name", ["nowhere", "nowhere/*.mid", "empty", "text"])
-def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "notes.txt").write_text("no music")
-    with pytest.raises(SeqmodelError, match=name.replace("*", "[*]")) as caught:
-        prepared(tmp_path / name, tmp_path / "out", FRAME)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "out").exists()
-
-
 def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_path, monkeypatch):
     """Two machines must make the same bytes from the same files."""
     monkeypatch.chdir(corpus.parent)
@@ -174,30 +153,6 @@ def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_pat
     assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
     sources = open_dataset(tmp_path / "a")["train"].sources
     assert sources == sorted(sources)
-
-
-def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monkeypatch):
-    def vanished(path):
-        if path.name == "11.mid":
-            path.unlink()
-        return open_input(path)
-
-    monkeypatch.setattr("seqmodel.media.input.open_input", vanished)
-    manifest = prepared(corpus, tmp_path / "out", FRAME)
-    (skipped,) = manifest["skipped"]
-    assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}
-
-
-def test_an_existing_target_needs_force_and_is_then_the_same_bytes(corpus, tmp_path):
-    prepared(corpus, tmp_path / "out", FRAME)
-    first = tree(tmp_path / "out")
-    with pytest.raises(SeqmodelError, match="add --force"):
-        prepared(corpus, tmp_path / "out", FRAME)
-    prepared(corpus, tmp_path / "out", FRAME, force=True)
-    assert tree(tmp_path / "out") == first
-    (corpus / "00.mid").unlink()
-    prepared(corpus, tmp_path / "out", FRAME, force=True)
-    assert str(corpus / "00.mid") not in places(tmp_path / "out")
 
 
 def test_published_rolls_keep_their_splits(tmp_path):

@@ -19,16 +19,14 @@ SAMPLES = Path(__file__).parents[2] / "sample_data"
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(monkeypatch):
     """Other processes help from the second file on."""
     monkeypatch.setattr(reading, "ALONE", 0.0)
     monkeypatch.setattr(reading, "FEW", 0)
 
 
 @pytest.mark.parametrize(("medium", "room"), [("music", "music"), ("audio", "speech")])
-def test_the_number_of_processes_changes_no_byte(
-    at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, medium: str, room: str
-) -> None:
+def test_the_number_of_processes_changes_no_byte(at_once, tmp_path, monkeypatch, medium, room):
     """Guards the order of pieces, what is counted of them, and why a file is skipped."""
     sources, folders = tmp_path / "in" / "train", []
     shutil.copytree(SAMPLES / room / "train", sources)
@@ -45,7 +43,7 @@ def test_the_number_of_processes_changes_no_byte(
     assert one == other
 
 
-def _numbered(path: Path) -> int:
+def _numbered(path):
     """What the tests read of a file that is called by a number."""
     if path.name == "13":
         raise SourceError("brings bad luck")
@@ -56,12 +54,12 @@ def _numbered(path: Path) -> int:
     return int(path.name)
 
 
-def _at_length(path: Path) -> bytes:
+def _at_length(path):
     """More than a pipe holds."""
     return bytes(2**20)
 
 
-def test_errors_are_told_where_they_belong(at_once: None) -> None:
+def test_errors_are_told_where_they_belong(at_once):
     """Guards an error that ends the reading of others, or is told of another file."""
     paths = [Path(str(k)) for k in range(14)]
     *others, last = reading.read_all(_numbered, paths, 3)
@@ -69,19 +67,19 @@ def test_errors_are_told_where_they_belong(at_once: None) -> None:
     assert str(last) == "brings bad luck"
 
 
-def test_a_killed_process_is_told(at_once: None) -> None:
+def test_a_killed_process_is_told(at_once):
     """Guards a command that waits for ever, or goes on without some files."""
     with pytest.raises(SeqmodelError, match="killed"):
         list(reading.read_all(_numbered, [Path(str(k)) for k in range(20)], 3))
 
 
-def test_other_errors_are_those_of_one_process(at_once: None) -> None:
+def test_other_errors_are_those_of_one_process(at_once):
     """Guards "was killed" where memory is short."""
     with pytest.raises(MemoryError, match="of another process"):
         list(reading.read_all(_numbered, [Path("1"), Path("2"), Path("15")], 2))
 
 
-def test_a_process_that_is_killed_as_it_sends_is_told(at_once: None) -> None:
+def test_a_process_that_is_killed_as_it_sends_is_told(at_once):
     """Guards the system's words for half a message, without a file's name."""
     with closing(reading.read_all(_at_length, [Path(str(k)) for k in range(9)], 2)) as going:
         next(going), next(going)
@@ -92,7 +90,7 @@ def test_a_process_that_is_killed_as_it_sends_is_told(at_once: None) -> None:
             list(going)
 
 
-def test_nothing_is_left_of_a_reading_that_ends_early(at_once: None) -> None:
+def test_nothing_is_left_of_a_reading_that_ends_early(at_once):
     """Guards processes that outlive the command, as where the disk is full."""
     began = list[object]()
 

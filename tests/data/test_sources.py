@@ -1,13 +1,11 @@
 """Which files a name stands for: folders that name splits, links, and files that are not read."""
 
-import os
 from pathlib import Path
 
 import pytest
 from noise import prepared, record
 from test_prepare import tune
 
-from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
@@ -118,36 +116,6 @@ def test_links_that_lead_round_in_circles_end_and_are_named():
     assert len(reasons) < 100
 
 
-def test_what_cannot_be_entered_is_named(monkeypatch):
-    """Guards a whole folder of recordings that is left out without a word."""
-    for k in range(3):
-        record(Path(f"in/{k}.wav"), seed=k)
-    touch("in/locked/a.wav", "in/b.wav/c.txt")
-    link("in/valid", "../gone")
-    link("in/note.txt", "nowhere")
-    iterdir = Path.iterdir
-
-    def locked(path):
-        if path.name == "locked":
-            raise PermissionError(13, "Permission denied")
-        return iterdir(path)
-
-    monkeypatch.setattr(Path, "iterdir", locked)
-    manifest = prepared(["in"], Path("out"), AudioSettings())
-    missing = "no such file or directory"
-    assert manifest["skipped"] == [
-        {"source": "in/b.wav", "reason": "is a directory"},
-        {"source": "in/locked", "reason": "permission denied"},
-        {"source": "in/note.txt", "reason": missing},
-        {"source": "in/valid", "reason": missing},
-    ]
-    assert open_dataset("out").manifest == manifest
-    with pytest.raises(SeqmodelError, match=r"^in/locked: permission denied$"):
-        prepared(["in"], Path("strict"), AudioSettings(), strict=True)
-    with pytest.raises(SeqmodelError, match=r"in/locked: contains no file .*: permission denied$"):
-        find_sources(["in/locked"])
-
-
 def test_resource_forks_are_no_media():
     """An archive made on a Mac has one beside each file, under the file's own suffix."""
     touch("in/a.wav", "in/._a.wav", "__MACOSX/in/._a.wav", "in/.hidden.wav")
@@ -187,19 +155,6 @@ def test_where_all_have_to_be_converted_the_error_says_so(tmp_path):
         assert str(caught.value) == said
 
 
-def test_no_suffix_is_both_read_and_to_be_converted():
-    from seqmodel.media.input import CONVERTED
-
-    assert not CONVERTED.keys() & frozenset().union(*(m.suffixes for m in MEDIA.values()))
-
-
-def test_files_of_folders_are_sorted_by_their_parts():
-    touch(*(f"in/{k % 7}/{k}.mid" for k in range(700)))
-    names = [str(file.path) for file in find_sources(["in"]).files]
-    expected = sorted(Path(root) / name for root, _, found in os.walk("in") for name in found)
-    assert names == [str(path) for path in expected]
-
-
 def test_a_sampled_tune_is_found_beside_its_score():
     tune(Path("in/a.mid"), 60)
     touch("in/a.musicxml", "in/b.musicxml")
@@ -223,12 +178,6 @@ def test_a_dataset_beside_its_sources_is_none_of_them():
         prepare(found, Path(out), found.medium.settings({}))
     skipped = [(one.source, one.reason) for one in find_sources(["."]).skipped]
     assert skipped == [("again", "is a prepared dataset"), ("data", "is a prepared dataset")]
-
-
-def test_sound_among_music_is_a_stray_also_before_it_is_converted():
-    touch("in/1.mid", "in/memo.m4a")
-    (one,) = find_sources(["in"]).skipped
-    assert one.reason == "is not music, unlike the other files"
 
 
 def test_json_is_read_where_it_is_named(tmp_path):

@@ -285,27 +285,6 @@ def test_whole_tunes_move_where_there_are_enough(tmp_path, count, split_by):
     }
 
 
-def test_no_split_changes_where_none_is_empty(tmp_path):
-    """Guards existing datasets: their splits, and what their manifests say."""
-    tunes(tmp_path / "in", 3)
-    (tmp_path / "folders").mkdir()
-    for name in SPLITS:
-        tunes(tmp_path / "folders" / name, 1)
-    frame = PianoRollFrames(Grid.of_beats(2))
-    manifest = prepared(tmp_path / "folders", tmp_path / "out", frame, split_by="time")
-    assert {name: c["pieces"] for name, c in manifest["splits"].items()} == dict.fromkeys(SPLITS, 1)
-    for k in range(60):
-        roll = np.zeros((30, 88), np.uint8)
-        roll[: k % 29 + 1, k] = 1
-        np.save(tmp_path / f"in/more-{k}.npy", roll)
-    manifest = prepared(tmp_path / "in", tmp_path / "whole", frame)
-    assert manifest["split_by"] == {"folder": 0, "content_hash": 63}
-    assert manifest["split_rule"] == "source content"
-    assert "moved" not in manifest
-    cut = prepared(tmp_path / "in", tmp_path / "cut", frame, split_by="time")
-    assert {name: c["pieces"] for name, c in cut["splits"].items()} == dict.fromkeys(SPLITS, 63)
-
-
 def test_a_recording_too_short_to_cut_goes_to_train(tmp_path):
     record(tmp_path / "a.wav", 150, rate=RATE)
     manifest = prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())

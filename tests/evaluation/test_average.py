@@ -59,16 +59,6 @@ def test_the_average_is_the_recomputed_one(run, other, dataset, rolls, monkeypat
     assert {*values} == {*figures, "runs", "data", "split", "baselines", "copies", "per_piece"}
 
 
-def test_progress_is_that_of_all_runs(run, other, dataset):
-    calls = []
-    evaluate(
-        run, dataset, "valid", others=[other], batch_size=2, progress=lambda *a: calls.append(a)
-    )
-    done = [call[0] for call in calls]
-    assert done == sorted(done)
-    assert (calls[0][1], calls[-1]) == (134, (134, 134))
-
-
 def test_runs_that_predict_something_else_have_no_average(
     run, other, tmp_path, make_config, train, struck_dataset
 ):

@@ -13,7 +13,6 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.evaluation import baselines as evaluation
 from seqmodel.evaluation.baselines import baselines, lattice_nats_per_frame
 from seqmodel.evaluation.evaluate import evaluate
-from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
@@ -93,31 +92,6 @@ def test_the_lattice_is_the_recomputed_one(monkeypatch, batch, window):
     assert -2.5 < best < 2.5
     ours = lattice_nats_per_frame(split_of(*TRAIN), split_of(*VALID), FRAME)
     assert ours == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_scale_is_fitted_to_the_beginnings_of_some_pieces(monkeypatch):
-    """Guards against minutes spent on one number where train is large."""
-    monkeypatch.setattr(evaluation, "FITTED_PIECES", 2)
-    monkeypatch.setattr(evaluation, "FITTED", 60)
-    chosen = [tone(1, 90), tone(4, 45)]
-    train = [chosen[0], tone(8, 60), chosen[1], tone(9, 60)]
-    expected, _ = by_hand(train, VALID, [piece[:30] for piece in chosen])
-    ours = lattice_nats_per_frame(split_of(*train), split_of(*VALID), FRAME)
-    assert ours == pytest.approx(expected, rel=1e-4)
-
-
-def test_it_stands_beside_the_mediums_own_where_levels_are_scored():
-    """Not beside densities, nor beside probabilities of other levels."""
-    train, valid = split_of(*TRAIN), split_of(*VALID)
-    density = baselines(train, valid, FRAME, discrete=False)
-    assert density == audio_nats_per_frame(train, valid, FRAME, discrete=False)
-    levels = baselines(train, valid, FRAME, discrete=True)
-    own = audio_nats_per_frame(train, valid, FRAME, discrete=True)
-    assert list(levels) == ["silence", "gaussian", "flac", "lattice"]
-    assert levels == {**own, "lattice": lattice_nats_per_frame(train, valid, FRAME)}
-    companded = AudioFrames(8000, frame_size=5, dtype="mu-law")
-    eight = split_of(*(companded.encode(piece / 32768) for piece in TRAIN), frame=companded)
-    assert list(baselines(eight, eight, companded, discrete=True)) == ["silence", "gaussian"]
 
 
 @pytest.mark.parametrize(

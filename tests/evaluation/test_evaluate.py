@@ -1,6 +1,5 @@
 """Evaluation, recomputed from the checkpoint file alone: NumPy, float64, one piece at a time."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import safetensors.numpy
 import torch
 
-from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
@@ -132,26 +130,6 @@ def test_silence_predicted_as_silence_has_accuracy_0_and_no_error(tmp_path, writ
     assert scores.figures | {"accuracy": 0, "precision": 0, "recall": 0} == scores.figures
     one = write_dataset(tmp_path / "one", {"valid": [np.ones((1, 88), np.uint8)] * 2})
     assert likelihood(run.model, one["valid"]).to_json()["nats_per_frame_skip_first"] == 0
-
-
-def test_progress_ends_at_every_frame_once(run, dataset, monkeypatch):
-    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
-    calls = []
-    likelihood(run.model, dataset["valid"], batch_size=2, progress=lambda *a: calls.append(a))
-    done = [call[0] for call in calls]
-    assert done == sorted(done)
-    assert calls[-1] == (67, 67)
-
-
-def test_the_report_is_the_documented_json(run, dataset, recomputed):
-    values = json.loads(json.dumps(evaluate(run, dataset, "valid")))
-    assert values["run"] == str(run.folder)
-    assert values["data"] == str(dataset.folder)
-    assert values["split"] == "valid"
-    assert set(values) == {"run", "data", "split", "epoch", "baselines", "copies", *recomputed[1]}
-    assert values["baselines"] == baseline_nats_per_frame(dataset["train"], dataset["valid"])
-    with pytest.raises(SeqmodelError, match="'dev'"):
-        evaluate(run, dataset, "dev")
 
 
 def test_other_data_without_train_is_measured_against_the_runs_own(

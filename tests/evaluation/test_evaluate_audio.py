@@ -1,6 +1,5 @@
 """Evaluation of audio, recomputed from the checkpoint file alone: NumPy, float64, by sample."""
 
-import json
 import math
 
 import numpy as np
@@ -10,11 +9,7 @@ import torch
 from scipy import special, stats
 
 from seqmodel.data.dataset import DatasetWriter, open_dataset
-from seqmodel.evaluation import likelihood as scoring
-from seqmodel.evaluation.baselines import baselines
-from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 
@@ -121,35 +116,6 @@ def test_run_nll_is_each_frames_score(recomputed, audio_dataset):
         np.testing.assert_allclose(run.nll(piece), expected, atol=1e-3, rtol=1e-5)
 
 
-def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monkeypatch):
-    """Guards against holding whole long recordings in memory, 32 of them at once."""
-    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
-    sizes, load = [], scoring.batches.load
-
-    def loading(*given, **named):
-        batch = load(*given, **named)
-        sizes.append(batch.frames.size)
-        return batch
-
-    monkeypatch.setattr(scoring.batches, "load", loading)
-    for batch_size in (1, 2, 5):
-        likelihood(recomputed[0].model, audio_dataset["train"], batch_size=batch_size)
-    assert max(sizes) == 100
-
-
-def test_the_report_names_what_the_nats_refer_to(recomputed, audio_dataset, logistic_run_folder):
-    run, _, expected = recomputed
-    frame, train = audio_dataset.frame, audio_dataset["train"]
-    keys = {"run", "data", "split", "epoch", "standardisation", "baselines", *expected}
-    of_levels = keys - {"floor_share"} | {"bits_per_sample"}
-    for scored, names in ((run, keys), (load_run(logistic_run_folder), of_levels)):
-        values = json.loads(json.dumps(evaluate(scored, audio_dataset, "train")))
-        assert values.keys() == names
-        assert values["standardisation"] == {"mean": frame.mean, "deviation": frame.deviation}
-        discrete = scored is not run
-        assert values["baselines"] == baselines(train, train, frame, discrete=discrete)
-
-
 def write(folder, frame, **splits):
     """A dataset of pieces of levels (N,)."""
     folder.mkdir()
@@ -159,19 +125,6 @@ def write(folder, frame, **splits):
                 writer.add(split, f"{k}.wav", [levels])
         writer.finish(frame, {"skipped": []})
     return open_dataset(folder)
-
-
-def test_baselines_of_a_dataset_without_train_are_the_runs(
-    recomputed, audio_dataset, recordings, tmp_path
-):
-    """Fitted to the run's training data, and in its standardisation, not the dataset's own."""
-    run, frame = recomputed[0], audio_dataset.frame
-    other = AudioFrames(8000, F, C, "int16", mean=0.3, deviation=0.7)
-    alone = write(tmp_path / "alone", other, test=recordings["test"])
-    ours, theirs = (evaluate(run, data, "test") for data in (alone, audio_dataset))
-    assert ours["baselines"] == theirs["baselines"]
-    assert ours["standardisation"]["deviation"] == frame.deviation
-    assert ours["nats_per_frame"] == theirs["nats_per_frame"]
 
 
 def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_shows_it(

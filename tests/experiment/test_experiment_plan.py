@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +10,11 @@ import pytest
 from seqmodel.errors import UsageError
 from seqmodel.experiment import plan as planning
 from seqmodel.experiment.plan import (
-    Cell,
     Plan,
     Range,
     Source,
     Variant,
     default_space,
-    sources_of,
     tuned,
     variants_of,
 )
@@ -123,30 +120,3 @@ def test_a_range_has_the_type_of_its_setting():
 def test_invalid_ranges_are_refused(text, said):
     with pytest.raises(UsageError, match=re.escape(said)):
         tuned(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    {"Aux": "Aux-", "aux.2": "aux-.2", "Auxiliary": "Auxiliary", "a.": "a-"}.items(),
-)
-def test_no_cell_has_a_folder_that_windows_refuses(name, folder):
-    """Guards an experiment that cannot be moved there: `aux` is a device."""
-    assert Cell(Source("data", "data", ""), Variant(name, {})).name == f"data/{folder}"
-
-
-def test_datasets_that_differ_in_case_are_two_folders_only_here(dataset, tmp_path):
-    """Guards results of one dataset among those of another, on macOS and Windows."""
-    other = shutil.copytree(dataset.folder, tmp_path / dataset.folder.name.upper())
-    with pytest.raises(UsageError, match="rename one"):
-        sources_of([dataset.folder, other])
-
-
-def test_a_dataset_whose_name_leaves_no_room_is_refused_at_once(dataset, tmp_path):
-    """Guards hours of runs against a picture at their end that cannot be written."""
-    long = tmp_path / ("x" * 241)
-    long.symlink_to(dataset.folder)
-    assert sources_of([long])[0].name == dataset.folder.name
-    long.unlink()
-    shutil.copytree(dataset.folder, long)
-    with pytest.raises(UsageError, match="is too long for an experiment's files: rename it"):
-        sources_of([long])

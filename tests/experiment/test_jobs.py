@@ -2,13 +2,11 @@
 
 import os
 import signal
-from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
-from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment import jobs
 from seqmodel.experiment.folder import Event
@@ -19,7 +17,7 @@ from seqmodel.training.stopping import StopRequest
 
 
 @pytest.fixture
-def task(dataset: Dataset, tmp_path: Path) -> Task:
+def task(dataset, tmp_path):
     """Two runs of one unit, whose epochs take a while."""
     settings = {"model": "frame-wise", "hidden": 400, "epochs": 2, "batch_size": 1, "end": False}
     sources = sources_of([dataset.folder])
@@ -28,10 +26,10 @@ def task(dataset: Dataset, tmp_path: Path) -> Task:
     return Task(tmp_path / "e", plan, None)
 
 
-def killer(task: Task, times: int, killed: list[int]):
+def killer(task, times, killed):
     """Takes events, and kills the process at work as a run begins, as often as `times`."""
 
-    def take(event: Event) -> None:
+    def take(event):
         if event.ended is None and event.epoch == 0 and len(killed) < times:
             locks = [path for path in (task.folder / "locks").iterdir() if len(path.name) == 32]
             held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -44,11 +42,11 @@ def killer(task: Task, times: int, killed: list[int]):
     return take
 
 
-def run(task: Task, take: Callable[[Event], None]) -> list[str]:
+def run(task, take):
     """Do all of it with one process; returns the names of the runs that ended."""
     ended: list[str] = []
 
-    def report(event: Event) -> None:
+    def report(event):
         take(event)
         ended.extend([event.run.rpartition("/")[2]] if event.ended is not None else [])
 
@@ -56,7 +54,7 @@ def run(task: Task, take: Callable[[Event], None]) -> list[str]:
     return ended
 
 
-def test_a_killed_process_is_replaced(task: Task):
+def test_a_killed_process_is_replaced(task):
     """It used to be missed to the end, and nobody was left if it was the only one."""
     killed: list[int] = []
     assert run(task, killer(task, 2, killed)) == ["trial-0", "seed-0", "seed-1"]
@@ -67,17 +65,17 @@ def test_a_killed_process_is_replaced(task: Task):
     assert {trial.user_attrs[EPOCHS] for trial in trials} == {2}
 
 
-def test_processes_outlive_their_server(task: Task):
+def test_processes_outlive_their_server(task):
     """The command used to end with "every process ended by status 255", though they had not."""
 
-    def kill(event: Event) -> None:
+    def kill(event):
         if event.run.endswith("trial-0") and event.ended is not None:
             os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
 
     assert run(task, kill) == ["trial-0", "seed-0", "seed-1"]
 
 
-def test_one_that_is_killed_again_and_again_ends_the_experiment(task: Task):
+def test_one_that_is_killed_again_and_again_ends_the_experiment(task):
     """Guards against an experiment that starts processes for ever where memory is short."""
     with pytest.raises(SeqmodelError) as caught:
         run(task, killer(task, 9, []))
@@ -87,7 +85,7 @@ def test_one_that_is_killed_again_and_again_ends_the_experiment(task: Task):
     )
 
 
-def test_as_many_start_as_memory_holds(monkeypatch: pytest.MonkeyPatch):
+def test_as_many_start_as_memory_holds(monkeypatch):
     """Guards against 16 processes of 1.2 GB each on a machine with 8 GB."""
     said: list[str] = []
     monkeypatch.setattr(jobs, "cores", lambda: 16)

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -38,12 +38,12 @@ class Server(NamedTuple):
     control: Callable[..., None]
     """Calls pg_ctl."""
 
-    def address(self, password: str = "") -> str:
+    def address(self, password=""):
         return f"postgresql://seqmodel{password}@127.0.0.1:{self.port}/postgres"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """Started for these tests."""
     if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
         pytest.skip("there is no PostgreSQL server here (initdb, pg_ctl)")
@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         port = probe.getsockname()[1]
     data, log = folder / "data", folder / "log"
 
-    def run(*command: object) -> None:
+    def run(*command):
         subprocess.run(command, user=user, check=True, cwd="/", stdout=subprocess.DEVNULL)
 
     given = subprocess.run(["mktemp"], text=True, user=user, capture_output=True, check=True)
@@ -76,9 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     shutil.rmtree(folder)
 
 
-def begin(
-    data: Path, out: Path, options: Sequence[str], environment: Mapping[str, str] | None = None
-) -> "subprocess.Popen[str]":
+def begin(data, out, options, environment=None):
     """Start the command in its own process group; its messages go to a log next to `out`."""
     out.parent.mkdir(exist_ok=True)
     with Path(f"{out}.log").open("a") as file:
@@ -103,7 +101,7 @@ def test_kills_change_nothing_and_no_password_is_told(
     one, two, late = (tmp_path / host / "e" for host in ("one", "two", "late"))
     sharing = [*OPTIONS, "--artifacts", str(tmp_path / "shared")]
 
-    def join(place: Path) -> "subprocess.Popen[str]":
+    def join(place):
         if place == two:
             return begin(dataset.folder, place, [*sharing, "--jobs", "1"], found)
         word = server.address(f":{PASSWORD}")
@@ -155,7 +153,7 @@ def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tm
     options = [word for word in [*OPTIONS, *more] if word != "-q"]
     command, log = begin(dataset.folder, place, options), Path(f"{place}.log")
 
-    def wait_for(there: Callable[[], object]) -> None:
+    def wait_for(there):
         deadline = time.monotonic() + PATIENCE
         while not there():
             assert command.poll() is None, log.read_text()
@@ -184,7 +182,7 @@ def test_a_connection_that_ends_within_a_transaction_is_tried_again(server, tmp_
     storage, attempts = open_storage(tmp_path, server.address(f":{PASSWORD}")), []
     ended = []
 
-    def call() -> str:
+    def call():
         attempts.append(1)
         with storage.engine.connect() as line, storage.engine.connect() as other:
             process = line.scalar(text("select pg_backend_pid()"))
@@ -240,10 +238,6 @@ def test_a_password_that_is_refused_or_missing_is_a_one_line_error(
     assert "password" in str(caught.value)
     assert "cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_password_may_stand_in_the_query(server, tmp_path):
-    open_storage(tmp_path, f"{server.address()}?password={PASSWORD}").engine.dispose()
 
 
 def test_a_server_that_does_not_answer_is_a_one_line_error(tmp_path):

@@ -1,7 +1,5 @@
 """The progress of an experiment: the time left, and events passed between processes."""
 
-from pathlib import Path
-
 import pytest
 
 from seqmodel.experiment.folder import Counts, Event, read_event, seconds_left, write_event
@@ -27,7 +25,7 @@ def test_a_resumed_run_has_gained_only_what_was_trained_since():
     assert ended.gained == pytest.approx(0.2)
 
 
-def test_the_last_event_is_read_from_the_file(tmp_path: Path):
+def test_the_last_event_is_read_from_the_file(tmp_path):
     """Guards against the tail of a longer event left after a shorter one."""
     path = tmp_path / "lock"
     path.touch()
@@ -41,7 +39,7 @@ def test_the_last_event_is_read_from_the_file(tmp_path: Path):
     assert read_event(path) is None
 
 
-def test_an_event_that_cannot_be_written_is_ignored(tmp_path: Path):
+def test_an_event_that_cannot_be_written_is_ignored(tmp_path):
     """Guards against training that fails because somebody cleared the folder of locks."""
     write_event(tmp_path / "gone" / "lock", Event("a/b/trial-0", 0, 1, None))
     assert read_event(tmp_path / "gone" / "lock") is None

@@ -1,9 +1,7 @@
 """The shared storage: trials of dead processes are found, and torn lines are repaired."""
 
-import json
 import resource
 import time
-from pathlib import Path
 
 import optuna
 import pytest
@@ -69,18 +67,6 @@ def test_every_flipped_byte_of_a_journal_is_noticed(tmp_path, kept):
         assert told or found == [8.5] or (last and found == [None])
 
 
-def test_a_journal_of_a_version_without_checksums_is_read(tmp_path):
-    study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
-    study.set_user_attr("one", 1)
-    lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()]
-    assert all(line.pop("checksum") for line in lines)
-    (tmp_path / JOURNAL).write_text(
-        "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    )
-    again = optuna.load_study(study_name="a", storage=open_storage(tmp_path, None))
-    assert again.user_attrs == {"one": 1}
-
-
 def test_a_full_disk_is_a_one_line_error_and_the_journal_stays_usable(tmp_path):
     """Optuna's own error used to end in a traceback."""
     study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
@@ -140,13 +126,6 @@ def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
     monkeypatch.setattr("seqmodel.experiment.studies.GRACE", -1)
     study.queue_what_was_left(lambda worker: True)
     assert study.indexed()[0].state == TrialState.WAITING
-
-
-def test_a_missing_database_is_a_one_line_error(tmp_path: Path):
-    with pytest.raises(SeqmodelError) as caught:
-        open_storage(tmp_path, "sqlite:////nowhere/at/all.db")
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("--storage sqlite:////nowhere/at/all.db cannot be used: ")
 
 
 def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ and, piece by piece, with the model and the run. Lengths of pieces differ, too.
 
 import itertools
 import sys
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ class Runs(NamedTuple):
     """How much more the first model varies than the others do, over seeds and pieces."""
 
 
-def drawn(runs: Runs, gap: float, random: np.random.Generator):
+def drawn(runs, gap, random):
     """Nats of each model, the best first, and lengths; one model is worse by `gap`."""
     models, seeds, pieces = runs[:3]
     lengths = random.integers(5, 200, pieces)
@@ -51,7 +50,7 @@ def behind_the_first(nats, lengths):
     return [*differences(nats, lengths, [(0, k) for k in range(1, len(nats))]).values()]
 
 
-def verdicts(runs: Runs, times: int, gap: float = 0.0, *, all_pairs=False) -> Iterator[bool]:
+def verdicts(runs, times, gap=0.0, *, all_pairs=False):
     """Whether any model is told from the best, or with a gap, whether the worse one is.
 
     With `all_pairs`, whether any two are told apart.
@@ -67,7 +66,7 @@ def verdicts(runs: Runs, times: int, gap: float = 0.0, *, all_pairs=False) -> It
             yield found[worse] if gap else any(found)
 
 
-def joint_rate(runs: Runs, datasets: int, times: int, gap: float = 0.0) -> float:
+def joint_rate(runs, datasets, times, gap=0.0):
     """The share of verdicts on the last of the models against the first, over several datasets."""
     random, found = np.random.default_rng([8, *runs[:3]]), []
     for _ in range(times):
@@ -81,12 +80,12 @@ def joint_rate(runs: Runs, datasets: int, times: int, gap: float = 0.0) -> float
     return float(np.mean(found))
 
 
-def rate(*given, **named) -> float:
+def rate(*given, **named):
     """The share of `verdicts`."""
     return float(np.mean([*verdicts(*given, **named)]))
 
 
-def at_worst(models: int, seeds: int, pieces: int, times: int, *, all_pairs=False) -> float:
+def at_worst(models, seeds, pieces, times, *, all_pairs=False):
     """The highest rate of equal models, however their figures vary."""
     return max(
         rate(Runs(models, seeds, pieces, of_seeds, unequal), times, all_pairs=all_pairs)
@@ -95,7 +94,7 @@ def at_worst(models: int, seeds: int, pieces: int, times: int, *, all_pairs=Fals
     )
 
 
-def main(times: int) -> None:
+def main(times):
     """Print the table."""
     counts = (2, 3, 9)
     print("| seeds | pieces |", *(f"{n} models: false | by 0.1 | by 0.2 |" for n in counts))

@@ -1,7 +1,5 @@
 """Runs with random weights, and a browser to open their pages in."""
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -15,25 +13,17 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.folder import Run
 
-MakeRun = Callable[..., Run]
-
 
 @pytest.fixture(scope="session")
-def make_run() -> MakeRun:
+def make_run():
     """A function that makes a run of music whose every weight matters, from `train`'s options.
 
     Pieces of those that end last some twenty frames.
     """
 
     def make(
-        folder: Path,
-        *,
-        onsets: bool = False,
-        kit: bool = False,
-        grid: Grid | None = None,
-        known_labels: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-        **options,
-    ) -> Run:
+        folder, *, onsets=False, kit=False, grid=None, known_labels=MappingProxyType({}), **options
+    ):
         of_frame = {"drums": kit, "onsets": onsets, "kit": kit, "known_labels": known_labels}
         frame = PianoRollFrames(grid or Grid.of_beats(4), **of_frame)
         settings = {"data": str(folder / "data"), "hidden": 9, "nade_hidden": 7, **options}
@@ -57,10 +47,10 @@ def make_run() -> MakeRun:
 
 
 @pytest.fixture(scope="session")
-def write_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Path]:
+def write_page(tmp_path_factory):
     """A function that writes the page of a run to a file of its own."""
 
-    def write(run: Run) -> Path:
+    def write(run):
         page = tmp_path_factory.mktemp("page") / "page.html"
         page.write_bytes(export_page(run, seed=1))
         return page
@@ -69,14 +59,14 @@ def write_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Path
 
 
 @pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
+def chrome(tmp_path_factory):
     browser = Player(tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
 
 
 @pytest.fixture
-def silent_console(chrome: Player) -> Iterator[None]:
+def silent_console(chrome):
     """Fails if the test leaves an error or a warning in the console."""
     yield
     assert chrome.messages() == []

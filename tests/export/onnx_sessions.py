@@ -17,11 +17,11 @@ from seqmodel.runs.folder import Run
 TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
 
 
-def music_frames(*, onsets: bool = False) -> PianoRollFrames:
+def music_frames(*, onsets=False):
     return PianoRollFrames(Grid.of_beats(4), onsets=onsets)
 
 
-def run_of(frame, *, folder="runs/x", **options) -> Run:
+def run_of(frame, *, folder="runs/x", **options):
     """A run that was not trained; all its weights are random, none is 0."""
     config = Config(**{"data": "/home/someone/music", "dropout": 0.0, "hidden": 7, **options})
     config = with_sizes(config, frame)
@@ -36,7 +36,7 @@ def run_of(frame, *, folder="runs/x", **options) -> Run:
     return Run(config, frame, 3, 90, folder=Path(folder), model=model)
 
 
-def song(length: int, *, onsets: bool = False) -> np.ndarray:
+def song(length, *, onsets=False):
     """Frames (T, 88 or 176), the same bar again and again with mistakes: work for the echo."""
     random = np.random.default_rng(0)
     bar = random.random((16, 88)) < 0.06
@@ -49,7 +49,7 @@ def song(length: int, *, onsets: bool = False) -> np.ndarray:
     return frames.astype(np.float32)
 
 
-def heard(frames: np.ndarray) -> np.ndarray:
+def heard(frames):
     """The frame before each."""
     return np.concatenate([np.zeros_like(frames[:1]), frames[:-1]])
 
@@ -57,7 +57,7 @@ def heard(frames: np.ndarray) -> np.ndarray:
 class Session:
     """onnxruntime, with the state of a piece."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(export_graph(run), options)
@@ -67,7 +67,7 @@ class Session:
         self.settings = json.loads(self.facts["settings"])
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self):
         """Before the first frame."""
         states = (name for name in self._inputs if name.startswith("state."))
         self.state = {
@@ -75,7 +75,7 @@ class Session:
             for name in states
         }
 
-    def __call__(self, frames, *, given=None, uniforms=None, temperature=1.0, labels=None) -> dict:
+    def __call__(self, frames, *, given=None, uniforms=None, temperature=1.0, labels=None):
         rows, U = len(frames), self._inputs["uniforms"].shape[1]
         feeds = {
             "frames": frames,
@@ -90,7 +90,7 @@ class Session:
         self.state = {name: told.pop(name.replace("state", "new", 1)) for name in self.state}
         return told
 
-    def steps(self, frames, given=None, **options) -> dict:
+    def steps(self, frames, given=None, **options):
         """The same in as many calls as there are rows."""
         given = np.full_like(frames, np.nan) if given is None else given
         told = [

@@ -2,13 +2,10 @@
 
 import io
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from chrome import Chrome
 
-from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
@@ -33,12 +30,12 @@ OWN = "(window.own ??= new Model(page.model))"
 class Player(Chrome):
     """A browser for pages that play, which begin once their model is ready."""
 
-    def open(self, page: Path, **options: Any) -> None:
+    def open(self, page, **options):
         super().open(page, **options)
         self.wait("typeof page === 'object' || document.querySelector('#play').disabled")
         self.run(f"(() => {{ {CLOCK} }})()")
 
-    def play_until(self, frame: int) -> int:
+    def play_until(self, frame):
         """Let it play past a frame, by a clock that need not be waited for, and stop.
 
         Returns the first frame that was not heard.
@@ -50,7 +47,7 @@ class Player(Chrome):
         self.click("#play")
         return self.run("(delete page.sound.now, delete page.clock, page.player.next)")
 
-    def saved(self, folder: Path, kind: str = "", part: str = "all") -> io.BytesIO:
+    def saved(self, folder, kind="", part="all"):
         """Click a button, and read the file that the browser downloads to a new folder.
 
         By default the first: MIDI of music, WAV of sound.
@@ -65,7 +62,7 @@ class Player(Chrome):
             time.sleep(0.05)
         raise AssertionError("nothing was downloaded")
 
-    def slow_down(self, milliseconds: int) -> None:
+    def slow_down(self, milliseconds):
         """Let each frame, or block of samples, take so long to draw."""
         self.run(
             f"""(() => {{
@@ -79,7 +76,7 @@ class Player(Chrome):
             }})()"""
         )
 
-    def measure_loudness(self) -> None:
+    def measure_loudness(self):
         """Keep the loudest sample in `loudest`, by an analyser behind everything."""
         self.run(
             """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
@@ -89,7 +86,7 @@ class Player(Chrome):
         )
 
 
-def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str = "[]") -> list:
+def drawn(chrome, seed, number, temperature, prime="[]"):
     """The frames of a piece in the browser, each the places of its ones, and whether it ended."""
     return chrome.run(
         f"""(() => {{
@@ -109,7 +106,7 @@ def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str
     )
 
 
-def sampled(run: Run, seed: int, number: int, temperature: float, prime=None) -> list:
+def sampled(run, seed, number, temperature, prime=None):
     """The same of `seqmodel sample`, which cuts pieces off at the longest one where they end."""
     sampler = Sampler(run.model, temperature=temperature)
     length = min(FRAMES, run.longest_piece) if run.config.end else FRAMES

@@ -1,7 +1,6 @@
 """Adding an encoder or an output takes a file and a row: from training to a page that plays."""
 
 import importlib
-import itertools
 import re
 import sys
 from pathlib import Path
@@ -21,8 +20,6 @@ from seqmodel.outputs import registry
 from seqmodel.outputs.draws import NotesDraw
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.sampler import Sampler
-
-CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -50,17 +47,6 @@ def fading(example, monkeypatch):
     entry = config.ModelEntry("fading:FadingEncoder", {}, like="frame-wise")
     monkeypatch.setitem(config.MODELS, "fading", entry)
     return example(Path(model.__file__).with_name("README.md"), "fading")
-
-
-def test_the_compiled_text_does_what_python_does(fading):
-    random = np.random.default_rng(1)
-    frames, x, trace = random.random((3, 7, 2, 5))
-    expected, after = np.empty_like(x), trace[0].copy()
-    fading.fade(*(a.reshape(-1) for a in (frames, after, expected)), 0, 2, 7, 2, 5)
-    encoder = fading.FadingEncoder(5)
-    found, last = encoder.read(torch.from_numpy(frames), torch.from_numpy(trace[0]))
-    assert torch.equal(found, torch.from_numpy(expected))
-    assert torch.equal(last, torch.from_numpy(after))
 
 
 @pytest.mark.usefixtures("unoptimised")
@@ -122,33 +108,6 @@ def chain(example, monkeypatch):
     entry = registry.OutputEntry("binary", {"frame-wise": "chain_of_notes:ChainOutput"})
     monkeypatch.setitem(registry.OUTPUTS, "chain", entry)
     return example(Path(registry.__file__).with_name("README.md"), "chain_of_notes").ChainOutput
-
-
-def test_the_likelihood_sums_to_one(chain):
-    """Guards the example: were a note to see itself or those above it, the sum would not be 1."""
-    torch.manual_seed(0)
-    output = chain(5, 6).double()
-    torch.nn.init.normal_(output.below)
-    frames = torch.tensor(list(itertools.product((0.0, 1.0), repeat=6)), dtype=torch.float64)
-    h = torch.randn(1, 5, dtype=torch.float64).expand(len(frames), 5)
-    total = (-output.score(h, frames, frames)).exp().sum().item()
-    assert total == pytest.approx(1, abs=1e-12)
-
-
-def test_draws_are_as_likely_as_the_score_says(chain):
-    """Guards against a draw and a score that disagree: frequencies against exp(-nats)."""
-    torch.manual_seed(1)
-    output = chain(3, 3).double()
-    torch.nn.init.normal_(output.below)
-    h = torch.randn(1, 3, dtype=torch.float64).expand(40_000, 3)
-    uniforms = torch.rand(40_000, 3, dtype=torch.float64)
-    with torch.no_grad():
-        drawn = output.draw_frame(h, h, uniforms, 1.0).frame
-        for frame in itertools.product((0.0, 1.0), repeat=3):
-            expected = torch.tensor([frame], dtype=torch.float64)
-            chance = float((-output.score(h[:1], expected, expected)).exp())
-            share = float((drawn == expected).all(1).double().mean())
-            assert share == pytest.approx(chance, abs=4 * (chance / 40_000) ** 0.5)
 
 
 @pytest.mark.usefixtures("unoptimised")

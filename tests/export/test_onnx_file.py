@@ -99,13 +99,3 @@ def test_an_output_of_ones_own_is_refused():
     run.model.output.__class__ = type("Mine", (BernoulliOutput,), {})
     with pytest.raises(SeqmodelError, match=r"^runs/x has the output bernoulli of the frame-wise"):
         export_graph(run)
-
-
-def test_the_frame_wise_logistic_is_refused():
-    """Guards a run of it from a traceback, in one line that tells it from the sample-wise one."""
-    told = (
-        "runs/x has the output logistic of the frame-wise model, which has no form in ONNX: "
-        "`seqmodel sample` draws from it"
-    )
-    with pytest.raises(SeqmodelError, match=f"^{told}$"):
-        export_graph(run_of(SOUND, output="logistic", components=3))

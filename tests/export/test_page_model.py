@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from chrome import Chrome
 from playing import FRAMES, OWN, drawn, sampled
 
 from seqmodel.errors import SeqmodelError
@@ -53,8 +51,8 @@ ENDED = ("default", "frame-wise, onsets")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_seed_gives_the_same_notes(chrome: Chrome, tmp_path: Path, make_run, write_page,
-                                            name: str):  # fmt: skip
+def test_the_same_seed_gives_the_same_notes(chrome, tmp_path, make_run, write_page,
+                                            name):  # fmt: skip
     run = make_run(tmp_path, **MODELS[name])
     chrome.open(write_page(run))
     lengths = set()
@@ -69,7 +67,7 @@ def test_the_same_seed_gives_the_same_notes(chrome: Chrome, tmp_path: Path, make
     assert (len(lengths) > 1) == (name in ENDED)
 
 
-def test_a_piece_ends_where_it_freezes(chrome: Chrome, tmp_path: Path, make_run, write_page):
+def test_a_piece_ends_where_it_freezes(chrome, tmp_path, make_run, write_page):
     """At temperature 0 this model goes on from its second frame to a chord that it holds."""
     run = make_run(tmp_path, **MODELS["default"])
     run.model.encoder.clock.lengths[0] = 2
@@ -84,7 +82,7 @@ def test_a_piece_ends_where_it_freezes(chrome: Chrome, tmp_path: Path, make_run,
     assert Freeze.of(replace(run, config=config)) is None
 
 
-def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome: Chrome, tmp_path: Path,
+def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome, tmp_path,
                                                               make_run, write_page):  # fmt: skip
     """Guards against drums that end as soon as two frames have the same hits."""
     run = make_run(tmp_path, **MODELS["drums"], end=True)
@@ -96,7 +94,7 @@ def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome: Chrome, tm
     assert any(one == other for one, other in pairwise(ours[2:]))
 
 
-def test_menus_tell_the_labels(chrome: Chrome, tmp_path: Path, make_run, write_page):
+def test_menus_tell_the_labels(chrome, tmp_path, make_run, write_page):
     """From the exported ones on, by hand and by a link; what a link cannot say is as exported."""
     known = {"who": ("a", 'b"<&'), "n": ("1", "2", "3")}
     run = make_run(tmp_path, model="tied", unit="gru", known_labels=known)
@@ -121,7 +119,7 @@ def test_menus_tell_the_labels(chrome: Chrome, tmp_path: Path, make_run, write_p
     assert chrome.run(frames) == sampled(told[2], 9, 0, 1)[:20]
 
 
-def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, make_run,
+def test_an_opening_is_continued_as_a_prime_is(chrome, tmp_path, make_run,
                                                write_page):  # fmt: skip
     run = make_run(tmp_path, model="tied", unit="gru", onsets=True, end=True)
     chrome.open(write_page(run))
@@ -133,8 +131,8 @@ def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("name", ["resting", "frame-wise, onsets", "nade, onsets", "motifs"])
-def test_voices_below_are_those_that_the_command_fills_in(chrome: Chrome, tmp_path: Path, make_run,
-                                                          write_page, name: str):  # fmt: skip
+def test_voices_below_are_those_that_the_command_fills_in(chrome, tmp_path, make_run,
+                                                          write_page, name):  # fmt: skip
     """Below a melody with a rest, and a note held on when it has become the highest.
 
     So low that particles often have the same past."""

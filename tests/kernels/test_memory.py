@@ -1,33 +1,14 @@
 """Where buffers come from: freed memory is reused, memory still in use is not."""
 
-import platform
-import resource
 from collections import deque
 
-import pytest
 import torch
 
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.memory import buffer
-from seqmodel.system import machine
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than GNU's")
-def test_freed_memory_stays_with_the_process() -> None:
-    """Guards against thousands of fresh pages, and the cost of zeroing them, in each step."""
-
-    def fill() -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.empty(7 << 20).fill_(1.0)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    machine.keep_freed_memory()
-    for _ in range(20):  # aligned blocks settle in the heap after a few rounds
-        fill()
-    assert fill() < 100
-
-
-def test_large_blocks_are_reused_but_never_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_blocks_are_reused_but_never_too_early(monkeypatch):
     monkeypatch.setattr(memory, "LARGE", 1 << 20)
     monkeypatch.setattr(memory, "KEEP_BYTES", 1 << 24)
     monkeypatch.setattr(memory, "_spare", deque())
@@ -41,17 +22,3 @@ def test_large_blocks_are_reused_but_never_too_early(monkeypatch: pytest.MonkeyP
     # Small buffers never use spare blocks.
     monkeypatch.setattr(memory, "LARGE", 1 << 22)
     assert buffer(torch.float32, 250, 1100).data_ptr() != place
-
-
-def test_the_best_block_is_taken_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against memory that grows with every size, and a large block for a small buffer."""
-    monkeypatch.setattr(memory, "LARGE", 1 << 20)
-    monkeypatch.setattr(memory, "KEEP_BYTES", 3 << 20)
-    monkeypatch.setattr(memory, "_spare", deque())
-    first, fitting, large = (buffer(torch.float32, 1, n) for n in (270_000, 300_000, 400_000))
-    place, places = fitting.data_ptr(), {large.data_ptr(), fitting.data_ptr()}
-    del first, fitting, large  # the first is let go, as three are too many
-    assert {spare.data_ptr() for spare in memory._spare} == places
-    found = buffer(torch.float32, 1, 300_000)
-    assert found.data_ptr() == place
-    assert len(memory._spare) == 1

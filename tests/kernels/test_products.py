@@ -1,7 +1,6 @@
 """Matrix products and what is around them, against torch's own, with vectors of every width."""
 
 import ctypes
-from collections.abc import Iterator
 from itertools import product
 
 import pytest
@@ -17,7 +16,6 @@ from seqmodel.kernels.linear.matmul import matmul, pack, packing, row_matmul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.run.threads import parallel_for
 
-BIT = ir.IntType(1)
 GUARD = 3
 """Columns beside a product that must stay as they are."""
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
@@ -29,7 +27,7 @@ LACKS = {"own": (), "avx2": ("avx512",), "sse": ("avx512", "avx2"), "neon": ("av
 
 
 @pytest.fixture(scope="module", params=LACKS)
-def processor(request: pytest.FixtureRequest) -> Iterator[Target]:
+def processor(request):
     """This one, and as if it had narrower vectors: which tiles there are depends on registers.
 
     Code of NEON's shape, whose registers are twice as many as SSE's, runs without AVX.
@@ -45,13 +43,13 @@ def processor(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 @pytest.fixture(autouse=True)
-def _emitting(processor: Target, unoptimised: None) -> Iterator[None]:
+def _emitting(processor, unoptimised):
     with emit.emitting_for(processor):
         yield
 
 
 @compiled_once
-def library(itemsize: int, adds: bool) -> Library:
+def library(itemsize, adds):
     """The products, each of its sizes as an argument."""
     module = ir.Module("products")
     kinds = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT]
@@ -62,7 +60,7 @@ def library(itemsize: int, adds: bool) -> Library:
     return Library(module)
 
 
-def check(name: str, dtype: torch.dtype, rows: int, k: int, columns: int, *, adds: bool) -> None:
+def check(name, dtype, rows, k, columns, *, adds):
     a, b = torch.randn(rows, k + GUARD, dtype=dtype), torch.randn(columns, k, dtype=dtype)
     c = torch.randn(rows, columns + GUARD, dtype=dtype)
     expected = c.clone()
@@ -78,7 +76,7 @@ def check(name: str, dtype: torch.dtype, rows: int, k: int, columns: int, *, add
 
 @DTYPES
 @pytest.mark.parametrize("adds", [False, True])
-def test_products_of_any_size(dtype: torch.dtype, adds: bool) -> None:
+def test_products_of_any_size(dtype, adds):
     """Any split of rows into tiles; wide tiles that reach into the next panel once added twice."""
     for rows, k, columns in product([*range(1, 20), 33], [1, 5], [1, 4, 8, 9, 31, 40, 67]):
         check("matmul", dtype, rows, k, columns, adds=adds)
@@ -86,7 +84,7 @@ def test_products_of_any_size(dtype: torch.dtype, adds: bool) -> None:
 
 @DTYPES
 @pytest.mark.parametrize("adds", [False, True])
-def test_products_of_a_row(dtype: torch.dtype, adds: bool) -> None:
+def test_products_of_a_row(dtype, adds):
     for k, columns in product([1, 2, 5, 17], [1, 4, 8, 9, 31, 67, 96, 100, 201]):
         check("row_matmul", dtype, 1, k, columns, adds=adds)
 
@@ -94,7 +92,7 @@ def test_products_of_a_row(dtype: torch.dtype, adds: bool) -> None:
 @DTYPES
 @THREADS
 @pytest.mark.parametrize("transposed", [False, True])
-def test_panels_hold_every_column(dtype: torch.dtype, threads: int, transposed: bool) -> None:
+def test_panels_hold_every_column(dtype, threads, transposed):
     for K, N in product(SIZES, SIZES):
         shape = (N, K) if transposed else (K, N)
         matrix = torch.randn(*(2 * n for n in shape), dtype=dtype)[::2, ::2]
@@ -110,9 +108,7 @@ def test_panels_hold_every_column(dtype: torch.dtype, threads: int, transposed: 
 @DTYPES
 @THREADS
 @pytest.mark.parametrize("small", [0, 1 << 16])
-def test_outer_products_over_all_frames(
-    dtype: torch.dtype, threads: int, small: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outer_products_over_all_frames(dtype, threads, small, monkeypatch):
     """Both ways to split the work; tables of each thread are added and transposed."""
     monkeypatch.setattr(outer_module, "_SMALL", small)
     monkeypatch.setattr(outer_module, "_FEW_FRAMES", 0)

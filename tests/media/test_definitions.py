@@ -1,16 +1,13 @@
 """Frames of audio: stored and read back exactly, with impossible settings rejected."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from seqmodel.errors import SourceError, UsageError
+from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
-from seqmodel.media.registry import definition_from_json
 
 RATE = 8000
 
@@ -44,14 +41,3 @@ def test_settings_out_of_range_are_usage_errors(wrong, option):
     with pytest.raises(UsageError, match=option) as caught:
         AudioSettings(**wrong)
     assert "\n" not in str(caught.value)
-
-
-def test_a_whole_frame_definition_survives_json():
-    frame = AudioFrames(11025, 7, 33, "int16", -0.25, 1e-7)
-    for name in frame.to_json():
-        values = {key: value for key, value in frame.to_json().items() if key != name}
-        with pytest.raises(SourceError, match=f"frame.{name} is missing"):
-            definition_from_json("audio", values)
-    values = json.loads(json.dumps(frame.to_json()))
-    assert definition_from_json("audio", values) == frame
-    assert str(frame) == "11,025 Hz, frames of 7 samples, context 33"

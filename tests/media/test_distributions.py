@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from seqmodel.media.samples import shares, total_variation
+from seqmodel.media.samples import total_variation
 
 
 def test_total_variation_by_hand():
@@ -28,7 +28,3 @@ def test_the_order_of_values_does_not_matter():
             one[k * step % 11], other[k * step % 11] = a, b
         found.add(total_variation(one, other))
     assert len(found) == 1
-
-
-def test_shares_are_in_order():
-    assert list(shares(Counter({3: 1, -2: 3})).items()) == [(-2, 0.75), (3, 0.25)]

@@ -83,19 +83,3 @@ def test_silence_and_the_shortest_sounds_have_a_spectrogram(samples):
     picture, grid = shades(np.full(samples, 0.5))
     assert grid.shape[1] == -(-samples // -(-samples // 400))
     assert picture.summary.endswith("RMS -6.0 dB, peak 0.5000")
-
-
-@pytest.mark.parametrize(
-    ("rate", "names"),
-    [
-        (8000, ["1 kHz", "2 kHz", "3 kHz", "4 kHz"]),
-        (44_100, ["5 kHz", "10 kHz", "15 kHz", "20 kHz"]),
-        (192_000, ["20 kHz", "40 kHz", "60 kHz", "80 kHz"]),
-        (2000, ["0.2 kHz", "0.4 kHz", "0.6 kHz", "0.8 kHz", "1 kHz"]),
-        (2200, ["0.5 kHz", "1 kHz"]),
-    ],
-)
-def test_round_frequencies_are_marked(rate, names):
-    picture, _ = shades(np.ones(100), rate)
-    assert [level.name for level in picture.levels] == names
-    assert [f"{level.y:g} kHz" for level in picture.levels] == names

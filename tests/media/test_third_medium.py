@@ -69,25 +69,6 @@ def test_a_dataset_of_it_is_prepared_read_and_batched(registered, corpus, tmp_pa
     assert 0 < figures["marginal"] < 3
 
 
-def test_the_commands_support_it(registered, corpus, tmp_path):
-    out = tmp_path / "out"
-    result = call_main("prepare", corpus, "-o", out)
-    assert result.status == 0, result.err
-    assert result.out.splitlines()[0] == f"{out}: letters, strand as written"
-    shown = call_main("inspect", out)
-    assert shown.status == 0, shown.err
-    assert shown.out.splitlines()[0] == f"{out}: dataset of letters, strand as written"
-    assert shown.out.splitlines()[1].endswith(" G")
-    assert "  alphabet ACGT" in shown.out.splitlines()
-    file = corpus / "train/0.dna"
-    assert call_main("inspect", file).out == f"{file}: 5 letters\n"
-    refused = call_main("prepare", corpus, "-o", tmp_path / "no", "--rate", 8000)
-    assert (refused.status, refused.err) == (
-        2,
-        f"seqmodel: --rate is for audio, and {corpus}/train/0.dna is dna\n",
-    )
-
-
 def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_path, monkeypatch):
     """From files to new files, through each command, with nothing but the folder and the row."""
     monkeypatch.chdir(tmp_path)
@@ -111,28 +92,3 @@ def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_pat
     assert "letters, strand as written\n" in call_main("inspect", "r").out
     config = call_main("train", "d", "--print-config").out
     assert "dropout: 0.1\n" in config  # its own preset
-
-
-def test_nothing_outside_its_folder_branches_on_a_medium():
-    """Guards the claim of media/README.md: code with a branch per medium would need a third."""
-    import ast
-
-    import seqmodel
-
-    root = Path(seqmodel.__file__).parent
-    kinds = {"PianoRollFrames", "AudioFrames", "AudioSettings", "Music", "Audio"}
-    found = []
-    for file in sorted(root.rglob("*.py")):
-        where = file.relative_to(root)
-        if where.parts[:2] in (("media", "music"), ("media", "audio")):
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Compare):
-                branches = any(getattr(part, "value", "") in MEDIA for part in ast.walk(node))
-            else:
-                called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
-                names = {getattr(part, "id", "") for part in ast.walk(node)} if called else set()
-                branches = bool(names & kinds)
-            if branches:
-                found.append(f"{where}:{node.lineno}")
-    assert found == []

@@ -10,9 +10,9 @@ from models import compiled_and_plain, random_model, read_however_cut
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.ages import AGES, count_ages, unchanged_before
+from seqmodel.model.ages import count_ages, unchanged_before
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import DIGITS, HORIZONS, MOST_HELD, MOST_LENGTHS, ODDS_SCALE, Clock
+from seqmodel.model.clock import DIGITS, HORIZONS, ODDS_SCALE, Clock
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.sampling.sampler import Sampler
 
@@ -59,20 +59,6 @@ def test_the_table_is_the_definition(lengths):
         for k, frames in enumerate(HORIZONS):
             stays = math.prod(1 - chance for chance in chances[t : t + frames])
             assert float(table[t, k]) == pytest.approx(1 - stays, abs=1e-6)
-
-
-def test_ends_are_rare_before_the_shortest_piece_and_ever_likelier_after_the_longest():
-    ends = torch.sigmoid(
-        clock([112] * 25 + [144] * 34 + [156] * 15 + [204] * 26).table()[:, -1] * 8
-    )
-    assert float(ends[:105].sum()) < 0.02
-    assert (ends[203:].diff() >= 0).all()
-    assert float(ends[203]) > 0.5
-
-
-def test_of_many_pieces_the_lengths_are_taken_evenly():
-    lengths = np.random.default_rng(1).permutation(np.arange(1, 1025))
-    assert clock(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MOST_LENGTHS))
 
 
 def pieces(frames, batch, size):
@@ -135,22 +121,6 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
     assert held.held.isfinite().all()  # pieces of one frame, which is always the last
 
 
-def test_what_is_held_is_of_the_training_pieces_however_long_they_are_still(make_config, dataset):
-    """One that is still for longer than is told apart counts as if it were not."""
-    config = make_config(model="tied", clock=True, ages=True, held=True, output="auto")
-    model = build_model(with_sizes(config, dataset.frame), dataset.frame)
-    model.start_at(dataset["train"])
-    ages = [unchanged_before(piece, 88) for piece in dataset["train"]]
-    found, cut = Clock(held=True), Clock(held=True)
-    found.watch(ages)
-    assert torch.equal(model.encoder.clock.held, found.held)
-    still = unchanged_before(np.zeros((MOST_HELD + 9, 88), np.uint8), 88)
-    found.watch([*ages, still])
-    cut.watch([*ages, still.clip(max=MOST_HELD - 1)])
-    assert not torch.equal(model.encoder.clock.held, found.held)
-    assert torch.equal(cut.held, found.held)
-
-
 def test_how_long_nothing_has_changed_is_counted_alike_in_data_and_in_models():
     for onsets in (False, True):
         line = changing(60, 1, 13)[:, 0].to(torch.uint8).numpy()
@@ -161,27 +131,6 @@ def test_how_long_nothing_has_changed_is_counted_alike_in_data_and_in_models():
             count_ages(frame.tolist(), ages, 13, onsets)
             found.append(ages[13])
         assert unchanged_before(piece, 13).tolist() == found
-
-
-def test_what_is_held_adds_to_the_odds_that_notes_read():
-    """In one window, in windows with a carry, and frame by frame."""
-    clocked = clock([9, 10], held=True)
-    with torch.no_grad():
-        clocked.held.copy_(torch.arange(MOST_HELD) / 8)
-    encoder = NoteEncoder(13, ages=True, clock=clocked)
-    T = MOST_HELD + 9
-    frames = changing(T, 2, 13)
-    frames[:, 1] = frames[0, 1]
-    start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
-    whole = encoder.encode(frames, start)
-    for b in range(2):
-        ages = unchanged_before(frames[:, b].to(torch.uint8).numpy(), 13).clip(max=MOST_HELD - 1)
-        for t in range(T):
-            expected = clocked.table()[min(t, 19), -1] + ages[t] / 8
-            column = whole.inputs[t, 13 * b : 13 * b + 13, -1 - AGES]
-            assert column.tolist() == pytest.approx([float(expected)] * 13, abs=1e-6)
-    first = encoder.encode(frames[:11], start)
-    assert torch.equal(encoder.encode(frames[11:], first.last).inputs, whole.inputs[11:])
 
 
 def tied(output, *, lengths=LENGTHS, **options):

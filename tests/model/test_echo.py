@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from models import compiled_and_plain, model_of, random_model, read_however_cut
+from models import model_of, read_however_cut
 from texts import compiled
 
 from seqmodel.config import MODELS
@@ -100,18 +100,6 @@ def test_notes_read_whether_they_sounded_then(onsets):
                 if onsets:
                     expected += [after[notes + n] * k for k in known]
                 assert told[t, piece, n].tolist() == expected
-
-
-@pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
-def test_compiled_and_plain_sampling_read_the_same_echo(output):
-    model = random_model({"model": "tied", "output": output, "end": True}, std=0.5, seed=9)
-    with torch.no_grad():  # so that it mostly repeats its input
-        model.output.linear.bias -= 3
-    prime = pieces(40, 1, 88)[:, 0]
-    compiled, plain, _ = compiled_and_plain(model, prime)
-    np.testing.assert_array_equal(compiled, plain)
-    other, _, _ = compiled_and_plain(model, prime[:-1])
-    assert not np.array_equal(other[: len(plain)], plain[: len(other)])
 
 
 def test_without_echo_and_clock_there_is_no_memory():

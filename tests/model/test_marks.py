@@ -1,6 +1,5 @@
 """Levels of velocities: what they cost, and how they are drawn."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -25,7 +24,7 @@ from seqmodel.model.marks import (
     rates,
     standard,
 )
-from seqmodel.sampling.sampler import AverageSampler, Sampler
+from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -36,18 +35,16 @@ L = len(LEVELS)
 both_kinds = pytest.mark.parametrize("kind", [LEVELS, NAMED], ids=["numbers", "names"])
 
 
-def nothing(output: MarkOutput, pieces: int = 1) -> torch.Tensor:
+def nothing(output, pieces=1):
     """What is remembered before the first frame."""
     return torch.zeros(pieces, output.memory_size, dtype=torch.float64)
 
 
-def velocity_of(frames: np.ndarray) -> np.ndarray:
+def velocity_of(frames):
     return marks_in(frames)["velocity"]
 
 
-def random_output(
-    kind: Levels = LEVELS, notes: int = 7, earlier: dict[str, int] | None = None
-) -> MarkOutput:
+def random_output(kind=LEVELS, notes=7, earlier=None):
     torch.manual_seed(4)
     output = MarkOutput(3, kind, notes, notes, earlier or {}).double()
     for weight in output.parameters():
@@ -55,7 +52,7 @@ def random_output(
     return output
 
 
-def random_levels(T: int, B: int, notes: int, seed: int = 0) -> torch.Tensor:
+def random_levels(T, B, notes, seed=0):
     """Levels of about a third of the notes, some of them unknown, and notes that are held."""
     random = np.random.default_rng(seed)
     levels = random.integers(1, L + 1, (T, B, notes))
@@ -79,7 +76,7 @@ def test_notes_that_sound_on_are_held():
 
 @both_kinds
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_a_strike_reads_is_the_text(dtype: torch.dtype, kind: Levels) -> None:
+def test_what_a_strike_reads_is_the_text(dtype, kind):
     # Guards against compiled features that are not those of the specification, run by Python.
     T, B, D = 9, 3, 7
     output, levels = random_output(kind).to(dtype), random_levels(9, 3, 7)
@@ -100,7 +97,7 @@ def test_what_a_strike_reads_is_the_text(dtype: torch.dtype, kind: Levels) -> No
     assert np.abs(expected).max() > 1
 
 
-def features_by_definition(levels: np.ndarray, kind: Levels) -> list[list[float]]:
+def features_by_definition(levels, kind):
     """What each strike of known level of a piece (T, D) reads, from a list of all before it."""
     means = np.array(kind.means)
     value = np.append(0, (means - means.mean()) / means.std())
@@ -114,7 +111,7 @@ def features_by_definition(levels: np.ndarray, kind: Levels) -> list[list[float]
             own = [strike for strike in known if strike[1] == note]
             above = np.flatnonzero(np.isin(frame[note + 1 :], (0, HELD), invert=True))
 
-            def mean(rate_of: Callable[[int, int], float]) -> float:
+            def mean(rate_of):
                 found = 0.0
                 for number, (_, at, level) in enumerate(known, 1):
                     found += rate_of(number, at) * (value[level] - found)
@@ -158,9 +155,7 @@ def features_by_definition(levels: np.ndarray, kind: Levels) -> list[list[float]
     return expected
 
 
-def of_name(
-    known: list[tuple[int, int, int]], name: int, t: int, note: int, frame: np.ndarray
-) -> list[float]:
+def of_name(known, name, t, note, frame):
     """What a strike reads of a name, from all strikes (frame, note, name) before."""
     share = 0.0
     for _, at, level in known:
@@ -177,7 +172,7 @@ def of_name(
 
 
 @both_kinds
-def test_what_a_strike_reads_follows_from_all_strikes_before(kind: Levels) -> None:
+def test_what_a_strike_reads_follows_from_all_strikes_before(kind):
     # Guards the definition itself: what is remembered a frame or a note off, or never forgotten.
     T, B, D = 15, 2, 7
     output, levels = random_output(kind), random_levels(T, B, D, seed=3)
@@ -189,7 +184,7 @@ def test_what_a_strike_reads_follows_from_all_strikes_before(kind: Levels) -> No
 
 @both_kinds
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 1.7])
-def test_levels_are_drawn_as_the_text_does(temperature: float, kind: Levels) -> None:
+def test_levels_are_drawn_as_the_text_does(temperature, kind):
     T, D = 12, 7
     output, levels = random_output(kind), random_levels(12, 1, 7, seed=2)
     levels[levels == 2] = TO_DRAW
@@ -210,7 +205,7 @@ def test_levels_are_drawn_as_the_text_does(temperature: float, kind: Levels) -> 
 
 
 @both_kinds
-def test_probabilities_of_all_levels_sum_to_one(kind: Levels) -> None:
+def test_probabilities_of_all_levels_sum_to_one(kind):
     # Three strikes, two in a frame: a level that saw itself or a later one would break this.
     output = random_output(kind)
     h, total = torch.randn(2, 7, 3, dtype=torch.float64), 0.0
@@ -222,7 +217,7 @@ def test_probabilities_of_all_levels_sum_to_one(kind: Levels) -> None:
     assert total == pytest.approx(1, abs=1e-9)
 
 
-def test_all_marks_together_sum_to_one_and_later_ones_read_earlier() -> None:
+def test_all_marks_together_sum_to_one_and_later_ones_read_earlier():
     """Guards against a mark that reads a later one, or the earlier ones of another note."""
     torch.manual_seed(4)
     both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7).double()
@@ -245,7 +240,7 @@ def test_all_marks_together_sum_to_one_and_later_ones_read_earlier() -> None:
 
 @both_kinds
 @pytest.mark.parametrize("temperature", [1.0, 0.4])
-def test_levels_are_drawn_as_often_as_they_cost(temperature: float, kind: Levels) -> None:
+def test_levels_are_drawn_as_often_as_they_cost(temperature, kind):
     output = random_output(kind, earlier={"part": 2})
     h, before = torch.randn(2, 7, 3, dtype=torch.float64), nothing(output)
     earlier = {"part": torch.zeros(2, 1, 7, dtype=torch.int64)}
@@ -264,7 +259,7 @@ def test_levels_are_drawn_as_often_as_they_cost(temperature: float, kind: Levels
 
 
 @both_kinds
-def test_where_a_piece_is_cut_does_not_matter(kind: Levels) -> None:
+def test_where_a_piece_is_cut_does_not_matter(kind):
     output, levels = random_output(kind), random_levels(11, 2, 7)
     h = torch.randn(11, 14, 3, dtype=torch.float64)
     whole, after = output.score(h, levels, {}, nothing(output, 2))
@@ -276,7 +271,7 @@ def test_where_a_piece_is_cut_does_not_matter(kind: Levels) -> None:
     assert torch.equal(memory, after)
 
 
-def test_levels_leave_the_gradient_of_frames_as_it_is() -> None:
+def test_levels_leave_the_gradient_of_frames_as_it_is():
     """Guards nats per frame against what levels cost, and levels against not being learned."""
     model = random_model({"end": True}, replace(FRAMES, onsets=True, marks={"velocity": LEVELS}))
     roll = (np.random.default_rng(5).random((9, 88)) < 0.1).astype(np.uint8)
@@ -296,15 +291,7 @@ def test_levels_leave_the_gradient_of_frames_as_it_is() -> None:
             assert torch.equal(gradient, with_levels[name])
 
 
-def test_one_level_costs_nothing() -> None:
-    output = MarkOutput(3, Levels(), 7, 7, {}).double()
-    levels = random_levels(5, 1, 7).clamp(max=1)
-    nats, _ = output.score(torch.randn(5, 7, 3).double(), levels, {}, nothing(output))
-    assert len(nats)
-    assert not nats.any()
-
-
-def test_samples_have_marks_and_the_frames_of_a_model_without() -> None:
+def test_samples_have_marks_and_the_frames_of_a_model_without():
     """Guards the stream of uniforms, places where chunks meet, and what follows a primer."""
     options = {"unit": "gru", "hidden": 4, "end": False}
     named = {"marks": {"part": NAMED, "velocity": LEVELS}, "programs": (0, 1, 2, 3)}
@@ -339,7 +326,7 @@ def test_samples_have_marks_and_the_frames_of_a_model_without() -> None:
     assert (velocity_of(silent) != velocity_of(first)).any()  # the primer's levels count
 
 
-def test_velocities_that_are_known_are_kept_and_count() -> None:
+def test_velocities_that_are_known_are_kept_and_count():
     """Guards a file's own notes in a fill: they sound as they did, and what is drawn follows."""
     model = random_model({"end": False}, replace(FRAMES, onsets=True, marks={"velocity": LEVELS}))
     frames = with_onsets((np.random.default_rng(5).random((9, 88)) < 0.1).astype(np.uint8))
@@ -354,17 +341,3 @@ def test_velocities_that_are_known_are_kept_and_count() -> None:
     quiet = marked(frames, velocity=np.minimum(own, 1))
     others, _ = sampler.marks.play(quiet, place, Uniforms(1))
     assert (velocity_of(others)[4:] != velocity_of(played)[4:]).any()
-
-
-def test_an_average_has_the_velocities_of_its_first_model() -> None:
-    """Guards against velocities lost, or read from another model or place in the stream."""
-    frame = replace(FRAMES, onsets=True, marks={"velocity": LEVELS})
-    first, second = (random_model({"end": False}, frame, seed=seed) for seed in (1, 2))
-    prime = with_onsets((np.random.default_rng(5).random((6, 88)) < 0.05).astype(np.uint8))
-    drawn = AverageSampler([first, second]).draw(Uniforms(3), prime=prime)
-    played = np.concatenate([next(drawn)[0] for _ in range(10)])
-    sampler = Sampler(first)
-    place = sampler.marks.after(sampler.after(prime), prime)
-    expected, _ = sampler.marks.play(played[:, :176], place, Uniforms(3).apart())
-    assert played[:, 176:].any()
-    assert (played == expected).all()

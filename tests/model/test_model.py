@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from models import model_of, random_model
+from models import random_model
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
-from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
@@ -147,38 +146,3 @@ def test_audio_is_read_in_windows_of_the_line():
     torch.testing.assert_close(past, windows, rtol=0, atol=0)
     torch.testing.assert_close(seen[0], (windows - 0.1) / 0.25)
     torch.testing.assert_close(carry.past.numbers, line[:, -7:], rtol=0, atol=0)
-
-
-ONE_ROW = {"model": "frame-wise", "hidden": 4}
-
-
-@pytest.mark.parametrize(
-    ("options", "frame", "message"),
-    [
-        (ONE_ROW | {"output": "bernoulli"}, SOUND, "--output bernoulli does not fit 16-bit audio"),
-        (ONE_ROW | {"output": "logistic"}, FRAMES, "--output logistic does not fit music"),
-        (ONE_ROW | {"end": True}, SOUND, "--end for audio is for --model sample-wise"),
-        (ONE_ROW | {"augment_keys": True}, SOUND, "--augment-keys is for music"),
-        (ONE_ROW | {"clock": True}, FRAMES, "--clock is for --model tied"),
-        (ONE_ROW | {"echo": True}, SOUND, "--echo is for --model tied"),
-        (ONE_ROW | {"note_unit": "gru"}, FRAMES, "--note-unit is for .*tied .*output note-unit"),
-        (ONE_ROW | {"output": "note-unit"}, FRAMES, "note-unit does not fit .* bernoulli and nade"),
-        (
-            {"model": "tied", "output": "bernoulli", "note_hidden": 3},
-            FRAMES,
-            "--note-hidden is for",
-        ),
-        (
-            {"model": "tied", "output": "bernoulli", "first_change": True},
-            FRAMES,
-            "--first-change is for the output note-unit",
-        ),
-        ({"model": "tied"}, SOUND, "--model tied does not fit 16-bit audio"),
-        ({"model": "bi-axial"}, FRAMES, "must be one of frame-wise, tied, sample-wise"),
-        ({"model": "tied", "note_unit": "grue"}, FRAMES, "there is no unit 'grue'"),
-    ],
-)
-def test_options_that_do_not_fit_are_rejected(options, frame, message):
-    """Guards against options that are silently ignored."""
-    with pytest.raises(UsageError, match=message):
-        model_of(options, frame)

@@ -9,22 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import compiled_and_plain, random_model, read_however_cut
+from models import random_model, read_however_cut
 from texts import compiled
 
-from seqmodel.data.batches import load
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.export.onnx.encoders import _places
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import MOST_SIGNATURES, given_of, signatures
 from seqmodel.model.bars import BARS, BEATS, DIGITS, LEFT, PLACES, write_place
-from seqmodel.model.build import with_sizes
 from seqmodel.model.clock import Clock
 from seqmodel.model.echo import echo_size
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.training.state import TrainingState
-from seqmodel.training.update import window_gradient
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -100,19 +96,6 @@ def test_each_note_is_told_its_own_pieces_place(echo, clock):
             assert torch.equal(found[t, piece], expected.expand(13, BARS).double())
 
 
-def test_compiled_and_plain_sampling_are_told_the_same():
-    """By a primer, after which the bar goes on, and of a metre that is not the usual one."""
-    model = random_model({"model": "tied", "output": "bernoulli", "end": False}, seed=4)
-    prime = (np.random.default_rng(1).random((7, 88)) < 0.1).astype(np.uint8)
-    drawn = []
-    for metre in ([[0, 4, 4]], [[0, 6, 8]]):
-        given = told(metre)[0]
-        compiled_draw, plain, _ = compiled_and_plain(model, prime, given=given)
-        np.testing.assert_array_equal(compiled_draw, plain)
-        drawn.append(compiled_draw)
-    assert (drawn[0] != drawn[1]).any()
-
-
 def test_likelihoods_are_of_each_pieces_own_metre(dataset):
     """Guards pieces that trade their metres in a batch, and windows that begin them anew."""
     model = random_model({"model": "tied", "output": "note-unit", "end": False}, seed=4)
@@ -130,23 +113,6 @@ def test_likelihoods_are_of_each_pieces_own_metre(dataset):
         assert nats[k] == pytest.approx(own, rel=1e-4)
     usual = likelihood(model, replace(split, pieces=dataset["valid"].pieces)).piece_nats
     assert (abs(usual[1:] - nats[1:]) > 1e-3).any()
-
-
-def test_training_is_on_each_pieces_own_metre(dataset, make_config):
-    """The nats of a batch's first window, without dropout, are those of the pieces' metres."""
-    config = make_config(model="tied", bars=True, unit="gru", hidden=3, output="auto")
-    split = dataset["train"]
-    facts = [{"metre": [[0, *METRES[k % len(METRES)]]]} for k in range(len(split))]
-    split = replace(
-        split,
-        pieces=[replace(p, facts=m) for p, m in zip(split.pieces, facts, strict=True)],
-    )
-    state = TrainingState(with_sizes(config, split.frame), split, torch.device("cpu"))
-    torch.nn.init.normal_(next(state.model.unit.parameters()))
-    batch = load(split, np.arange(3))
-    nats, _ = window_gradient(state, batch, 1)
-    assert nats == pytest.approx(likelihood(state.model, split[:3]).piece_nats.sum(), rel=1e-4)
-    assert load(split, np.arange(3), begin=2).given is None
 
 
 def test_the_table_of_an_exported_model_repeats_the_places():

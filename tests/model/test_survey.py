@@ -141,19 +141,3 @@ def test_free_running_corrects_the_voices():
     assert (after.voices.min(), after.voices.max()) == (-2, 2)
     again = corrected(known, np.concatenate(train), 8000)
     np.testing.assert_allclose(again.voices, known.voices, atol=1e-6)
-
-
-def test_the_survey_is_bounded(monkeypatch):
-    """Of many long pieces those at even steps are heard, each in part."""
-    pieces = [voice(4000, seed=seed)[:, 0].numpy() for seed in range(6)]
-    heard = survey([piece[:3000] for piece in pieces[::2]], 8000)
-    whole = survey(pieces, 8000)
-    monkeypatch.setattr(surveys, "PIECES", 3)
-    monkeypatch.setattr(surveys, "SURVEYED", 9000)
-    bounded = survey(pieces, 8000)
-    assert bounded.sharpest == heard.sharpest != whole.sharpest
-    assert torch.equal(bounded.slopes, heard.slopes)
-    assert torch.equal(bounded.ranges, heard.ranges)
-    monkeypatch.setattr(surveys, "AT_ONCE", 500)
-    side_by_side = survey(pieces, 8000).ranges
-    assert 0 < float((side_by_side - heard.ranges).abs().median()) < 0.05

@@ -112,16 +112,6 @@ def test_a_uniform_below_the_probability_is_a_note():
     assert output.draw(never, None, torch.zeros(5), 1.0).sum() == 0
 
 
-def test_temperature_zero_takes_the_likelier_value():
-    output = identity(4)
-    logits = torch.tensor([0.01, -0.01, 5.0, -5.0, -1.0])
-    for uniform in (0.0, 0.5, 0.999):
-        frame = output.draw(logits, None, torch.full((5,), uniform), 0.0)
-        ends = output.ends(logits, torch.full((5,), uniform))
-        assert frame.tolist() == [1, 0, 1, 0]
-        assert bool(ends) == (uniform < 1 / (1 + np.e))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("size", "end", "onsets"),
@@ -170,16 +160,6 @@ def test_compiled_score_propagates_nan():
     assert nats.isnan().tolist() == [[False], [True]]
 
 
-def test_score_rejects_h_and_frames_of_the_wrong_width():
-    """It used to read beyond the buffers."""
-    output = BernoulliOutput(33, 17)
-    frames = torch.zeros(4, 3, 17)
-    with pytest.raises(ValueError, match=r"bernoulli_forward: h must be float32 \(12, 33\)"):
-        output.score(torch.zeros(4, 3, 32), frames)
-    with pytest.raises(ValueError, match=r"frames must be float32 \(12, 17\)"):
-        output.score(torch.zeros(4, 3, 33), frames[..., :16])
-
-
 # ---- onsets -------------------------------------------------------------------------------------
 
 
@@ -214,22 +194,6 @@ def test_the_roll_costs_the_same_and_each_free_strike_one_bernoulli():
     torch.testing.assert_close(nats, roll + coins.where(again, torch.zeros(())).sum(-1))
     torch.testing.assert_close(output.onset_nats(logits, frames, past), nats - roll)
     assert torch.equal(free(frames, past), again)
-
-
-def test_determined_strikes_have_no_cost_and_no_gradient():
-    """However confident and wrong their logits are; the first frame of a piece follows silence."""
-    frames, past = tensors(np.array([[STRUCK, OFF], [OFF, STRUCK], [OFF, OFF]])[:, None])
-    output = BernoulliOutput(2, 2, onsets=True).double()
-    with torch.no_grad():
-        output.linear.bias[2:] = torch.tensor([-500.0, 500.0])
-    h = torch.randn(3, 1, 2, dtype=torch.float64, requires_grad=True)
-    roll = BernoulliOutput(2, 2).double()
-    roll.linear.load_state_dict({k: v[:2] for k, v in output.linear.state_dict().items()})
-    for nats in (output.nats(output(h), frames, past), output.score(h, frames, past)):
-        torch.testing.assert_close(nats, roll.nats(roll(h), frames[..., :2]))
-        (slope,) = torch.autograd.grad(nats.sum(), output.linear.weight)
-        assert (slope[:2] != 0).all()
-        assert (slope[2:] == 0).all()
 
 
 def test_nothing_is_scored_or_drawn_without_the_frames_before():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from levels import LEVELS, assert_follow, exact_nats
-from scipy import special, stats
+from scipy import special
 from scores import (
     assert_compiled_draws_are_plain,
     assert_compiled_is_plain,
@@ -167,22 +167,6 @@ def test_without_frames_there_are_no_nats_and_no_gradients(score):
     assert nats.shape == (0, 2)
     for slope in torch.autograd.grad(nats.sum(), list(output.parameters())):
         assert (slope == 0).all()
-
-
-@pytest.mark.parametrize("components", [1, 5])
-@pytest.mark.parametrize("size", [1.0, 0.05])
-def test_it_starts_near_the_anchor(components, size):
-    """Training starts within a third of a bit of the best logistic for what the anchor misses."""
-    torch.manual_seed(0)
-    output = SampleLogisticOutput(80, S, components)
-    h, _ = random_rows(2000, 1, hidden=80, level=0.01 * size)
-    h[..., -3] = STEP
-    error = torch.from_numpy(stats.laplace.rvs(0, 0.01 * size, 6000, random_state=1))
-    raw = ((h[:, 0, -2] + error) / STEP).round() * STEP
-    nats = compiled(output, h.float(), raw.view(2000, 1, S).float()).mean().item() / S
-    _, scale = stats.logistic.fit(error, floc=0)
-    best = -stats.logistic.logpdf(error, 0, scale).mean() + math.log(32768)
-    assert -0.05 < (nats - best) / math.log(2) < 1 / 3
 
 
 @pytest.mark.parametrize(("level", "spacing"), [(STEP / 2, 2), (0.003, 1), (0.5, 512)])

@@ -2,10 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -14,14 +12,12 @@ import numpy as np
 import pytest
 from chrome import Chrome
 
-from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
-from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (
     Curve,
     Curves,
@@ -43,13 +39,13 @@ from seqmodel.runs.folder import BEST
 SECONDS, RATE = 3.0, 44_100
 
 
-def sound(kind: str) -> bytes:
+def sound(kind):
     file, t = BytesIO(), np.arange(round(SECONDS * RATE)) / RATE
     write_sound(kind, file, [0.1 * np.sin(2 * np.pi * 440 * t).astype(np.float32)], RATE, len(t))
     return file.getvalue()
 
 
-def curve(name: str, pace: float) -> Curve:
+def curve(name, pace):
     lines = [
         {
             "epoch": k,
@@ -63,7 +59,7 @@ def curve(name: str, pace: float) -> Curve:
     return Curve(name, lines, 10)
 
 
-def sample(name: str, kind: str) -> Sample:
+def sample(name, kind):
     boxes = tuple(Box(k, 60 + k % 7, 1, 1) for k in range(24))
     shades = Shades(2, 3, bytes(range(0, 240, 40))) if kind == "flac" else None
     picture = Picture(SECONDS, 24, 58, 70, boxes, (Level(60, "C4"),), "a scale", shades)
@@ -71,7 +67,7 @@ def sample(name: str, kind: str) -> Sample:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     """One of everything, with very long texts."""
     columns = ("run", *"abcdefghij", "a name " * 5)
     table = Table(columns, (Row(("x" * 80, *["1,234.5678"] * 11)),), "Figures")
@@ -86,7 +82,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path:
+def compared(tmp_path_factory, dataset):
     """The page of a comparison: two units, two trials of each, two seeds of each winner."""
     folder = tmp_path_factory.mktemp("experiment")
     settings = {"model": "frame-wise", "hidden": 4, "epochs": 3, "batch_size": 4}
@@ -100,20 +96,20 @@ def compared(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path
 
 
 @pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+def chrome(tmp_path_factory):
     browser = Chrome(tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
 
 
 @pytest.fixture(autouse=True)
-def _silent_console(chrome: Chrome) -> Iterator[None]:
+def _silent_console(chrome):
     """No test may leave an error or a warning in the console."""
     yield
     assert chrome.messages() == []
 
 
-def test_a_page_is_drawn_and_loads_nothing_else(chrome: Chrome, page: Path):
+def test_a_page_is_drawn_and_loads_nothing_else(chrome, page):
     """Guards against styles or a script that the page's own policy blocks."""
     chrome.open(page)
     assert chrome.run("document.querySelector('main').getBoundingClientRect().width") <= 1200
@@ -129,7 +125,7 @@ AUDIO = "document.querySelectorAll('audio')"
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_click_on_a_picture_plays_from_there(chrome: Chrome, page: Path, number: int):
+def test_a_click_on_a_picture_plays_from_there(chrome, page, number):
     """Both mp3 and flac, one at a time; the position moves only if the browser decodes the sound.
 
     The cursor, and the place clicked, are where the picture has that second.
@@ -149,59 +145,6 @@ def test_a_click_on_a_picture_plays_from_there(chrome: Chrome, page: Path, numbe
     assert share == pytest.approx(at / SECONDS, abs=0.02)
 
 
-def test_the_cursor_runs_over_the_axes_of_the_picture(chrome: Chrome, page: Path):
-    """Guards against AXES in charts.py that page.css does not follow."""
-    left, bottom, width, height = AXES
-    chrome.open(page)
-    sizes = [
-        chrome.run(f"document.querySelector('.picture {part}').getBoundingClientRect().toJSON()")
-        for part in ("img", ".time")
-    ]
-    image, time = (
-        {name: box[name] for name in ("left", "top", "width", "height")} for box in sizes
-    )
-    assert time["left"] - image["left"] == pytest.approx(left * image["width"], abs=1)
-    assert time["top"] - image["top"] == pytest.approx(
-        (1 - bottom - height) * image["height"], abs=1
-    )
-    assert time["width"] == pytest.approx(width * image["width"], abs=1)
-    assert time["height"] == pytest.approx(height * image["height"], abs=1)
-
-
-def test_a_click_beyond_the_end_of_a_short_sample_plays_nothing(chrome: Chrome, tmp_path: Path):
-    """On the axis that all share, each place is the same second; and a broken sound is no error."""
-    whole, broken = sample("gru", "mp3"), replace(sample("lstm", "flac"), sound=b"no sound")
-    whole = replace(whole, picture=replace(whole.picture, seconds=2 * SECONDS))
-    path = tmp_path / "page.html"
-    parts = (Samples((whole, broken)),)
-    path.write_text(render(Page("t", sections=(Section("s", parts),))), "utf-8")
-    chrome.open(path)
-    chrome.wait(f"{AUDIO}[0].duration > 1 && {AUDIO}[1].error")
-    chrome.click(":nth-child(1 of .sample) .time", 0.75)
-    chrome.click(":nth-child(2 of .sample) .time", 0.25)
-    assert chrome.run(f"{AUDIO}[0].paused")
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_drawings_are_inverted_on_a_dark_page(chrome: Chrome, page: Path, dark: bool):
-    """Guards against black on black."""
-    chrome.open(page, dark=dark)
-    for part in (".key", ".plot > svg", ".picture img"):
-        shown = chrome.run(f"getComputedStyle(document.querySelector('{part}')).filter")
-        assert shown.startswith("invert(1)" if dark else "none"), part
-
-
-def test_a_page_is_dark_if_the_system_asks_for_dark(chrome: Chrome, page: Path):
-    colours = "['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name])"
-    seen = []
-    for dark in (False, True):
-        chrome.open(page, dark=dark)
-        seen.append([int(text[4:-1].split(", ")[0]) for text in chrome.run(colours)])
-    (light_ground, light_text), (dark_ground, dark_text) = seen
-    assert min(light_ground, dark_text) > 200
-    assert max(dark_ground, light_text) < 50
-
-
 # ---- charts and tables -------------------------------------------------------------------------
 
 POINTS = """[...document.querySelectorAll('.plot polyline')].map((line) => [
@@ -212,7 +155,7 @@ CHOOSE = """((part, value) => { const input = document.querySelector(part);
   input.dispatchEvent(new Event('input', { bubbles: true })); })"""
 
 
-def on_one_scale(drawn: list, told: list) -> None:
+def on_one_scale(drawn, told):
     """Checks that all the points of lines are where their figures are, but for a scale."""
     assert [len(points) for *_, points in drawn] == [len(line) for line in told]
     places = np.concatenate([points for *_, points in drawn])
@@ -221,7 +164,7 @@ def on_one_scale(drawn: list, told: list) -> None:
         np.testing.assert_allclose(np.polyval(scale, at), figures, atol=1e-3 * np.ptp(figures))
 
 
-def test_lines_are_where_their_figures_are(chrome: Chrome, tmp_path: Path):
+def test_lines_are_where_their_figures_are(chrome, tmp_path):
     """Over updates and time, smooth, in logarithms, of other figures, of a table that is sorted."""
     curves = tuple(
         replace(one, metrics=[{**line, "rate": k / line["epoch"]} for line in one.metrics])
@@ -262,58 +205,7 @@ def test_lines_are_where_their_figures_are(chrome: Chrome, tmp_path: Path):
     )
 
 
-def test_dots_are_where_their_figures_are(chrome: Chrome, tmp_path: Path):
-    """Over logarithms of rates, each marked, and a line from the lowest to the highest.
-
-    Where only those that are cut off are left, they fill the chart.
-    """
-    told = [Dot("gru", 0.01 * 2**k, 2 + (k % 7) / 10) for k in range(-12, 8)]
-    worst = Dot("lstm", 0.02, 90.0), Dot("lstm", 0.01, 80.0)
-    path, parts = tmp_path / "page.html", (Scatter((*told[::-1], *worst)),)
-    path.write_text(render(Page("t", sections=(Section("s", parts),))), "utf-8")
-    chrome.open(path)
-    chrome.wait("document.querySelector('.plot svg')")
-    (_, _, places), (_, _, cut) = chrome.run(POINTS)
-    on_one_scale([("", False, places)], [[(np.log(dot.rate), dot.nats) for dot in told]])
-    assert max(y for _, y in cut) < 0 <= min(y for _, y in places)
-    assert chrome.run("document.querySelectorAll('.plot svg svg text').length") == len(told) + 2
-    chrome.click(".entry:nth-child(1)")
-    ((_, _, [(_, low), (_, high)]),) = chrome.run(POINTS)
-    assert 0 < high < low < 340
-    assert chrome.run("document.querySelectorAll('.grid .left').length") > 2
-
-
-def test_any_figures_have_a_chart(chrome: Chrome, tmp_path: Path):
-    """Guards against an axis without height or ticks, and logarithms of what has none."""
-    parts = []
-    for values in ([-3.0, -3.0], [-1e-9, 1e9], [0.0, 1e-7]):
-        lines = [
-            {
-                "epoch": k,
-                "updates": k,
-                "seconds": 0,
-                "valid_nats_per_frame": v,
-                "train_nats_per_frame": v,
-            }
-            for k, v in enumerate(values)
-        ]
-        parts += [Curves((Curve("a", lines, 1),)), Scatter((Dot("a", 0.1, values[0]),))]
-    path = tmp_path / "page.html"
-    path.write_text(render(Page("t", sections=(Section("s", tuple(parts)),))), "utf-8")
-    chrome.open(path)
-    for _ in range(2):
-        chrome.wait("document.querySelectorAll('.plot > svg').length === 6")
-        assert "NaN" not in chrome.run("document.querySelector('main').innerHTML")
-        ticks = "[...document.querySelectorAll('.plot .grid')].map((grid) => grid.children.length)"
-        assert min(chrome.run(ticks)) > 4
-        dots = (
-            "[...document.querySelectorAll('.plot svg svg')].map((drawn) => drawn.children.length)"
-        )
-        assert chrome.run(dots) == [3, 2] * 3  # two lines and the best; a line and its dot
-        chrome.run("document.querySelectorAll('.log').forEach((log) => log.click())")
-
-
-def test_runs_are_sorted_found_and_hidden(chrome: Chrome, tmp_path: Path):
+def test_runs_are_sorted_found_and_hidden(chrome, tmp_path):
     """By numbers, times and names, unknown ones last; a search is in all tables and charts."""
     columns = ("run", "valid", "time")
     cells = (
@@ -352,7 +244,7 @@ def test_runs_are_sorted_found_and_hidden(chrome: Chrome, tmp_path: Path):
     assert chrome.run(colours) == 3
 
 
-def test_a_page_follows_training(chrome: Chrome, run_folder: Path, tmp_path: Path):
+def test_a_page_follows_training(chrome, run_folder, tmp_path):
     """Guards against figures that stand still, choices that are lost, and other sites that read.
 
     A run that is not there, or is damaged, hides no other.
@@ -421,9 +313,7 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (390, False), (1280, False)])
-def test_a_comparison_can_be_read_anywhere(
-    chrome: Chrome, compared: Path, page: Path, width: int, dark: bool
-):
+def test_a_comparison_can_be_read_anywhere(chrome, compared, page, width, dark):
     """Guards against tables that widen the page on a phone, and text too pale in the dark."""
     for path in (page, compared):
         chrome.open(path, width=width, dark=dark)
@@ -442,7 +332,7 @@ def test_a_comparison_can_be_read_anywhere(
     assert all(60 < wide < 140 and 0 <= high < 40 for wide, high in sizes)
 
 
-def test_the_samples_of_winners_play(chrome: Chrome, compared: Path):
+def test_the_samples_of_winners_play(chrome, compared):
     """One for each unit, music that the model itself made."""
     chrome.open(compared, width=390)
     captions = "[...document.querySelectorAll('figcaption span')].map((e) => e.textContent)"
@@ -452,7 +342,7 @@ def test_the_samples_of_winners_play(chrome: Chrome, compared: Path):
     chrome.wait(f"{AUDIO}[1].currentTime > 0.2")
 
 
-def test_all_controls_have_a_name(chrome: Chrome, compared: Path):
+def test_all_controls_have_a_name(chrome, compared):
     """Guards against players and charts that a screen reader cannot name."""
     chrome.open(compared)
     found = chrome.run(

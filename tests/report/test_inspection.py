@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.audio.inspection import inspect_audio
 from seqmodel.media.music.inspection import inspect_midi
-from seqmodel.report.inspection import inspect_dataset, inspect_run, kind_of
+from seqmodel.report.inspection import inspect_run, kind_of
 from seqmodel.runs import folder as runs
 
 
@@ -96,21 +93,6 @@ def test_silence_has_no_level(tmp_path):
     values = inspect_audio(tmp_path / "a.wav", {}, tmp_path / "plot.png")
     assert (values["peak"], values["rms_db"], values["clipped_samples"]) == (0.0, None, 0)
     assert (values["frames"], values["dtype"]) == (0, "int16")
-
-
-@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
-def test_a_dataset_of_audio_is_its_manifest_and_duration(tmp_path, subtype):
-    for split, seconds in (("train", 3), ("valid", 1)):
-        (tmp_path / split).mkdir()
-        sound = np.random.default_rng(seconds).uniform(-1, 1, 800 * seconds)
-        soundfile.write(tmp_path / split / "a.wav", sound, 800, subtype=subtype)
-    out = tmp_path / "out"
-    manifest = prepare(find_sources([str(tmp_path)]), out, AudioSettings())
-    values = inspect_dataset(out, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    assert manifest.items() <= values.items()
-    assert values["seconds"] == {"train": 3.0, "valid": 1.0}
-    assert json.loads(json.dumps(values)) == values
 
 
 def test_a_run_without_an_epoch_can_be_inspected(run_folder, tmp_path):

@@ -2,20 +2,16 @@
 
 import json
 import shutil
-import subprocess
 from io import BytesIO
 
 import numpy as np
 import pytest
 import soundfile
 
-import seqmodel
 from seqmodel.data.dataset import open_dataset
-from seqmodel.errors import UsageError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
-from seqmodel.report.origin import version
 from seqmodel.report.page.parts import Curves, Samples, Table
 from seqmodel.report.run_page import draw, run_page
 from seqmodel.report.subjects import load_subjects, names_of, score
@@ -103,14 +99,6 @@ def test_samples_of_audio_are_the_exact_sound(make_page, sample_wise_run_folder,
         assert (rate, sample.picture.seconds) == (8000, length / 8000)
 
 
-def test_how_to_do_without_samples_is_said(audio_run_folder, monkeypatch):
-    """Guards the hint where no option of samples was given, as far as the command line tells."""
-    monkeypatch.setattr(Audio, "page_seconds", 10.0**6)
-    subjects = load_subjects([audio_run_folder])
-    with pytest.raises(UsageError, match=r"--seconds asks for more than .*; or add --samples 0$"):
-        draw(subjects, number=1, seed=3, progress=ignore, options={"fill": None, "below": False})
-
-
 def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder, tmp_path):
     """Guards against a MIDI that is not the music heard, read back here by `prepare`'s reader."""
     (part,) = of_kind(make_page(run_folder, number=1).sections[0], Samples)
@@ -153,58 +141,9 @@ def test_a_dataset_prepared_differently_gets_a_remark(
     )
 
 
-def test_a_run_killed_before_its_metrics_were_written_has_a_page(make_page, run_folder, tmp_path):
-    """The best checkpoint is written first; its metrics line may be missing."""
-    shutil.copytree(run_folder, tmp_path / "run")
-    (tmp_path / "run" / runs.METRICS).unlink()
-    section = make_page(tmp_path / "run").sections[0]
-    (curve,) = of_kind(section, Curves)[0].curves
-    assert (curve.metrics, curve.best_line) == ([], None)
-    figures = of_kind(section, Table)[0].rows[0].cells
-    assert figures[-2:] == ("\N{EN DASH}", "\N{EN DASH}")
-
-
 def test_the_best_draw_of_a_search_is_labelled_as_one(make_page, run_folder, tmp_path):
     """Guards against taking the time of one draw for the time of the whole search."""
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / runs.DRAWS_INDEX).touch()
     notes = of_kind(make_page(tmp_path / "run").sections[0], Table)[0].notes
     assert "run is the best draw of a search; its time is of that draw." in notes
-
-
-def test_progress_counts_all_frames_and_all_pieces(run_folder, dataset):
-    """Guards against a progress bar that starts again with each split."""
-    subjects, seen = load_subjects([run_folder]), []
-    score(subjects, lambda done, total: seen.append((done, total)))
-    frames = sum(dataset[split].frames for split in dataset.splits)
-    assert seen == sorted(seen)
-    assert seen[-1] == (frames, frames)
-    draw(subjects, number=3, seed=1, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-3:] == [(1, 3), (2, 3), (3, 3)]
-
-
-def test_the_commit_is_that_of_our_own_checkout(tmp_path, monkeypatch):
-    """Guards against naming the commit of a repository that seqmodel is merely installed in."""
-
-    def git(*arguments):
-        name = ("-c", "user.name=a", "-c", "user.email=a@b")
-        command = ["git", "-C", str(tmp_path), *name, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    plain = seqmodel.__version__
-    for place in ("seqmodel", "site-packages/seqmodel"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "__init__.py").touch()
-    ours, installed = (
-        tmp_path / place / "__init__.py" for place in ("seqmodel", "site-packages/seqmodel")
-    )
-    monkeypatch.setattr(seqmodel, "__file__", str(ours))
-    assert version() == plain
-    git("init", "--quiet")
-    git("add", ".")
-    git("commit", "--quiet", "-m", "first")
-    assert version() == f"{plain}, commit {git('rev-parse', '--short', 'HEAD')}"
-    ours.write_text("changed")
-    assert version() == f"{plain}, commit {git('rev-parse', '--short', 'HEAD')} with changes"
-    monkeypatch.setattr(seqmodel, "__file__", str(installed))
-    assert version() == plain

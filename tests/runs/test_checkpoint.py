@@ -167,15 +167,6 @@ def test_other_files_are_refused_with_the_reason(tmp_path):
     not_loaded(path, "version 2", "reads version 1")
 
 
-def test_numbers_of_a_type_that_torch_lacks_are_no_traceback(path):
-    header = {"__metadata__": {}, "a": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}
-    with safetensors.safe_open(path, framework="pt") as file:
-        header["__metadata__"] = file.metadata()
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"\0")
-    not_loaded(path, "damaged")
-
-
 def test_tensors_changed_under_an_old_checksum_are_refused(path):
     """Also if only a name has changed, or a tensor without bytes is missing."""
     with safetensors.safe_open(path, framework="pt") as file:

@@ -170,11 +170,3 @@ def test_a_pipe_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "run.zip")
     with pytest.raises(SeqmodelError, match="there is no run"):
         load_run(tmp_path / "run.zip")
-
-
-def test_damaged_metrics_in_a_zip_advise_nothing_impossible(make):
-    """There is nothing to resume in a zip."""
-    with pytest.raises(
-        SeqmodelError, match=r"run\.zip/metrics\.jsonl is damaged: .*; get the zip again"
-    ):
-        read_metrics(make((METRICS, b"{}\n")))

@@ -1,7 +1,6 @@
 """The processors and the memory that a process may use, with control groups of both versions."""
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -11,7 +10,7 @@ from seqmodel.system.machine import available_memory, cores, peak_memory
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     """A machine of 16 processors and 8 GiB."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)), raising=False)
     left = SimpleNamespace(available=8 << 30)
@@ -19,17 +18,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(root: Path, files: dict[str, str]) -> None:
+def write(root, files):
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
 
 
-def test_without_limits_the_machine_decides(root: Path):
+def test_without_limits_the_machine_decides(root):
     assert (cores(root), available_memory(root)) == (16, 8 << 30)
 
 
-def test_version_2_limits_of_any_outer_group_hold(root: Path):
+def test_version_2_limits_of_any_outer_group_hold(root):
     """Guards against 16 processes of 1.2 GB each in a container of two cores and 2 GB."""
     write(root, {"proc/self/cgroup": "0::/outer/inner\n"})
     outer = "sys/fs/cgroup/outer"
@@ -40,7 +39,7 @@ def test_version_2_limits_of_any_outer_group_hold(root: Path):
     assert (cores(root), available_memory(root)) == (3, 2000 - 1500 + 300)
 
 
-def test_version_1_limits_hold_where_the_outer_path_is_not_seen(root: Path):
+def test_version_1_limits_hold_where_the_outer_path_is_not_seen(root):
     """In a container the group is mounted at the top, whatever its path outside."""
     write(root, {"proc/self/cgroup": "4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n0::/\n"})
     cpu, memory = "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/memory"

@@ -25,7 +25,7 @@ KINDS = {
 which returns what was tried, in words, and what broke."""
 
 
-def _with_library() -> None:
+def _with_library():
     """Restart with the library of `calls` preloaded, if it can be compiled."""
     from calls import LIBRARY, armed, compiled
 
@@ -37,7 +37,7 @@ def _with_library() -> None:
         shutil.rmtree(Path(library).parent)
 
 
-def main() -> int:
+def main():
     """Try the requested kinds, print a line for each, and return the exit status."""
     parser = argparse.ArgumentParser(prog="torture", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)}; all if none")

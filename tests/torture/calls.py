@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 LIBRARY = "TORTURE_LIBRARY"
@@ -19,12 +18,12 @@ COUNT = ".calls"
 """The file in which a fork reports how many calls it made."""
 
 
-def armed() -> bool:
+def armed():
     """Whether the library is loaded."""
     return hasattr(ctypes.CDLL(None), "torture_arm")
 
 
-def compiled() -> Path | None:
+def compiled():
     """The library, in a new temporary folder; None without a C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -36,15 +35,13 @@ def compiled() -> Path | None:
     return library
 
 
-def failing(
-    command: Callable[[], int], place: Path, at: int, error: int, *, stays: bool = False
-) -> Callable[[], int]:
+def failing(command, place, at, error, *, stays=False):
     """`command`, whose call `at` below `place` fails with `error`, as do all later ones if `stays`.
 
     Calls count from 0; at -1 none fails. Afterwards `calls_made` returns how many there were.
     """
 
-    def work() -> int:
+    def work():
         library = ctypes.CDLL(None)
         library.torture_arm(os.fsencode(place), ctypes.c_long(at), error, stays)
         status = command()
@@ -56,7 +53,7 @@ def failing(
     return work
 
 
-def calls_made(place: Path) -> int:
+def calls_made(place):
     """How many calls a fork of `failing` made; 0 if it died before reporting it."""
     count = place / COUNT
     if not count.exists():

@@ -48,7 +48,7 @@ TRAININGS: dict[str, tuple[object, ...]] = {
 }
 
 
-def write_sources(folder: Path) -> None:
+def write_sources(folder):
     """Music in mid/ and speech-like noise in wav/, in folders for the splits."""
     random = np.random.default_rng(1)
     for split, count in PIECES.items():
@@ -62,7 +62,7 @@ def write_sources(folder: Path) -> None:
             soundfile.write(path, samples, 8000, subtype="PCM_16")
 
 
-def roll(random: np.random.Generator, frames: int) -> np.ndarray:
+def roll(random, frames):
     """Two voices in a random walk: (frames, 88)."""
     made = np.zeros((frames, 88), np.uint8)
     walk = 40 + np.cumsum(random.integers(-2, 3, frames // 2)).repeat(2)
@@ -70,7 +70,7 @@ def roll(random: np.random.Generator, frames: int) -> np.ndarray:
     return made
 
 
-def write_datasets(folder: Path) -> None:
+def write_datasets(folder):
     """The datasets music, struck and audio, of `write_sources`."""
     write_sources(folder)
     here("prepare", folder / "mid", "-o", folder / "music", "-q", "--no-onsets")
@@ -78,13 +78,13 @@ def write_datasets(folder: Path) -> None:
     here("prepare", folder / "wav", "-o", folder / "audio", "-q")
 
 
-def training(folder: Path, name: str, run: object) -> tuple[object, ...]:
+def training(folder, name, run):
     """The command line of a training of `TRAININGS` on the datasets in `folder`."""
     data, *options = TRAININGS[name]
     return ("train", folder / str(data), *options, "--run", run, "-q")
 
 
-def going_on(run: Path, begin: tuple[object, ...]) -> tuple[object, ...]:
+def going_on(run, begin):
     """The command line that resumes a run, or restarts it if nothing was saved."""
     saved = [*run.glob("last.safetensors"), *run.glob("draws/*/last.safetensors")]
     if saved and (run / "config.yaml").exists():
@@ -92,7 +92,7 @@ def going_on(run: Path, begin: tuple[object, ...]) -> tuple[object, ...]:
     return (*begin, "--force")
 
 
-def here(*arguments: object, place: Path = Path()) -> None:
+def here(*arguments, place=Path()):
     """Run a command line in this process, which keeps what it imported and compiled."""
     from forks import seqmodel
 

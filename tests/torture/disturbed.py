@@ -9,10 +9,8 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from calls import KILLS, armed, calls_made, failing
 from corpora import TRAININGS, going_on, here, training, write_datasets
@@ -40,7 +38,7 @@ class Found:
     complaints: list[str] = field(default_factory=list)
 
 
-def kill_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+def kill_all(folder, seed, *, short):
     """Kill some 240 commands; if `short` 2, of a case that is not of several processes."""
     found, draw, most = Found(), random.Random(seed), 2 if short else 240
     makers = [*_cases(folder, several=not short).values()]
@@ -56,7 +54,7 @@ def kill_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
     return f"{said} finished", found.complaints
 
 
-def fail_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+def fail_all(folder, seed, *, short):
     """Make every writing call of every command fail; if `short`, two calls of one."""
     if not armed():
         return "not tried, for want of a C compiler", []
@@ -70,7 +68,7 @@ def fail_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
     return f"{found.disturbed:,} writing calls made to fail, of {places:,}", found.complaints
 
 
-def _cases(folder: Path, *, several: bool) -> "dict[str, Callable[[], Case]]":
+def _cases(folder, *, several):
     """What makes each case; with `several`, also one of several processes."""
     write_datasets(folder)
     music, sound = (folder / name for name in RUNS)
@@ -100,7 +98,7 @@ def _cases(folder: Path, *, several: bool) -> "dict[str, Callable[[], Case]]":
 class Case:
     """A command line, and what it leaves where nothing disturbs it."""
 
-    def __init__(self, folder: Path, name: str, arguments: tuple[object, ...]) -> None:
+    def __init__(self, folder, name, arguments):
         self.folder, self.name, self.arguments, self.number = folder, name, arguments, 0
         self.kind = arguments[0]
         for run, made_by in RUNS.items():
@@ -117,7 +115,7 @@ class Case:
         if armed() and self.kind != "compare":
             assert self.calls >= 2 * made, f"{name}: {made} files by {self.calls} calls"
 
-    def _new(self) -> Path:
+    def _new(self):
         """A new place, with something to be replaced if the command may."""
         self.number += 1
         place = self.folder / f"{self.name} {self.number}"
@@ -129,7 +127,7 @@ class Case:
             (place / target).write_bytes(b"old")
         return place
 
-    def _left(self, place: Path) -> dict[str, object]:
+    def _left(self, place):
         """What has to be the same: all files or, of a training or a comparison, all but times."""
         if self.kind == "train":
             return figures(place / "out")
@@ -138,14 +136,14 @@ class Case:
             return {"table": table.read_bytes() if table.exists() else b""}
         return dict(contents(place))
 
-    def _again(self, place: Path) -> tuple[object, ...]:
+    def _again(self, place):
         """The command line that goes on, or makes the same again."""
         if self.kind == "train":
             return going_on(place / "out", self.arguments)
         forced = self.kind == "compare" or "--force" in self.arguments
         return self.arguments if forced else (*self.arguments, "--force")
 
-    def kill(self, found: Found, draw: random.Random) -> None:
+    def kill(self, found, draw):
         """Kill it, a training up to three times, then let it end."""
         place, arguments = self._new(), self.arguments
         for _ in range(3 if self.kind == "train" else 1):
@@ -164,7 +162,7 @@ class Case:
                 f"{self.name}: goes on to something else after a kill {left}: {outcome.err}"
             )
 
-    def _killed(self, arguments: tuple[object, ...], place: Path, draw: random.Random) -> bool:
+    def _killed(self, arguments, place, draw):
         command = seqmodel(*arguments)
         if self.calls and self.kind != "compare" and draw.random() < 0.5:
             outcome = fork(failing(command, place, draw.randrange(self.calls), KILLS), place)
@@ -173,7 +171,7 @@ class Case:
             outcome = fork(command, place, kill_after=draw.uniform(0, self.seconds))
         return outcome.status > 128
 
-    def _wrong(self, place: Path) -> Iterator[str]:
+    def _wrong(self, place):
         """What is half-written after a kill."""
         if self.kind not in ("train", "compare"):
             there = self._left(place)
@@ -191,7 +189,7 @@ class Case:
             except Exception as error:
                 yield f"{path.name} is not whole: {error}"
 
-    def _moved_away(self, left: dict[str, object]) -> bool:
+    def _moved_away(self, left):
         """Whether the old folder is whole under another name: Windows replaces it in two steps.
 
         A kill between the two, or a disk that fails for good, leaves it so.
@@ -204,7 +202,7 @@ class Case:
             hidden.setdefault(folder, {})[f"out/{rest}"] = data
         return self.old in hidden.values()
 
-    def fail(self, at: int, error: int, stays: bool, found: Found) -> None:
+    def fail(self, at, error, stays, found):
         """Make a call fail with an error, and all after it if it `stays`; then let it go on."""
         place, train = self._new(), self.kind == "train"
         command = seqmodel(*self.arguments)
@@ -234,18 +232,18 @@ class Case:
         shutil.rmtree(place)
 
 
-def contents(place: Path) -> dict[str, bytes]:
+def contents(place):
     """The bytes of every file below `place`, by relative path, to compare places."""
     files = (path for path in place.rglob("*") if path.is_file())
     return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
 
-def _visible(left: dict[str, object]) -> dict[str, object]:
+def _visible(left):
     """Without what a kill may leave: temporary files."""
     return {name: data for name, data in left.items() if not name.startswith(".")}
 
 
-def figures(run: Path) -> dict[str, object]:
+def figures(run):
     """The checkpoints' bytes and the metrics without times, draws included."""
     found: dict[str, object] = {}
     for path in sorted(run.rglob("*")):
@@ -259,7 +257,7 @@ def figures(run: Path) -> dict[str, object]:
     return found
 
 
-def _without_times(value: object) -> object:
+def _without_times(value):
     if isinstance(value, dict):
         return {k: _without_times(v) for k, v in value.items() if k not in MEASURED}
     return [_without_times(v) for v in value] if isinstance(value, list) else value

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,21 +32,14 @@ class Outcome:
     seconds: float
 
     @property
-    def clean(self) -> bool:
+    def clean(self):
         """Whether it succeeded, or gave the reason in one line."""
         lines = self.err.strip().splitlines()
         said = bool(lines) and lines[-1].startswith("seqmodel: ")
         return "Traceback" not in self.err and (self.status == 0 or said)
 
 
-def fork(
-    work: Callable[[], int],
-    folder: Path,
-    *,
-    kill_after: float | None = None,
-    memory: int | None = None,
-    patience: float = PATIENCE,
-) -> Outcome:
+def fork(work, folder, *, kill_after=None, memory=None, patience=PATIENCE):
     """Run `work`, which returns an exit status, in a fork that starts in `folder`.
 
     Args:
@@ -84,10 +76,10 @@ def fork(
     return Outcome(code, err, passed)
 
 
-def seqmodel(*arguments: object) -> Callable[[], int]:
+def seqmodel(*arguments):
     """The work of one command line."""
 
-    def work() -> int:
+    def work():
         sys.argv = ["seqmodel", *map(str, arguments)]
         try:
             main()
@@ -98,9 +90,7 @@ def seqmodel(*arguments: object) -> Callable[[], int]:
     return work
 
 
-def _in_fork(
-    work: Callable[[], int], folder: Path, streams: list[Path], memory: int | None
-) -> None:
+def _in_fork(work, folder, streams, memory):
     status = 70
     try:
         os.setpgid(0, 0)
@@ -123,7 +113,7 @@ def _in_fork(
         os._exit(status)
 
 
-def _kill(child: int) -> None:
+def _kill(child):
     """Kill a fork not yet waited for, and its group, which is created a moment after the fork."""
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)

@@ -21,8 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -80,12 +78,12 @@ class Reader:
     read: Callable[[], object]
 
     @classmethod
-    def of_file(cls, name: str, path: Path, read: Callable[[], object]) -> "Reader":
+    def of_file(cls, name, path, read):
         """For the bytes of a file."""
         return cls(name, path.read_bytes(), path.write_bytes, read)
 
 
-def mutate_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+def mutate_all(folder, seed, *, short):
     """Try 100,000 inputs, or 100, equally many of each kind."""
     found, readers = Found(), _readers(folder)
     for reader in readers:
@@ -96,7 +94,7 @@ def mutate_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]
     return said, found.complaints
 
 
-def _readers(folder: Path) -> list[Reader]:
+def _readers(folder):
     write_datasets(folder)
     here(*training(folder, "tanh, noise", folder / "run"))
     files = folder / "files"
@@ -146,14 +144,14 @@ def _readers(folder: Path) -> list[Reader]:
     ]
 
 
-def _zipped_again(path: Path) -> Reader:
+def _zipped_again(path):
     """An array within a .npz."""
     with zipfile.ZipFile(path) as file:
         members = {name: file.read(name) for name in file.namelist()}
     changed = next(iter(members))
     other = path.with_name("again.npz")
 
-    def write(data: bytes) -> None:
+    def write(data):
         with zipfile.ZipFile(other, "w") as file:
             for name, content in {**members, changed: data}.items():
                 file.writestr(name, content)
@@ -161,13 +159,13 @@ def _zipped_again(path: Path) -> Reader:
     return Reader("npz, zipped again", members[changed], write, _reading(other))
 
 
-def _hashed_again(data: Path) -> Reader:
+def _hashed_again(data):
     """The rows of a dataset, with the hashes of the mutated rows in its index."""
     rows, index = data / "train.npy", data / "train.jsonl"
     pieces = [json.loads(line) for line in index.read_text().splitlines()]
     header = rows.stat().st_size - 22 * sum(piece["frames"] for piece in pieces)
 
-    def write(content: bytes) -> None:
+    def write(content):
         rows.write_bytes(content)
         start, lines = header, []
         for piece in pieces:
@@ -180,13 +178,13 @@ def _hashed_again(data: Path) -> Reader:
     return Reader("npy, hashed again", rows.read_bytes(), write, partial(_whole_dataset, data))
 
 
-def _signed_again(run: Path) -> list[Reader]:
+def _signed_again(run):
     """The content of a checkpoint, and its tensors, each with a valid checksum."""
     tensors, content = load_checkpoint(run / "best.safetensors")
     other = run.with_name("signed")
     other.mkdir()
 
-    def sign(tensors: dict[str, torch.Tensor], text: str) -> None:
+    def sign(tensors, text):
         metadata = {
             "format": FORMAT,
             "version": VERSION,
@@ -196,10 +194,10 @@ def _signed_again(run: Path) -> list[Reader]:
         saved = safetensors.torch.save(tensors, {KEY: json.dumps(metadata)})
         (other / "best.safetensors").write_bytes(saved)
 
-    def write_content(data: bytes) -> None:
+    def write_content(data):
         sign(tensors, data.decode(errors="replace"))
 
-    def write_tensors(data: bytes) -> None:
+    def write_tensors(data):
         """From lines of a name and a shape; every weight is 0.1, or NaN if the last byte is 255."""
         made = {}
         for line in data.decode(errors="replace").splitlines():
@@ -218,7 +216,7 @@ def _signed_again(run: Path) -> list[Reader]:
     ]
 
 
-def _whole_dataset(path: Path) -> None:
+def _whole_dataset(path):
     inspect_dataset(path, None)
     dataset = open_dataset(path)
     for name in dataset.splits:
@@ -226,10 +224,10 @@ def _whole_dataset(path: Path) -> None:
             pass
 
 
-def _reading(path: Path) -> Callable[[], object]:
+def _reading(path):
     """Reads a media file as prepare and inspect do."""
 
-    def read() -> None:
+    def read():
         medium = medium_of_file(path)
         settings = medium.settings({})
         for work in medium.corpus(settings, [path], path.parent).works(path):
@@ -242,14 +240,14 @@ def _reading(path: Path) -> Callable[[], object]:
 class _Fuzz:
     """The inputs of one reader."""
 
-    def __init__(self, reader: Reader, folder: Path, draw: random.Random, found: Found) -> None:
+    def __init__(self, reader, folder, draw, found):
         self.reader, self.folder, self.draw, self.found = reader, folder, draw, found
         self.told = folder / "told"
         self.corpus = [reader.original]
         self.seen: set[tuple[str, int]] = set()
         self.said: set[str] = set()
 
-    def run(self, count: int) -> None:
+    def run(self, count):
         self.reader.write(self.reader.original)
         self.reader.read()  # mutants of an input that is refused would reach nothing
         batch = [self.reader.original]
@@ -259,7 +257,7 @@ class _Fuzz:
             batch = []
         self.reader.write(self.reader.original)
 
-    def _mutant(self) -> bytes:
+    def _mutant(self):
         draw, data = self.draw, bytearray(self.draw.choice(self.corpus))
         for _ in range(draw.choice([1, 1, 2, 5])):
             # Half of the changes go where headers are.
@@ -282,7 +280,7 @@ class _Fuzz:
                 data[at] ^= 1 << draw.randrange(8)
         return bytes(data)
 
-    def _read_all(self, batch: list[bytes]) -> None:
+    def _read_all(self, batch):
         """Read a batch in a fork; if it dies, continue after the input that killed it."""
         while batch:
             self.told.write_text("")
@@ -300,7 +298,7 @@ class _Fuzz:
                 self._complain(batch[len(lines)], why)
             batch = batch[len(lines) + 1 :]
 
-    def _in_fork(self, batch: list[bytes]) -> int:
+    def _in_fork(self, batch):
         signal.signal(signal.SIGALRM, _late)
         with self.told.open("a", buffering=1) as file:
             for data in batch:
@@ -318,7 +316,7 @@ class _Fuzz:
                 file.write(json.dumps(line) + "\n")
         return 0
 
-    def _error(self) -> str:
+    def _error(self):
         """Read the input; return what is wrong with how that went, if anything."""
         signal.alarm(6 * SECONDS)
         try:
@@ -332,7 +330,7 @@ class _Fuzz:
             signal.alarm(0)
         return ""
 
-    def _judge(self, data: bytes, line: dict[str, Any]) -> None:
+    def _judge(self, data, line):
         found = self.found
         found.tried += 1
         new = {(name, number) for name, number in line["new"]} - self.seen
@@ -347,7 +345,7 @@ class _Fuzz:
         elif line["seconds"] > SECONDS:
             self._complain(data, f"{line['seconds']:.0f} s")
 
-    def _complain(self, data: bytes, why: str) -> None:
+    def _complain(self, data, why):
         last = why.strip().splitlines()[-1]
         if last[:40] in self.said:  # one input of a kind is enough
             return
@@ -364,19 +362,19 @@ class Late(BaseException):
     """An input took too long. Not an OSError, as TimeoutError is, so that nothing catches it."""
 
 
-def _late(number: int, frame: FrameType | None) -> None:
+def _late(number, frame):
     raise Late
 
 
-def _tracer(lines: set[tuple[str, int]]) -> Callable[..., Any]:
+def _tracer(lines):
     """Records the lines of seqmodel that are reached."""
 
-    def in_function(frame: FrameType, event: str, argument: object) -> Any:
+    def in_function(frame, event, argument):
         if event == "line":
             lines.add((frame.f_code.co_filename, frame.f_lineno))
         return in_function
 
-    def called(frame: FrameType, event: str, argument: object) -> Any:
+    def called(frame, event, argument):
         return in_function if frame.f_code.co_filename.startswith(READERS) else None
 
     return called

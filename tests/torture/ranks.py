@@ -42,7 +42,7 @@ class Ranks:
     complaints: list[str] = field(default_factory=list)
 
 
-def hurt_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+def hurt_all(folder, seed, *, short):
     """Hurt processes of 50 trainings, if `short` of two, each resumed until it has ended."""
     found, draw = Ranks(), random.Random(seed)
     write_datasets(folder)
@@ -69,9 +69,7 @@ def hurt_all(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
     return said, found.complaints
 
 
-def _tried(
-    found: Ranks, command: tuple[object, ...], run: Path, seconds: float, draw: random.Random
-) -> str | None:
+def _tried(found, command, run, seconds, draw):
     """Train, hurt twice, until it has ended; returns what broke."""
     for turn in count():
         size = draw.choice([2, 4])
@@ -88,14 +86,14 @@ def _tried(
     raise AssertionError
 
 
-def _started(command: tuple[object, ...], size: int) -> subprocess.Popen[str]:
+def _started(command, size):
     words = [sys.executable, "-c", LEADER, *map(str, command)]
     many = ["--processes", str(size)] if size > 1 else []
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen([*words, *many], text=True, **silent)
 
 
-def _ended(process: subprocess.Popen[str]) -> tuple[int, str, float]:
+def _ended(process):
     began = time.monotonic()
     try:
         _, err = process.communicate(timeout=PATIENCE)
@@ -105,7 +103,7 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str, float]:
     return process.returncode, err, time.monotonic() - began
 
 
-def _hurt(process: subprocess.Popen[str], size: int, seconds: float, draw: random.Random) -> str:
+def _hurt(process, size, seconds, draw):
     """Kill, freeze or delay one of the processes; the first is never frozen for good."""
     time.sleep(draw.uniform(0.2, 1.2) * seconds)
     others = _children(process.pid)
@@ -124,7 +122,7 @@ def _hurt(process: subprocess.Popen[str], size: int, seconds: float, draw: rando
     return how
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid):
     try:
         return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:

@@ -7,11 +7,8 @@ import pytest
 import torch
 from test_resume import outcome
 
-from seqmodel.errors import UsageError
-from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import TimePlan, load_checkpoint
-from seqmodel.runs.files import PART
 from seqmodel.runs.folder import load_run, newest_run, read_metrics
 from seqmodel.training import loop, schedule
 from seqmodel.training.schedule import Interval
@@ -47,21 +44,6 @@ def test_looks_within_epochs_change_nothing_but_what_is_best(tmp_path, make_conf
         assert [line[name] for line in ends] == [line[name] for line in whole]
     tensors = [load_checkpoint(tmp_path / name / runs.LAST)[0] for name in ("whole", "looks")]
     assert all(torch.equal(tensor, tensors[1][name]) for name, tensor in tensors[0].items())
-
-
-def test_a_look_scores_the_same_part_of_valid_each_time(
-    tmp_path, make_config, train, dataset, monkeypatch
-):
-    monkeypatch.setattr(loop, "LEAST_PIECES", 1)
-    train(make_config(epochs=2, truncate=7, valid_every="4"), tmp_path / "run")
-    lines, run = read_metrics(tmp_path / "run"), load_run(tmp_path / "run")
-    assert {line[PART] for line in lines} == {1}
-    assert len(dataset["valid"]) > 1
-    best = min(lines, key=lambda line: line["valid_nats_per_frame"])
-    assert (run.epoch, run.metrics()) == (best["epoch"], best)
-    each = likelihood(run.model, dataset["valid"]).piece_nats
-    frames = dataset["valid"].lengths[0]
-    assert best["valid_nats_per_frame"] == pytest.approx(each[0] / frames)
 
 
 def test_minutes_are_kept_and_the_schedule_ends_with_them(tmp_path, make_config, train, clock):
@@ -114,21 +96,6 @@ def test_long_epochs_have_looks_by_themselves(make_config, train, tmp_path, data
     work = dataset["train"].frames * sum(weight.numel() for weight in model.parameters())
     monkeypatch.setattr(schedule, "WORK", work / 3.5)
     assert Interval.of(trainer.config, dataset["train"], model).updates == -(-updates // 3)
-
-
-def test_the_share_of_an_epoch_is_never_nothing(tmp_path, make_config, train):
-    """Guards against division by it, in the first update of a day of sound."""
-    trainer = train(make_config(epochs=1), tmp_path / "run")
-    trainer.train = SimpleNamespace(frames=10**12)
-    trainer.state.progress.epoch = 0
-    trainer.state.progress.frames = 320
-    assert trainer._done == pytest.approx(3.2e-10)
-
-
-def test_minutes_exclude_other_ends(make_config):
-    for other in ({"epochs": 3}, {"patience": 3}, {"bracket_trials": 3}):
-        with pytest.raises(UsageError, match=r"exclude each other|go by the clock"):
-            make_config(minutes=1.0, **other)
 
 
 def test_a_run_without_a_best_has_its_last_mean(tmp_path, make_config, train):

@@ -8,7 +8,6 @@ import signal
 import numpy as np
 import pytest
 import torch
-from forking import outcome
 
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
@@ -17,7 +16,6 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, Trainer, train_run
-from seqmodel.training.schedule import Pace
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
@@ -216,21 +214,6 @@ def test_a_run_trained_again_keeps_nothing_of_the_old_one(tmp_path, make_config,
     assert {path.name for path in (tmp_path / "run").iterdir()} == {runs.CONFIG, runs.LAST}
 
 
-def test_ticks_report_all_frames_and_the_time_left(tmp_path, make_config, train):
-    ticks = []
-    train(make_config(truncate=7, epochs=2), tmp_path / "run", tick=ticks.append)
-    for epoch in (1, 2):
-        training = [t for t in ticks if t.epoch == epoch and t.nats_per_frame is not None]
-        scoring = [t for t in ticks if t.epoch == epoch and t.nats_per_frame is None]
-        assert (training[-1].done, training[-1].total) == (145, 145)
-        assert (scoring[-1].done, scoring[-1].total) == (67, 67)
-        assert [t.done for t in training] == sorted({t.done for t in training})
-        assert all(t.frames_per_second > 0 for t in training)
-        if epoch == 2:  # includes the pass over valid, timed in the first epoch
-            assert all(t.seconds_left > (145 - t.done) / t.frames_per_second for t in training)
-    assert all(math.isfinite(t.nats_per_frame) for t in ticks if t.nats_per_frame is not None)
-
-
 def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dataset, monkeypatch):
     """Used to wait for the update to be compiled and made; resuming, as it advises, works."""
 
@@ -251,38 +234,6 @@ def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dat
     loop.train_run(config, dataset, tmp_path / "whole")
     same = [(tmp_path / run / runs.BEST).read_bytes() for run in ("run", "whole")]
     assert same[0] == same[1]
-
-
-COMPILES = """
-import sys
-from pathlib import Path
-from seqmodel import open_dataset
-from seqmodel.config import resolve
-from seqmodel.kernels.code import cache
-from seqmodel.media.music.medium import MUSIC
-from seqmodel.model.build import with_sizes
-from seqmodel.training import loop
-kept, update, said = cache.kept, loop.update, []
-def recorded(name, make):
-    said.append("loads")
-    return kept(name, make)
-def timed(*arguments, **options):
-    said.append("update")
-    return update(*arguments, **options)
-cache.kept, loop.update = recorded, timed
-data = open_dataset(sys.argv[1])
-options = {"data": sys.argv[1], "hidden": 4, "weight_dropout": 0.2, "weight_noise": 0.1}
-config = resolve({**options, "truncate": 9, "epochs": 1}, presets=MUSIC.presets)
-loop.train_run(with_sizes(config, data.frame), data, Path(sys.argv[2]))
-updates = [k for k, what in enumerate(said) if what == "update"]
-print("loads" in said[: updates[0]], "loads" in said[updates[0] : updates[-1] + 1])
-"""
-
-
-def test_no_update_waits_for_a_kernel(dataset, tmp_path):
-    """The first run in a process used to be charged for loading and compiling all of them."""
-    _, out, err = outcome("-c", COMPILES, dataset.folder, tmp_path / "run")
-    assert out == "True False\n", err
 
 
 @pytest.mark.parametrize(
@@ -307,34 +258,3 @@ def test_divergence_at_the_first_update_leaves_no_files_and_blames_no_learning_r
     with pytest.raises(DivergedError, match=advice):
         loop.train_run(make_config(**options), dataset, tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
-
-
-def test_no_time_left_is_told_from_the_first_updates():
-    """Guards against a guess from a few of them; compiling comes before, and does not count."""
-    pace, told = Pace(), []
-    for _ in range(30):
-        pace.updated(100, 0.1)
-        told.append(pace.seconds_left(100_000, 0))
-    assert pace.frames_per_second == pytest.approx(1000)
-    assert told[:9] == [None] * 9
-    assert told[10:] == pytest.approx([100.0] * 20)
-
-
-def test_valid_counts_with_its_measured_time():
-    """Guards against a time left that omits the passes over valid, or still guesses theirs."""
-    pace = Pace()
-    for _ in range(21):
-        pace.updated(100, 0.1)
-    assert pace.seconds_left(1000, 300) == pytest.approx(1.0 + 0.1)
-    pace.scored(300, 3.0)
-    assert pace.seconds_left(1000, 300) == pytest.approx(1.0 + 3.0)
-
-
-def test_a_slower_machine_is_noticed():
-    """Guards against a mean over days that hides what the last hour was like."""
-    pace = Pace()
-    for epoch in range(10):
-        for _ in range(20):
-            pace.updated(100, 0.1 if epoch < 5 else 1.0)
-        pace.scored(100, 0.1)
-    assert 95 < pace.frames_per_second < 105

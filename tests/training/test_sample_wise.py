@@ -49,15 +49,6 @@ def correct_by_short_draws():
         yield
 
 
-def test_too_little_is_not_drawn(audio_dataset, monkeypatch):
-    """A push from a few milliseconds would be chance."""
-    encoder, train = encoders.SoundEncoder(8000, 10, steering=1.0), audio_dataset["train"]
-    samples = train.frames * 10 // 16
-    for least, frames in ((samples, samples // 10), (samples + 1, 0)):
-        monkeypatch.setattr(encoders, "FREE_LEAST", least / 8000)
-        assert encoder.free_frames(train.frames) == frames
-
-
 @pytest.fixture(scope="module", params=["linear", "mu-law"])
 def data(request, tmp_path_factory, recordings):
     """The recordings with either levels: the logistic and the categorical output."""
@@ -134,19 +125,7 @@ def test_levels_of_a_softmax_are_not_steered(make_audio_config, data):
     assert steered == (data["train"].frame.values == "samples")
 
 
-def test_a_model_of_any_backend_runs_free(
-    tmp_path, make_audio_config, train, audio_dataset, steered
-):
-    """What corrects the steering is drawn by compiled code, whatever trains."""
-    config = make_audio_config(**{**SMALL, "steering": 1.0}, epochs=1, backend="reference")
-    train(config, tmp_path, data=audio_dataset)
-    known = unpacked(load_run(tmp_path).model.encoder.known, 16)
-    compiled = unpacked(load_run(steered).model.encoder.known, 16)
-    assert torch.equal(known.slopes, compiled.slopes)
-    assert not torch.equal(known.pushes, (0.06 * known.slopes).clamp(-0.2, 0.2))
-
-
-@pytest.mark.parametrize("unit", ["lstm", "gru-reset-after", "mgu"])
+@pytest.mark.parametrize("unit", ["lstm", "mgu"])
 def test_units_carry_their_state_over_windows(
     tmp_path, make_audio_config, train, audio_dataset, unit
 ):
@@ -241,13 +220,9 @@ random = np.random.default_rng(0)
 T = np.arange(1600)
 SOUNDS = {  # rate and samples
     "one frame": (8000, random.normal(0, 0.1, 10)),
-    "shorter than any memory": (8000, random.normal(0, 0.1, 37)),
     "silence": (8000, 0.0 * T),
-    "DC": (8000, 0.5 + 0 * T),
-    "square wave": (8000, np.where(T % 80 < 40, 1.0, -1.0)),
     "square wave of each sample": (8000, np.where(T % 2, 1.0, -1.0)),
     "clicks": (8000, 1.0 * (T % 400 == 399)),
-    "full-scale noise": (8000, random.uniform(-1, 1, 1600)),
     "192 kHz": (192_000, 0.3 * np.sin(T / 50) + random.normal(0, 0.001, 1600)),
     "stereo": (8000, random.normal(0, 0.1, (1600, 2))),
 }

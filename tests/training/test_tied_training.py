@@ -56,24 +56,6 @@ def test_the_loss_is_the_mean_over_frames_without_padding(options, make_config, 
     assert total == pytest.approx(expected, rel=1e-5)
 
 
-def test_padding_reaches_no_gradient(make_config, dataset):
-    """Pieces of 1 and 30 frames in one batch, against each alone."""
-    torch.manual_seed(2)
-    config = make_config(**TIED, **NOTES, end=True, input_noise=0.0)
-    model = build_model(config, dataset.frame)
-
-    def gradients(indices):
-        batch = batches.load(dataset["train"], np.array(indices))
-        model.zero_grad()
-        frames = torch.from_numpy(batch.frames)
-        window_loss(model, frames, batch.lengths, model.start(len(indices)), 31).total.backward()
-        return {name: weight.grad.clone() for name, weight in model.named_parameters()}
-
-    alone, longer = gradients([1]), gradients([4])
-    for name, both in gradients([1, 4]).items():
-        torch.testing.assert_close(both, alone[name] + longer[name], rtol=1e-4, atol=1e-6)
-
-
 def test_the_start_is_the_share_of_notes_that_sound(make_config, dataset):
     """So that the first epochs are not spent on learning that most notes are silent."""
     model = build_model(make_config(**TIED, **NOTES, end=True), dataset.frame)

@@ -15,8 +15,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from calling import call_ok
 
-from seqmodel.experiment.search import search
-from seqmodel.runs.folder import RUN_FOLDER, load_run, read_metrics
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import tensorboard as module
 from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.tensorboard import tensorboard
@@ -142,20 +141,6 @@ def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp
     assert [path.name for path in written(folder)] == ["events.out.tfevents.000002.seqmodel"]
 
 
-@pytest.mark.usefixtures("one_sample")
-def test_each_run_of_a_search_has_a_curve_of_its_own(dataset, make_config, tmp_path):
-    """Also where it is resumed."""
-    config = make_config(bracket_trials=2, epochs=1, unit="gru")
-    for _ in range(2):  # as if it were resumed
-        search(config, dataset, tmp_path, trackers=TRACKERS, resume=(tmp_path / "draws").is_dir())
-    draws = sorted((tmp_path / "draws").iterdir())
-    assert len(draws) == 2
-    for draw in draws:
-        check_curves(read(draw), draw)
-        assert len(written(draw)) == 1
-    RUN_FOLDER.check_target(tmp_path, force=True)  # --force may replace it
-
-
 def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config, tmp_path):
     """Guards against functions that happen to return something true, as loggers' do."""
     told = []
@@ -181,15 +166,3 @@ def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config,
     assert [*told[-1][1:]] == [None]
     resumed = next(values[0] for name, *values in told if name == "resumed")
     assert json.dumps(resumed[:2]) == json.dumps(lines[:2])
-
-
-def test_what_stopped_a_run_is_told(dataset, make_config, tmp_path):
-    ended = []
-    config = make_config(epochs=3)
-
-    def fail(line, is_best):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt) as raised:
-        train_run(config, dataset, tmp_path, listener=Listener(epoch=fail, ended=ended.append))
-    assert ended == [raised.value]

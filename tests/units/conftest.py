@@ -8,18 +8,18 @@ from seqmodel.units.cpu import recurrence
 
 
 @pytest.fixture(scope="session", params=PAIRS, ids=" on ".join)
-def pair(request) -> tuple[str, str]:
+def pair(request):
     """A unit's name and a backend's that runs it, each in turn."""
     return request.param
 
 
 @pytest.fixture(scope="session", params=list(UNITS))
-def name(request) -> str:
+def name(request):
     """A unit's name, each in turn."""
     return request.param
 
 
 @pytest.fixture(params=WIDE, ids=["afterwards", "step by step"])
-def summed(request, monkeypatch) -> None:
+def summed(request, monkeypatch):
     """Both ways of summing the gradients of W and U, whatever the number of rows."""
     monkeypatch.setattr(recurrence, "WIDE", request.param)

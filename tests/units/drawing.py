@@ -3,7 +3,6 @@
 from itertools import product
 
 import torch
-from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from seqmodel.units import make
@@ -47,7 +46,7 @@ def random_unit(name, input_size, hidden_size, *, dtype=torch.float64, seed=0, *
     return unit
 
 
-def random_tensor(*shape, dtype=torch.float64, seed=1) -> Tensor:
+def random_tensor(*shape, dtype=torch.float64, seed=1):
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype)
 
@@ -62,7 +61,7 @@ def random_state(unit, batch_size, *, seed=2):
     return tree_map(fill, unit.zero_state(batch_size))
 
 
-def weighted_sum(h, state, *, seed=3) -> Tensor:
+def weighted_sum(h, state, *, seed=3):
     """A scalar to which every element of the output and final state contributes differently."""
     return sum(
         (tensor * random_tensor(*tensor.shape, seed=seed + k).to(tensor)).sum()
@@ -116,7 +115,7 @@ def assert_backends_agree(unit, x, bound=1e-9, *, backend="cpu", **options):
     return found[1]
 
 
-def assert_same(ours, theirs) -> None:
+def assert_same(ours, theirs):
     """Equal but for the order of summation, relative to the largest value."""
     for a, b in zip(ours, theirs, strict=True):
         scale = max(1.0, float(b.detach().abs().max())) if b.numel() else 1.0

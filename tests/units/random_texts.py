@@ -27,7 +27,7 @@ LEAVES = (
 )  # fmt: skip
 
 
-def random_text(seed: int) -> str:
+def random_text(seed):
     """A text that defines a unit whose values stay bounded over time."""
     draw = Random(seed)
     while True:
@@ -39,13 +39,13 @@ def random_text(seed: int) -> str:
         return text
 
 
-def _drawn(draw: Random) -> str:
+def _drawn(draw):
     states = ["h", *draw.sample(["c", "m"], draw.randint(0, 2))]
     names = [*states[1:], *(f"p{k}" for k in range(draw.randint(0, 3)))]
     draw.shuffle(names)
     weights, known, lines = count(), list[str](), list[str]()
 
-    def expression(depth: int) -> str:
+    def expression(depth):
         form = draw.choice(EXPRESSIONS if depth else LEAVES)
         inner = [expression(depth - 1) for _ in range(3)] if depth else []
         places = {term: f"{term}{next(weights)}" for term in ("W", "U", "V", "b", "bU")}

@@ -1,6 +1,5 @@
 """Which backend runs a case, on which device, and the error if none can."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS, make, unit_spec
-from seqmodel.units.backends import BACKENDS, backend_for, choose_device, cpu_seconds, why
+from seqmodel.units.backends import BACKENDS, backend_for, choose_device, why
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case
 
 CPU, CUDA, META = (torch.device(kind) for kind in ("cpu", "cuda", "meta"))
@@ -78,20 +77,6 @@ def test_a_requested_backend_that_cannot_run_is_an_error():
         make("lstm", 3, 4, backend="torch-nn")(torch.zeros(2, 1, 3))
 
 
-def test_a_unit_asks_its_backend_once_per_call(monkeypatch):
-    """Guards against checking twice: a small unit's whole step takes 0.6 ms."""
-    asked = []
-    cpu = BACKENDS["cpu"]
-    counting = replace(
-        cpu, unsupported_reason=lambda case: asked.append(case) or cpu.unsupported_reason(case)
-    )
-    monkeypatch.setitem(BACKENDS, "cpu", counting)
-    unit = make("lstm", 3, 4, activation="relu", bias=False).double()
-    unit(torch.zeros(2, 5, 3, dtype=torch.float64))
-    assert asked == [unit.case(5)]
-    assert asked[0] == Case(UNITS["lstm"], torch.float64, CPU, 5, 3, 4, "sigmoid", "relu", False)
-
-
 def test_a_missing_device_is_a_one_line_error(monkeypatch):
     """Guards against a traceback from inside torch."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -135,25 +120,3 @@ def test_the_configured_backend_decides_the_device(gpu):
     assert choose_device("auto", large, "torch-nn") == CUDA
     with pytest.raises(UsageError, match="the cpu backend cannot run"):
         choose_device("cuda", large, "cpu")
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_costs_are_near_the_measured_ones():
-    """Guards against constants in ms instead of us, or of a forward pass instead of a step."""
-    # From the AMD EPYC tables in seqmodel/bench/README.md: T steps, on two threads.
-    for name, (inputs, H, B), seconds in (
-        ("lstm", (88, 36, 16), 1.44e-3 / 200),
-        ("lstm", (20, 195, 32), 51e-3 / 500),
-        ("lstm", (88, 46, 1), 0.53e-3 / 200),
-        ("tanh", (88, 512, 32), 31e-3 / 200),
-    ):
-        assert 0.5 < cpu_seconds(case(name, I=inputs, H=H, B=B)) / seconds < 2, name
-
-
-def test_operations_are_those_of_the_units_own_matrices(name):
-    """Guards against counting W or U for gates without them (gru1 to gru3)."""
-    gates = make(name, 7, 5).gates().values()
-    weights = sum(terms[t].numel() for terms in gates for t in "WU" if terms[t] is not None)
-    # A multiplication and an addition per weight and row: forward, backward to the input, and
-    # for the weight's own gradient.
-    assert case(name, I=7, H=5, B=2).step_flops == 2 * weights * 2 * 3

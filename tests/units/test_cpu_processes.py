@@ -2,49 +2,42 @@
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
 import torch
+from drawing import assert_backends_agree, random_tensor, random_unit
 from forking import outcome
 from guards import guarded
-from torch import Tensor
 
 from seqmodel.kernels import device
+from seqmodel.system import native
 from seqmodel.units import make
-from seqmodel.units.module import Unit
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
 
-def test_fewer_threads_than_requested() -> None:
+def test_fewer_threads_than_requested():
     """OpenMP may provide fewer; the missing threads' shares must still be done."""
-    code = """
-import torch
-from seqmodel.units import make
-torch.set_num_threads(2)
-torch.manual_seed(0)
-unit, plain = make("lstm", 8, 20, "cpu"), make("lstm", 8, 20, "reference")
-plain.load_state_dict(unit.state_dict())
-x = (torch.rand(30, 6, 8) < 0.1).float()
-for one in (unit, plain):
-    one(x)[0].sum().backward()
-for ours, right in zip(unit.parameters(), plain.parameters()):
-    torch.testing.assert_close(ours.grad, right.grad, rtol=1e-4, atol=1e-4)
-"""
-    limited = {**os.environ, "OMP_THREAD_LIMIT": "1"}
-    subprocess.run([sys.executable, "-c", code], env=limited, check=True)
+    levels = {n: native.loaded(f"omp_{n}_max_active_levels") for n in ("get", "set")}
+    if None in levels.values():
+        pytest.skip("there is no OpenMP")
+    former = native.function(levels["get"], [], native.INT)()
+    set_levels = native.function(levels["set"], [native.INT])
+    set_levels(0)  # teams of one
+    try:
+        assert_backends_agree(random_unit("lstm", 8, 20), random_tensor(30, 6, 8))
+    finally:
+        set_levels(former)
 
 
-def test_one_thread_affects_only_the_calling_thread() -> None:
+def test_one_thread_affects_only_the_calling_thread():
     """A thread whose first torch operation fell into the block used to keep one thread for good."""
     counts = []
 
-    def work() -> None:
+    def work():
         _ = torch.ones(8) + 1
         counts.append(torch.get_num_threads())
 
@@ -57,13 +50,13 @@ def test_one_thread_affects_only_the_calling_thread() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_callers_in_several_threads() -> None:
+def test_callers_in_several_threads():
     unit = make("mgu", 8, 40)
     x = torch.randn(50, 6, 8)
     right = unit(x)[0]
     wrong = []
 
-    def run() -> None:
+    def run():
         for _ in range(20):
             if not torch.equal(unit(x)[0], right):
                 wrong.append(1)
@@ -76,14 +69,14 @@ def test_callers_in_several_threads() -> None:
     assert not wrong
 
 
-def _child(unit: Unit, right: list[Tensor]) -> None:
+def _child(unit, right):
     """Torch's own products hang here (GNU OpenMP after a fork); ours must not."""
     assert torch.get_num_threads() == 2
     for ours, theirs in zip(_step(unit), right, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def _step(unit: Unit) -> list[Tensor]:
+def _step(unit):
     h, _ = unit(torch.ones(30, 6, 8))
     weights = list(unit.parameters())
     return [h.detach(), *torch.autograd.grad(h.sum(), weights)]
@@ -91,7 +84,7 @@ def _step(unit: Unit) -> list[Tensor]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_children() -> None:
+def test_forked_children():
     """After the parent has used its threads: two children and the parent run concurrently."""
     unit = make("lstm", 8, 40)
     right = _step(unit)
@@ -111,7 +104,7 @@ def test_forked_children() -> None:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(concurrent, right, strict=True))
 
 
-def test_compiler_loads_at_first_use() -> None:
+def test_compiler_loads_at_first_use():
     code = (
         "import sys, torch; from seqmodel.units import make; unit = make('lstm', 3, 4);"
         "assert 'llvmlite' not in sys.modules;"

@@ -180,15 +180,3 @@ def test_every_activation_with_and_without_bias(known, gate_activation, activati
     # Where a gate lets 1e4 through, its own slope can magnify float32's rounding.
     assert_as_written(unit, saturating, 1e-3)
     assert all(found.isfinite().all() for found in results(unit, saturating).values())
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_saturated_weights_stay_finite(pair, sign):
-    """Guards against exp overflowing, reached through U, V and the biases."""
-    known, backend = pair
-    unit = random_unit(known, 3, 4, dtype=torch.float32, backend=backend)
-    with torch.no_grad():
-        for weight in unit.parameters():
-            weight.copy_(sign * 1e4 * weight.sign())
-    found = results(unit, random_tensor(5, 3, 3, dtype=torch.float32))
-    assert all(tensor.isfinite().all() for tensor in found.values())

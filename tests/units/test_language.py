@@ -52,75 +52,46 @@ def test_what_a_text_defines():
         ("a = W x\nh = a + q", "q is not defined yet, only a", "a + ^"),
         ("h = phi(W x", "expected an operator or ), not the end of the line", "W x^"),
         ("h = W x + U h' b", "expected an operator or the end of the line, not 'b'", "h' ^"),
-        ("h = W x + (.) b", "expected a number, a name or (, not '(.)'", "+ ^"),
         ("h = phi W x", "expected ( after phi, not 'W'", "phi ^"),
-        ("h = norm W x", "expected ( after norm, not 'W'", "norm ^"),
-        ("h = W h'", "expected x after W, not 'h': a matrix that multiplies", "W ^"),
         ("h = U x", "expected a state after U, not 'x': a matrix that multiplies x is a W", "U ^"),
         ("h = W x + U (1 + 1)", "U needs a vector to multiply, not a number", "+ ^"),
         ("h = 2 h' + W x", "expected an operator or the end of the line, not 'h': a prod", "= 2 ^"),
         ("h = W x + x", "x has as many numbers as a frame: project it, as in W x", "+ ^"),
         ("h = W x\nh = W1 x", "h has two equations", "^"),
         ("s = W x", "s cannot be defined: x, s, phi, tanh, sigmoid, relu", "^"),
-        ("bias = W x", "bias cannot be defined: x, s, phi, tanh, sigmoid, relu", "^"),
         ("W x", "expected an equation, such as h = phi(W x + U h' + b)", "W ^"),
         ("h = W x + q'", "q' is the previous q, which has no equation", "+ ^"),
         ("a = Wz x\nz = Wz x", "Wz stands in line 1 already: give it an index of its own", "= ^"),
         ("h = W x\nz = s(W2 x)", "z has no effect on h", "^"),
         ("h = phi(h')", "h does not depend on x: some equation needs a W x", "^"),
-        ("h = W x + V\nW starts at 1", "expected V before 'starts at', not 'W': a matrix is", "^"),
         ("h = W x + b\nh starts at 0.5", "expected b before 'starts at', not 'h': a state", "^"),
         ("h = max(W x)", "expected an operator or a comma, not ')'", "x^"),
-        ("h = tanh(W x, b)", "expected an operator or ), not ','", "x^"),
         ("h = where(W x, b, 0)", "expected an operator or < or >, not ','", "x^"),
-        ("h = where(W x < b, 1)", "expected an operator or a comma, not ')'", "1^"),
         ("h = W x > b", "expected an operator or the end of the line, not '>': a choice is", "x ^"),
         ("h = W x + U mean(h')", "U needs a vector to multiply, not a number", "+ ^"),
-        ("h = W x + U where(1 < 2, 3, 4)", "U needs a vector to multiply, not a number", "+ ^"),
         (
             "h = W x - var(h')",
             "var is no function: over the H numbers there are mean(a)",
             "- ^",
         ),
-        ("a = norm(W1 x)\nh = W x + q", "q is not defined yet, only a", "+ ^"),
-        ("a = norm(W1 x)\nh = W x", "a has no effect on h", "^"),
         ("h = W x + h'^1", "expected a power from 2 to 9, not '1'", "^"),
-        ("h = W x + h'^23", "expected a power from 2 to 9, not '23'", "^"),
-        ("h = W x^2", "expected an operator or the end of the line, not '^'", "x^"),
         ("h = W x + h' ** 2", "unexpected '*': the square of a is a^2, its root sqrt(a)", "*^"),
-        ("if W x: h = 1", "unexpected ':'", "x^"),
         ("h = W x if b", "expected an operator or the end of the line, not 'if': a choice", "x ^"),
         ("h = U [x, h']", "unexpected '[': the previous h is h', and products are added", "U ^"),
-        ("h = W * x", "expected a factor after W, not '*': a matrix stands before its fact", "W ^"),
         ("h = W x + sin(W1 x)", "sin is no function: there are s, phi, tanh, sigmoid, relu", "+ ^"),
-        ("h = W x + x'", "x has as many numbers as a frame: there is no previous x", "+ ^"),
-        ("h = W x + b\nb starts at nan", "expected a number, as in b starts at 1", "at ^"),
         (
             "h = W x + b\nb starts at logspace(0, 1)",
             "logspace goes between two numbers above 0",
             "at ^",
         ),
-        (
-            "h = W x + b\nb starts at uniform(1)",
-            "expected a number, as in b starts at 1, or unif",
-            "at ^",
-        ),
         ("h = W x + b\nb starts at uniform(1e999, 2)", "too large a number to start at", "at ^"),
-        ("h = W x + b\nb starts 1", "expected a number, as in b starts at 1", "starts ^"),
         ("h = W x + b\nb starts at 1\nb starts at 2", "b starts twice", "^"),
         ("z = W x + b\nh = z + b\nb starts at 1", "b stands in several equations: say bz", "^"),
         ("h = W x + U h'\nU has rank 0", "expected rank 16, as in U has rank 16", "has ^"),
-        ("h = W x + U h'\nW has 2 heads", "expected U before 'has', not 'W'", "^"),
         ("h = W x + U h'\nU has rank 1\nU has 2 heads", "U has two forms", "^"),
-        ("h = W x\nV starts at 1", "expected a V or b of an equation above before 'starts", "^"),
         ("unit: a\nunit: b\nh = W x", "unit is given twice", "^"),
         ("h = " + "(" * 9999 + "W x", "too long: give a part of it a name", "((^"),
         ("\n".join(f"p{k} = {k}" for k in range(200)) + "\nh = W x", "p0 has no effect on h", "^"),
-        (
-            "\n".join(f"p{k} = {k}" for k in range(999)) + "\nh = W x",
-            "more than 256 equations",
-            "^",
-        ),
         (
             "h0 = W x\n" + "\n".join(f"h{k + 1} = {'norm(' * 60}h{k}{')' * 60}" for k in range(9)),
             "more than 256 equations, with the parts of norm, max and powers",
@@ -193,15 +164,6 @@ def test_names_of_later_functions_are_names_in_older_texts():
     spec = define("norm = s(W x)\nmean = norm (.) mean' + norm(norm)\nh = max(mean, norm)", "old")
     assert spec.state == ("h", "mean")
     assert [e.name for e in spec.equations] == ["norm", "mean.1", "mean", "h"]
-
-
-def test_where_lines_may_be_indented_and_commented():
-    text = "  unit: mine # called so\n\th = W x + b # h\n  bh starts at -.5 # at first"
-    spec = define(text, "file")
-    assert (spec.name, dict(spec.starts)) == (
-        "mine",
-        {Weight("b", "h"): Start("uniform", -0.5, -0.5)},
-    )
 
 
 def test_there_is_one_unit_of_each_text():

@@ -6,12 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from drawing import random_tensor, random_unit
-from torch import Tensor
 
-from seqmodel.errors import UsageError
-from seqmodel.units import UNITS, make
+from seqmodel.units import make
 from seqmodel.units.backends import BACKENDS
-from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
 CELLS = ("lstm", "lstm-nopeephole")
 
@@ -69,18 +66,6 @@ def test_initial_weights(name):
                 assert (terms[term] == (1.0 if remembers else 0.0)).all(), (gate, term)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_zero_state(name, dtype):
-    """Guards against a state of the wrong type, shape or precision."""
-    state = make(name, 3, 4).to(dtype).zero_state(2)
-    assert state._fields == (("h", "c") if name in CELLS else ("h",))
-    for tensor in state:
-        assert isinstance(tensor, Tensor)
-        assert tensor.shape == (2, 4)
-        assert tensor.dtype == dtype
-        assert not tensor.any()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -112,41 +97,6 @@ def test_a_type_or_device_unlike_the_weights_is_a_value_error():
     state = unit.double().zero_state(2)
     with pytest.raises(ValueError, match=rf"{state._fields[-1]} must be torch.float32 on cpu"):
         unit.float()(x, type(state)(*(t.float() for t in state[:-1]), state[-1]))
-
-
-@pytest.mark.parametrize("layers", [2, 4])
-def test_state_of_another_stack_is_a_value_error(layers):
-    """Guards against extra or missing states after a change of the number of layers."""
-    stack = make("gru", 3, 4, layers=3)
-    other = make("gru", 3, 4, layers=layers)
-    with pytest.raises(ValueError, match="3 layers"):
-        stack(torch.zeros(5, 2, 3), other.zero_state(2))
-
-
-@pytest.mark.parametrize(
-    ("options", "choices"),
-    [
-        ({"name": "lsmt"}, list(UNITS)),
-        ({"backend": "gpu"}, ["auto", *BACKENDS]),
-        ({"gate_activation": "tanh"}, list(GATE_ACTIVATIONS)),
-        ({"activation": "gelu"}, list(ACTIVATIONS)),
-    ],
-)
-def test_errors_for_unknown_names_list_the_choices(options, choices):
-    """Guards against a misspelt name that gets a traceback or, silently, a default."""
-    with pytest.raises(UsageError) as caught:
-        make(**{"name": "gru", "input_size": 3, "hidden_size": 4} | options)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert all(choice in text for choice in (*options.values(), *choices))
-
-
-@pytest.mark.parametrize("sizes", [(0, 4), (3, 0), (-1, 4)])
-def test_sizes_below_one_are_refused(sizes):
-    with pytest.raises(UsageError, match="at least 1"):
-        make("gru", *sizes)
-    with pytest.raises(UsageError, match="at least 1 layer"):
-        make("gru", 3, 4, layers=0)
 
 
 def test_the_requested_backend_runs(monkeypatch):

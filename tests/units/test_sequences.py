@@ -207,33 +207,6 @@ def test_gradients_only_where_asked_and_twice(pair):
         assert not unit(x)[0].requires_grad
 
 
-def graph_nodes(tensor):
-    """Every node of the autograd graph behind a tensor."""
-    seen, waiting = set(), [tensor.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            waiting.extend(parent for parent, _ in node.next_functions)
-    return seen
-
-
-def test_backward_is_not_quadratic_in_the_frames(pair):
-    """Guards against x[t] at each step, whose backward fills a tensor of the full length."""
-    unit, x = unit_of(pair), random_tensor(24, 2, 3).requires_grad_()
-
-    def counts(frames):
-        h, after = unit(x[:frames], None, torch.tensor([frames, 1]))
-        nodes = graph_nodes(weighted_sum(h, after))
-        # Rows are taken from a single frame, with index_select and index_copy.
-        whole = ("Select", "Slice", "IndexBackward", "IndexPut", "Narrow", "Gather", "Split")
-        return len(nodes), sum(node.name().startswith(whole) for node in nodes)
-
-    (n6, whole6), (n12, whole12), (n24, whole24) = counts(6), counts(12), counts(24)
-    assert n24 - n12 == 2 * (n12 - n6), "the graph grows in proportion to the frames"
-    assert whole6 == whole12 == whole24
-
-
 @pytest.mark.parametrize("lengths", [None, torch.tensor([6, 0])])
 def test_a_stack_is_its_layers_run_by_hand(lengths):
     """Guards against a layer that reads the stack's input, or another layer's state or weights."""

@@ -9,11 +9,9 @@ import pytest
 import scipy.io.wavfile
 import soundfile
 
-from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.sampling import AudioSampling, write_audio
-from seqmodel.media.samples import SampleRequest
-from seqmodel.media.sound import MAX_SAMPLES, check_encoder
+from seqmodel.media.audio.sampling import write_audio
+from seqmodel.media.sound import MAX_SAMPLES
 
 FRAME = AudioFrames(11_025, frame_size=7)
 LEVELS = np.random.default_rng(1).integers(-32768, 32768, (60, 7)).astype(np.int16)
@@ -110,12 +108,3 @@ def test_the_sizes_in_the_header_of_the_shortest_and_the_longest_wav(length, siz
     write_audio("wav", buffer, [], AudioFrames(8000, frame_size=1), length)
     data = buffer.getvalue()
     assert tuple(int.from_bytes(data[k : k + 4], "little") for k in (4, 40)) == sizes
-
-
-def test_the_highest_rate_of_a_flac_is_checked_before_anything_is_sampled():
-    check_encoder("flac", 655_350)
-    assert (
-        soundfile.info(io.BytesIO(written("flac", AudioFrames(655_350, 7)))).samplerate == 655_350
-    )
-    with pytest.raises(UsageError, match="cannot write flac at 655,351 Hz"):
-        AudioSampling(AudioFrames(655_351), SampleRequest("flac"))

@@ -72,18 +72,6 @@ def test_into_a_track(song):
     assert {each[3] for each in notes_of(read(data).tracks[0])} == {2}
 
 
-def test_into_a_track_of_mostly_drums(song):
-    """Pitches have its other channel."""
-    file = mido.MidiFile(song)
-    file.tracks[3].insert(1, mido.Message("note_on", note=60, channel=5))
-    file.tracks[3].insert(2, mido.Message("note_off", note=60, channel=5, time=0))
-    file.save(song)
-    states = np.zeros((64, 88), int)
-    states[16:20, 50] = 2
-    added = notes_of(read(redrawn(song, stretch(64, 16, 32), states, into="Kit")[1]).tracks[3])
-    assert (1920, 2400, 71, 5) in added
-
-
 @pytest.mark.parametrize(
     ("into", "said"),
     [
@@ -101,21 +89,6 @@ def test_a_track_that_is_not_there_or_not_clear(song, into, said):
     file.save(song)
     with pytest.raises(UsageError, match=said.replace("ß", "ss")):
         Original(song, BEATS, transposed=0, into=into)
-
-
-def test_formats(tmp_path):
-    """One track becomes two, unless the notes go into it; patterns cannot have one more."""
-    path = save(tmp_path / "one.mid", [note(0, 480, 60) + note(480, 960, 62)], kind=0)
-    free = stretch(8, 4, 8)
-    for into, kind, tracks in ((None, 1, 2), ("1", 0, 1)):
-        after = read(redrawn(path, free, into=into)[1])
-        assert (after.type, len(after.tracks)) == (kind, tracks)
-    save(path, [note(0, 480, 60), note(0, 480, 62)], kind=2)
-    with pytest.raises(UsageError, match=r"one.mid holds patterns .* convert it to format 1"):
-        Original(path, BEATS, transposed=0)
-    save(path, [note(0, 4, 60)], division=2)
-    with pytest.raises(UsageError, match=r"has ticks longer than the run's frames \(4 steps per"):
-        Original(path, BEATS, transposed=0)
 
 
 def test_the_program_is_the_one_there(song):
@@ -193,11 +166,3 @@ def test_each_part_has_a_track_and_a_channel(song):
         ]
         programs = [m.program for track in tracks for m in track if m.type == "program_change"]
         assert programs == [40, 32]
-
-
-def test_what_is_not_seen_is_said(song):
-    remarks = Original(song, BEATS, transposed=0).remarks
-    kept = "which the run does not replace: they stay"
-    assert remarks == [f"{song} has drums and notes off the keyboard, {kept}"]
-    kit = Original(song, PianoRollFrames(Grid.of_beats(4), drums=True, kit=True), transposed=0)
-    assert kit.remarks == [f"{song} has notes besides drums, {kept}"]

@@ -1,8 +1,6 @@
 """The grid: what it accepts, how exactly, and how it is written down."""
 
 import json
-import subprocess
-import sys
 from decimal import Decimal
 
 import pytest
@@ -82,23 +80,3 @@ def test_seconds_per_frame():
     """Guards the length of samples: beats follow the tempo, seconds do not."""
     assert Grid.of_beats(4).seconds_per_frame(120) == 0.125
     assert Grid.of_seconds("0.6").seconds_per_frame(77) == 0.6
-
-
-HEAVY = {"mido", "torch", "soundfile", "soxr", "matplotlib"}
-
-
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [
-        *((name, HEAVY) for name in ("music.published", "music.contents")),
-        ("registry", HEAVY | {"numpy"}),
-    ],
-)
-def test_heavy_imports_wait_until_they_are_needed(module, heavy):
-    """Guards the start-up of `seqmodel --help` and of training: no mido, no matplotlib."""
-    check = (
-        f"import sys, seqmodel.media.{module}; "
-        f"heavy = {heavy}; "
-        "sys.exit(bool(heavy & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -16,7 +16,6 @@ from seqmodel.media.music.frames import PianoRollFrames, struck
 from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import (
-    MOST_SIGNATURES,
     Metres,
     Signature,
     bar_lines,
@@ -104,20 +103,6 @@ def test_the_median_tempo_is_by_duration(tmp_path):
     assert read_score((tmp_path / "a.mid").read_bytes()).median_tempo == pytest.approx(90, rel=1e-5)
 
 
-def test_of_many_changes_the_first_are_kept(tmp_path):
-    changes = [(480 * k, 2 + k % 2, 4) for k in range(MOST_SIGNATURES + 9)]
-    mido_file(tmp_path / "a.mid", *changes, notes=100)
-    (work,) = MusicCorpus(settings_of({})).works(tmp_path / "a.mid")
-    assert len(work.facts["metre"]) == MOST_SIGNATURES
-    assert list(work.repairs) == [f"{len(changes)} time signatures, of which the first 64 are kept"]
-
-
-def test_bars_of_one_beat_are_none(tmp_path):
-    """Some programs write 1/4 throughout: it says where beats are, not bars."""
-    score = read_score(mido_file(tmp_path / "a.mid", (0, 1, 4)).read_bytes())
-    assert stated_metre(score, SIXTEENTHS) == []
-
-
 def test_an_excerpt_goes_on_within_its_bar():
     metre = [[0, 3, 4], [24, 6, 8], [60, 4, 4]]
     assert shifted(metre, 30) == [[-6, 6, 8], [30, 4, 4]]
@@ -180,12 +165,6 @@ def test_nothing_is_inferred_of_notes_off_the_grid(tmp_path):
     frames = place(score, SIXTEENTHS, drums=False).frames(onsets=True)
     assert suggested(struck(frames).sum(axis=1), SIXTEENTHS) == (3, 4)
     assert metre_of(score, frames, SIXTEENTHS) == []
-
-
-def test_nothing_is_inferred_of_noise():
-    random = np.random.default_rng(1)
-    for onsets in (np.zeros(400), np.ones(400), random.random(2000) < 0.3):
-        assert suggested(np.asarray(onsets, float), SIXTEENTHS) is None
 
 
 # ---- places
@@ -252,14 +231,6 @@ def test_what_is_written_reads_back(changes, first, grid, cut):
     bar = Fraction(4 * heard[0].beats * (grid.steps_per_beat or 4), heard[0].of)
     if bar.denominator == 1:  # the bar that had begun ends where a frame begins
         assert rest == [line for line in bar_lines(again, grid, 100 - cut) if line]
-
-
-def test_a_piece_may_end_within_the_bar_that_it_begins_in():
-    """Guards against a signature behind the end of a short piece."""
-    frames = np.zeros((3, 88), np.uint8)
-    frames[0, 40] = 1
-    data = midi_bytes(frames, SIXTEENTHS, metre=[Signature(-10, 4, 4)])
-    assert read_score(data).meters == ((0, 3, 8),)
 
 
 def test_accents_follow_changes():

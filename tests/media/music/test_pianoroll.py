@@ -1,5 +1,7 @@
 """Notes to frames: the rule, its edge cases, its limits, and the published rolls."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import scipy.io
@@ -57,14 +59,14 @@ def test_files_give_their_published_rolls(shared_data, music, listing):
 def test_half_a_step_rounds_up(on, off, sounding, short):
     """Guards floor(t/step + 1/2) against half-to-even, the ends of [f(on), f(off)) and short notes,
     which fill a frame or, in the published rolls, none."""
-    data = note(on, off - on)
-    for short_notes, filled in ((True, short), (False, sounding)):
+    data, grids = note(on, off - on), (Grid.of_beats(1), Grid.of_seconds("0.5"))
+    for grid, (short_notes, filled) in product(grids, ((True, short), (False, sounding))):
+        how = {"division": 10, "grid": grid, "short_notes": short_notes}
         if filled is None:
             with pytest.raises(SourceError, match="half a step"):
-                roll_of(data, division=10, short_notes=False)
+                roll_of(data, **how)
             continue
-        roll = roll_of(data, division=10, short_notes=short_notes)
-        assert np.flatnonzero(roll[:, 60 - 21]).tolist() == filled
+        assert np.flatnonzero(roll_of(data, **how)[:, 60 - 21]).tolist() == filled
 
 
 def test_smpte_time_has_seconds_but_no_beats():

@@ -18,8 +18,6 @@ from seqmodel.media.music.evaluation import (
 )
 from seqmodel.media.music.frames import note_lengths
 
-C4 = 60 - 21
-
 
 def roll_of(*frames):
     """Frames given as pitches."""
@@ -65,13 +63,6 @@ def test_how_pieces_end():
     assert of.on_tonic == [True, True, True, False]
     inverted = [(52, 64, 67, 72) if chord[:1] == (48,) else chord for chord in cadence]
     assert Statistics([roll_of(*inverted)]).on_tonic == [False]
-
-
-def test_silence_is_no_note_and_no_chord():
-    of = Statistics([np.zeros((9, 88), np.uint8)])
-    assert (of.longest["note"], of.longest["chord"], of.voices) == ([0], [0], 0)
-    assert of.counts["notes_per_frame"] == {0: 9}
-    assert of.figures()["dissonance"] == mean(of.counts["note_lengths"]) == 0
 
 
 def notes_one_by_one(frames):
@@ -184,13 +175,3 @@ def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_
     assert cut["train"]["notes_per_frame"] == cut["split"]["notes_per_frame"] == 1
     assert set(cut["drawn"]["distances"].values()) == {0}
     assert cut["train"]["longest_chord"] == 6
-
-
-def test_figures_and_distributions_agree(train):
-    values = MusicComparison().compare([TUNE], None, train)["drawn"]
-    shares = values["distributions"]
-    assert all(sum(some.values()) == pytest.approx(1) for some in shares.values())
-    assert shares["notes_per_frame"] == {0: 1 / 6, 1: 1 / 6, 2: 4 / 6}
-    assert values["notes_per_frame"] == 9 / 6
-    assert values["note_length"] == 9 / 7
-    assert values["melodic_step"] == 1.5

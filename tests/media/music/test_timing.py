@@ -9,28 +9,16 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 
 FOUR = Grid.of_beats(4)
-# What is suggested, and the published share of onsets on the grid of sixteenths, in percent.
-REAL = {
-    "perf": ("--step-seconds 0.05", 17, 1),
-    "pop": ("--step-seconds 0.05", 14, 3),
-    "vgame": ("--steps-per-beat 12", 93, 3),
-    "band": (None, 88, 3),
-    "folk": (None, 100, 1),
-    "drums": ("--steps-per-beat 12", 88, 3),
-    "swing.mid": ("--steps-per-beat 12", 50, 0),
-    "trip.mid": ("--steps-per-beat 12", 100 / 3, 0.1),
-    "stacc.mid": (None, 100, 0),
-}
 
 
-def timing_of(*files: bytes, grid: Grid = FOUR) -> Timing:
+def timing_of(*files, grid=FOUR):
     timing = Timing(grid, drums=True)
     for data in files:
         timing.add(read_score(data))
     return timing
 
 
-def at(ticks, *, division=480, length=20) -> bytes:
+def at(ticks, *, division=480, length=20):
     """A file of notes that begin at the ticks, of pitches that differ from one to the next."""
     events, now = b"", 0
     times = sorted(
@@ -41,19 +29,6 @@ def at(ticks, *, division=480, length=20) -> bytes:
         events += quantity(tick - now) + bytes([status, pitch, 64])
         now = tick
     return midi_file(events, division=division)
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_what_is_suggested_suits_real_music(shared_data, name):
-    """By shares that were counted from mido's messages, in fractions."""
-    suggestion, percent, tolerance = REAL[name]
-    path = shared_data / "music/real" / name
-    files = [file.read_bytes() for file in (sorted(path.glob("*.mid")) or [path])]
-    values = timing_of(*files).to_json()
-    assert values.get("suggestion") == suggestion
-    assert 100 * values["on_grid"] == pytest.approx(percent, abs=tolerance or 1e-9)
-    free = "seconds" in (suggestion or "")
-    assert ("onsets ignore the beat, try --step-seconds" in timing_text(values, FOUR)) is free
 
 
 PERFORMED = np.cumsum(np.random.default_rng(3).integers(20, 300, 400)).tolist()
@@ -86,17 +61,6 @@ def test_the_coarsest_grid_that_fits_is_suggested(ticks, division, grid, suggest
     """Nothing is said where the present one does, also where ticks jitter or are too coarse."""
     timing = timing_of(at(ticks, division=division), grid=grid)
     assert timing.to_json().get("suggestion") == suggestion
-
-
-def test_a_grid_keeps_repeated_notes_apart():
-    """All of them are near steps of 0.05 s, but pairs 30 ms apart often share one."""
-    played = np.cumsum(np.random.default_rng(3).integers(60, 300, 400))
-    ticks = np.stack([played, played + 29], axis=1).ravel()
-    events = b"".join(
-        quantity(int(gap)) + b"\x90\x3c\x40\x05\x80\x3c\x40"
-        for gap in np.diff(ticks, prepend=-5) - 5
-    )
-    assert timing_of(midi_file(events)).to_json()["suggestion"] == "--step-seconds 0.025"
 
 
 def test_pieces_are_weighed_by_their_onsets_and_told_in_a_line():

@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import mido
 import numpy as np
@@ -23,7 +22,7 @@ from seqmodel.media.music.writing import RATE, midi_bytes, render
 TIMED = replace(FRAMES, onsets=True, marks={"timing": Levels()})
 
 
-def write(path: Path, notes: list[tuple[int, int, int]], tempo: int = 500_000) -> None:
+def write(path, notes, tempo=500_000):
     """A file of notes (begin, end, pitch), in ticks, 480 to a beat."""
     events = [(on, "note_on", pitch) for on, _, pitch in notes]
     events += [(off, "note_off", pitch) for _, off, pitch in notes]
@@ -38,7 +37,7 @@ def write(path: Path, notes: list[tuple[int, int, int]], tempo: int = 500_000) -
     ("grid", "tempo"), [(Grid.of_beats(4), 500_000), (Grid.of_seconds(0.125), 500_000),
                         (Grid.of_seconds(0.05), 200_000)],
 )  # fmt: skip
-def test_notes_keep_how_far_they_are_from_the_grid(tmp_path: Path, grid: Grid, tempo: int) -> None:
+def test_notes_keep_how_far_they_are_from_the_grid(tmp_path, grid, tempo):
     # Guards signs, and steps of beats taken for steps of time: 120 ticks are a frame in all three.
     notes = [(0, 110, 60), (130, 240, 61), (230, 300, 62), (480, 600, 60), (539, 720, 70)]
     write(tmp_path / "a.mid", notes, tempo)
@@ -54,7 +53,7 @@ grids = st.sampled_from([Grid.of_beats(4), Grid.of_beats(7), Grid.of_beats(480),
 
 @settings(deadline=None, database=None, derandomize=True, max_examples=60)
 @given(grids, st.integers(0, 99), st.floats(20, 300))
-def test_moved_notes_stay_in_their_frames(grid: Grid, seed: int, tempo: float) -> None:
+def test_moved_notes_stay_in_their_frames(grid, seed, tempo):
     """Guards against onsets that fall into another frame, or notes that swallow the next."""
     states = np.zeros((30, 88), np.uint8)
     states[:, 40:46] = random_states(seed, 30, 6, density=0.7)
@@ -70,7 +69,7 @@ def test_moved_notes_stay_in_their_frames(grid: Grid, seed: int, tempo: float) -
         assert kinds == ["note_on", "note_off"] * (len(kinds) // 2)
 
 
-def test_samples_are_as_late_as_their_timing(tmp_path: Path) -> None:
+def test_samples_are_as_late_as_their_timing(tmp_path):
     # Guards the way back: what is read again is what was drawn, but for where a piece begins.
     frames = as_frames(np.where(np.random.default_rng(3).random((20, 88)) < 0.1, 1, 0))
     begins = struck(frames)
@@ -81,7 +80,7 @@ def test_samples_are_as_late_as_their_timing(tmp_path: Path) -> None:
     assert np.abs(found[:20].astype(int) - timing)[begins].max() <= 1  # of 120 ticks
 
 
-def test_sound_is_as_late() -> None:
+def test_sound_is_as_late():
     notes, times = np.array([[1, 3, 69]]), np.arange(5) * 0.1
     plain, late = (
         np.concatenate([*render(notes, times, np.ones(1), late=shift)])
@@ -92,7 +91,7 @@ def test_sound_is_as_late() -> None:
     assert np.array_equal(late[moved : moved + 6000], plain[:6000])
 
 
-def test_files_that_are_filled_get_notes_off_the_grid(tmp_path: Path) -> None:
+def test_files_that_are_filled_get_notes_off_the_grid(tmp_path):
     """Guards --into and --fill against drawn notes that are straightened."""
     from seqmodel.media.music.original import Original
 

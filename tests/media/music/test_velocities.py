@@ -14,20 +14,18 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.sampling import MusicSampling
 from seqmodel.media.music.writing import velocities
-from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.media.samples import SampleRequest
 
 STEP = 120
 """Ticks of a frame."""
 
 
-def write(path: Path, notes: list[tuple[int, int, int, int]]) -> None:
+def write(path, notes):
     """A file of notes (begin, end, pitch, velocity), in frames of a quarter of 480 ticks."""
     events = []
     for begin, end, pitch, velocity in notes:
@@ -40,7 +38,7 @@ def write(path: Path, notes: list[tuple[int, int, int, int]]) -> None:
     mido.MidiFile(tracks=[track], ticks_per_beat=480).save(path)
 
 
-def prepared(folder: Path, pieces: dict[str, list[tuple[int, int, int, int]]], **options):
+def prepared(folder, pieces, **options):
     """A dataset of files, each of which goes to train."""
     (folder / "train").mkdir(parents=True)
     for name, notes in pieces.items():
@@ -51,7 +49,7 @@ def prepared(folder: Path, pieces: dict[str, list[tuple[int, int, int, int]]], *
     return open_dataset(folder / "data")
 
 
-def random_notes(random: np.random.Generator, count: int) -> list[tuple[int, int, int, int]]:
+def random_notes(random, count):
     notes = []
     for pitch in random.choice(np.arange(21, 109), 12, replace=False).tolist():
         begins = np.unique(random.integers(0, 60, count // 12)).tolist()
@@ -61,7 +59,7 @@ def random_notes(random: np.random.Generator, count: int) -> list[tuple[int, int
     return notes
 
 
-def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path: Path) -> None:
+def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path):
     # Guards against velocities that slip by a note, a row or a frame, or are lost in batches.
     random = np.random.default_rng(1)
     pieces = {name: random_notes(random, 200) for name in ("a", "b")}
@@ -83,7 +81,7 @@ def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path: P
     assert not plain.frame.marks
 
 
-def test_transposed_pieces_take_their_velocities_with_them(tmp_path: Path) -> None:
+def test_transposed_pieces_take_their_velocities_with_them(tmp_path):
     dataset = prepared(tmp_path, {"a": [(0, 4, 60, 33), (2, 4, 64, 99)]})
     batch = load(dataset["train"], np.arange(1), np.array([5]))
     assert "velocity" in batch.marks
@@ -92,7 +90,7 @@ def test_transposed_pieces_take_their_velocities_with_them(tmp_path: Path) -> No
     assert batch.frames.sum(axis=(0, 1))[60 - 21 + 5] == 4
 
 
-def test_the_loudest_counts_where_notes_meet(tmp_path: Path) -> None:
+def test_the_loudest_counts_where_notes_meet(tmp_path):
     # Guards against the last, or any mixture of both: on one key at one time, or moved onto one.
     struck_twice = [(0, 4, 60, 99), (0, 4, 60, 36), (0, 4, 62, 36), (0, 4, 62, 99)]
     dataset = prepared(tmp_path, {"a": [*struck_twice, (1, 3, 96, 33), (1, 3, 108, 64)]})
@@ -102,7 +100,7 @@ def test_the_loudest_counts_where_notes_meet(tmp_path: Path) -> None:
     assert batch.marks["velocity"][1, 0, 96 - 21 + 5] == 64  # 113 is off the keyboard
 
 
-def test_a_velocity_that_is_not_known_follows_the_rules() -> None:
+def test_a_velocity_that_is_not_known_follows_the_rules():
     # Guards against notes of velocity 0, which are none: a held one whose strike was left out.
     frames, loud = np.zeros((8, 176), np.uint8), np.zeros((8, 88))
     frames[:, [40, 47]] = 1
@@ -115,7 +113,7 @@ def test_a_velocity_that_is_not_known_follows_the_rules() -> None:
     ]
 
 
-def test_what_holds_a_primers_note_on_is_as_loud_as_that(tmp_path: Path) -> None:
+def test_what_holds_a_primers_note_on_is_as_loud_as_that(tmp_path):
     # Guards against a velocity by rule where a drawn frame goes on with a note of the file.
     write(tmp_path / "prime.mid", [(0, 4, 60, 33), (2, 4, 64, 99)])
     definition = replace(FRAMES, onsets=True, marks={"velocity": Levels()})
@@ -130,7 +128,7 @@ def test_what_holds_a_primers_note_on_is_as_loud_as_that(tmp_path: Path) -> None
     assert [(m.note, m.velocity) for m in added if m.type == "note_on"] == [(60, 33)]
 
 
-def test_an_excerpt_strikes_held_notes_as_they_were_struck(tmp_path: Path) -> None:
+def test_an_excerpt_strikes_held_notes_as_they_were_struck(tmp_path):
     dataset = prepared(tmp_path, {"a": [(0, 8, 60, 33), (4, 8, 64, 99)]})
     frame, rows = dataset.frame, dataset["train"].stored(0)
     cut = frame.cut(rows[6:])
@@ -138,7 +136,7 @@ def test_an_excerpt_strikes_held_notes_as_they_were_struck(tmp_path: Path) -> No
     assert frame.marks_of(cut)["velocity"][0, 60 - 21] == 33
 
 
-def test_levels_are_even_shares_of_train() -> None:
+def test_levels_are_even_shares_of_train():
     # An independent count: np.quantile of the numbers themselves.
     random = np.random.default_rng(2)
     numbers = np.clip(random.normal(64, 20, 20_000).round(), 1, 127).astype(int)
@@ -150,50 +148,20 @@ def test_levels_are_even_shares_of_train() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [80], [5, 5, 9], [*range(1, 17)]])
-def test_few_distinct_numbers_have_a_level_each(values: list[int]) -> None:
+def test_few_distinct_numbers_have_a_level_each(values):
     levels = Levels.of(np.bincount(np.array(values, int), minlength=128))
     distinct = sorted(set(values)) or [80]
     assert list(levels.means) == distinct
     assert levels.edges == tuple(distinct[:-1] if values else ())
 
 
-def test_levels_come_back_from_the_manifest(tmp_path: Path) -> None:
-    dataset = prepared(tmp_path, {"a": random_notes(np.random.default_rng(3), 100)})
-    assert len(dataset.frame.marks["velocity"]) == 16
-    assert PianoRollFrames.from_json(dataset.frame.to_json()) == dataset.frame
-
-
 @pytest.mark.parametrize(
     "damage",
     [{"edges": [3, 2]}, {"edges": [1.5]}, {"edges": 3}, {"means": [80]}, {"means": ["a", 3]}],
 )
-def test_damaged_levels_are_named(damage: dict[str, object]) -> None:
+def test_damaged_levels_are_named(damage):
     values = {"edges": [40, 60], "means": [30.0, 50.0, 90.0]} | damage
     frame = PianoRollFrames.from_json
     grid = {"notes": 88, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": False}
     with pytest.raises(ValueError, match=r"velocity\.(edges|means) must be"):
         frame(grid | {"transpose_to_c": False, "onsets": True, "velocity": values})
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"onsets": False}, "leave out --no-onsets"), ({"drums": "only"}, "not for --drums only")],
-)
-def test_options_that_have_no_velocities(options: dict[str, object], words: str) -> None:
-    music = medium_of(PianoRollFrames.from_json(MINIMAL))
-    with pytest.raises(UsageError, match=words):
-        music.settings({"velocity": True} | options)
-
-
-def test_rolls_have_no_velocities(tmp_path: Path) -> None:
-    np.save(tmp_path / "roll.npy", np.ones((8, 88), np.uint8))
-    music = medium_of_file(tmp_path / "roll.npy")
-    corpus = music.corpus(music.settings({"velocity": True}), [tmp_path / "roll.npy"], tmp_path)
-    with pytest.raises(SourceError, match="does not say the velocity of each note"):
-        next(corpus.works(tmp_path / "roll.npy"))
-
-
-MINIMAL = {
-    "notes": 88, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": False,
-    "transpose_to_c": False,
-}  # fmt: skip
