@@ -99,6 +99,7 @@ def evaluate(
     ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
     temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
+    guidance: float = typer.Option(1.0, min=0.0, help="The samples', as of `sample`."),
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -130,7 +131,7 @@ def evaluate(
     exclude(given, [("--per-piece", "--per-frame"), *several])
     lines = () if as_json else ("--per-piece", "--per-frame")
     exclude(given, itertools.product(("--samples", "--voices", "--classify"), lines))
-    of_samples = [option for option in ("--seconds", "--judge") if option in given]
+    of_samples = [option for option in ("--seconds", "--judge", "--guidance") if option in given]
     if of_samples and samples is None:
         raise UsageError(f"{of_samples[0]} needs --samples N")
     if plot is not None:
@@ -176,6 +177,7 @@ def evaluate(
                     number=samples,
                     seed=seed,
                     temperature=temperature,
+                    guidance=guidance,
                     seconds=seconds,
                     judge=judge,
                     progress=progress,
@@ -260,6 +262,7 @@ def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:
 def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list[str]:
     counts = f"{plural(values['pieces'], 'sample')}, {plural(values['frames'], 'frame')}"
     heat = f", temperature {values['temperature']:g}" if values["temperature"] != 1 else ""
+    heat += f", guidance {values['guidance']:g}" if values["guidance"] != 1 else ""
     heading = f"{counts}, seed {values['seed']}{heat}, {values['lengths']}"
     if "cut_off" in values:
         heading += f", {values['cut_off']} cut off at the limit"

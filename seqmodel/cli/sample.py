@@ -128,6 +128,12 @@ def sample(
         help="That of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
+    guidance: float = pieces_option(
+        1.0,
+        min=0.0,
+        help="Hold sound so many times as strongly to what is usual for its labels; at 4 words are "
+        "clearer, and voices rougher.",
+    ),
     label: list[str] | None = pieces_option(
         None,
         metavar="NAME=VALUE",
@@ -193,7 +199,7 @@ def sample(
     for target in () if to_stdout else targets:
         check_target(target, force=force)
     paths = runs or [chosen_run(_able(kind))]
-    every = load_runs(paths, "cpu", 1)
+    every = [run.guided(guidance) for run in load_runs(paths, "cpu", 1)]
     labels = _combinations(label or [], every, number)
     told = [[run.telling(own) for run in every] for own in labels]  # take turns
     loaded = told[0][0]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
+from seqmodel.errors import UsageError
 from seqmodel.kernels.device import one_thread
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.labels import KnownLabels
@@ -100,6 +101,13 @@ class Encoder(ABC):
         `score` gives the nats per frame of some of train, as the encoder then is. The weights stay
         as they are. By default there is nothing to correct.
         """
+
+    def guide(self, factor: float) -> None:
+        """Hold what is drawn so many times as strongly to what is usual for its labels.
+
+        UsageError of encoders that do not hold it to anything, as by default.
+        """
+        raise UsageError("--guidance is for runs on audio that know labels")
 
     @abstractmethod
     def start(self, like: Tensor, batch_size: int) -> Past:

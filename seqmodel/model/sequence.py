@@ -107,6 +107,18 @@ class SequenceModel(nn.Module):
         other.told = list(labels)
         return other
 
+    def guided(self, factor: float) -> Self:
+        """A copy whose samples are so many times as much what their labels say.
+
+        Likelihoods and samples of a factor of 1 are those of this model; UsageError where labels
+        have no such hold.
+        """
+        if factor == 1:
+            return self
+        other = copy.deepcopy(self)
+        other.encoder.guide(factor)
+        return other
+
     def start_at(self, train: Split) -> None:
         """Take from the training split what the encoder refers to and where training starts."""
         self.encoder.start_at(train)

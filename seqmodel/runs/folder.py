@@ -108,6 +108,10 @@ class Run(Content):
         """The same run, whose pieces have these labels unless stated, not none."""
         return replace(self, model=self.model.telling(places(self.model.known_labels, labels)))
 
+    def guided(self, factor: float) -> "Run":
+        """The same run, whose samples are as `SequenceModel.guided` says."""
+        return replace(self, model=self.model.guided(factor))
+
     def trained_on(self, dataset: Dataset) -> bool:
         """Whether it was trained on this dataset, by its fingerprint or else by its place."""
         if self.data_sha256 is None:

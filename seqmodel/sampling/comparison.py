@@ -35,6 +35,7 @@ def compare_samples(
     number: int,
     seed: int,
     temperature: float = 1.0,
+    guidance: float = 1.0,
     seconds: float | None = None,
     judge: str | None = None,
     progress: Progress = unseen,
@@ -54,7 +55,7 @@ def compare_samples(
     comparison or judge, or no piece is that long; SeqmodelError if the run's training split cannot
     be opened.
     """
-    comparison = comparison_of(run)
+    comparison, run = comparison_of(run), run.guided(guidance)
     pieces = dataset[split]
     train = _training_split(run, dataset)
     chosen = np.arange(number) * len(pieces) // number
@@ -103,6 +104,7 @@ def compare_samples(
         "frames": sum(map(len, drawn)),
         "seed": seed,
         "temperature": temperature,
+        "guidance": guidance,
         "lengths": told,
         **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
         **({"judge": {"label": judge, **shares}} if judge else {}),

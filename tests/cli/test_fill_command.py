@@ -262,9 +262,7 @@ def test_a_filled_file_is_kept(call, request: pytest.FixtureRequest, band: Path,
 
 
 @pytest.mark.parametrize("which", ["run", "struck_run"])
-def test_a_continued_file_is_kept(
-    call, request: pytest.FixtureRequest, band: Path, which: str
-):
+def test_a_continued_file_is_kept(call, request: pytest.FixtureRequest, band: Path, which: str):
     """Up to the primer's end, and nothing after it but what was drawn; or as a whole."""
     run = request.getfixturevalue(which)
     options = ("--run", run, "--prime", band, "--length", 24, "--temperature", 5)
@@ -297,9 +295,7 @@ def test_drawn_notes_go_into_a_track(call, band: Path, run: Path):
     assert {each.channel for each in after.tracks[HORN] if not each.is_meta} == {3}
 
 
-def test_a_foreign_file_is_warned_of(
-    call, band: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_foreign_file_is_warned_of(call, band: Path, run: Path, monkeypatch: pytest.MonkeyPatch):
     """By how many times the nats per frame of valid it has, all but its first frame."""
     call_ok("sample", "o.npy", "--run", run, "--prime", band, "--include-prime", "--length", 1)
     loaded = load_run(run)

@@ -168,6 +168,8 @@ def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
         ("eval --classify age", "are who"),
         ("eval --data x.mid --classify who", "exclude each other"),
         ("eval --judge who", "--judge needs --samples N"),
+        ("eval --guidance 2", "--guidance needs --samples N"),
+        ("sample x.mid --guidance 2", "--guidance is for runs on audio"),
         ("eval --samples 1 --judge age", "--judge age: the labels that"),
         ("eval --samples 1 --judge who", "--judge is for audio"),
         ("export x.html --label who=ann,bob", "a page draws one"),

@@ -65,6 +65,7 @@ class Session:
         self._outputs = [each.name for each in self._session.get_outputs()]
         self.facts = self._session.get_modelmeta().custom_metadata_map
         self.settings = json.loads(self.facts["settings"])
+        self.told = None
         self.restart()
 
     def restart(self):
@@ -83,6 +84,7 @@ class Session:
             "uniforms": np.full((rows, U), 0.5) if uniforms is None else uniforms,
             "temperature": np.array(temperature),
         }
+        labels = self.told if labels is None else labels
         if labels is not None:
             feeds["labels"] = np.tile(labels, (rows, 1))
         feeds = {name: value.astype(np.float32) for name, value in feeds.items()}

@@ -19,14 +19,18 @@ MODELS = {
     "unsteered": {**SAMPLE_WISE, "unit": "gru"},
     "on a grid, 22050 Hz": {**SAMPLE_WISE, "steering": 0.5, "layers": 2},
     "mu-law": {**SAMPLE_WISE, "end": True},
+    "with labels": {**SAMPLE_WISE, "steering": 1.0},
 }
+KNOWN = {"who": ("a", "b"), "n": ("1", "2", "3")}
+COLUMNS = [0, 1, 0, 0, 1]
 
 
 def made(name):
     """A run, and 120 frames (T, 10) that it might have heard."""
     rate = 22050 if "22050" in name else 8000
     levels = "mu-law" if name == "mu-law" else "int16"
-    frame = AudioFrames(rate, 10, 20, levels, mean=0.001, deviation=0.11)
+    known_labels = KNOWN if name == "with labels" else {}
+    frame = AudioFrames(rate, 10, 20, levels, mean=0.001, deviation=0.11, known_labels=known_labels)
     run = run_of(frame, **MODELS[name])
     random, t = np.random.default_rng(0), np.arange(1200)
     sound = 9000 * np.exp(-(t % 700) / 300) * np.sin(2 * np.pi * 150 * t / rate)
@@ -41,7 +45,7 @@ def made(name):
     if name == "gaussian":
         output.start_at_data(frames)
     else:
-        known = unpacked(encoder.known, 16)
+        known = unpacked(encoder.known, encoder.predictors.reported_coefficients)
         low, high = -0.3 * random.random((2, *known.ranges.shape))
         M = low.shape[1] // 2
         ranges = np.concatenate([low[:, :M], -high[:, :M]], 1)
@@ -49,8 +53,10 @@ def made(name):
         known = known._replace(
             share=0.3, usual=4.0, sharpest=3000.0, pushes=torch.from_numpy(pushes),
             voices=torch.from_numpy(voices), ranges=torch.from_numpy(ranges),
+            afforded=0 * known.afforded + 0.8, courses=torch.rand_like(known.courses) * 0.8,
         )  # fmt: skip
         encoder.known.copy_(known.packed())
+    run = run.telling({"who": "b", "n": "3"} if known_labels else {})
     return run, mu_law.decode(mu_law.encode(frames)) if name == "mu-law" else frames
 
 
@@ -79,11 +85,19 @@ def rows(run, frames):
     return frames.reshape(-1, run.model.output.frame_size)
 
 
+def session_of(run):
+    """What the graph gives, told the labels that the run knows."""
+    session = Session(run)
+    if run.model.known_labels:
+        session.told = COLUMNS
+    return session
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_distributions_are_the_outputs(name):
     """Guards every predictor and feature, the mixtures, and the memory between calls."""
     run, frames = made(name)
-    session, line = Session(run), rows(run, frames)
+    session, line = session_of(run), rows(run, frames)
     told = session(heard(line), given=line)
     np.testing.assert_array_equal(told["drawn"], line)
     for parameter, value in parameters(name, run, frames).items():
@@ -103,7 +117,7 @@ def test_draws_are_those_of_sample(name):
     that follow.
     """
     run, _ = made(name)
-    session = Session(run)
+    session = session_of(run)
     for temperature in (1.0, 0.7, 0.0):
         sampler = Sampler(run.model, temperature=temperature)
         wanted = np.concatenate(list(sampler.piece(64, seed=5, shortest=np.inf)))

@@ -1,5 +1,7 @@
 """The page of a sample-wise model of audio: the samples of `seqmodel sample`, heard and saved."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import soundfile
@@ -12,19 +14,20 @@ from seqmodel.export.page.render import export_page
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.sound.steering import NODES, no_statistics
+from seqmodel.model.sound.steering import NODES, unpacked
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("silent_console")
 
 FRAMES = 240
+KNOWN = {"who": ("a", "b"), "n": ("1", "2", "3")}
 STATUS = "document.querySelector('#status').value"
 
 
-def make_run(folder, *, rate=8000, dtype="int16", **options):
-    """A run with random weights, steered to random loudness, voices and spectra."""
-    frame = AudioFrames(rate, 10, 20, dtype)
+def make_run(folder, *, rate=8000, dtype="int16", labels=None, **options):
+    """A run with random weights, steered to random loudness, voices, spectra and courses."""
+    frame = AudioFrames(rate, 10, 20, dtype, known_labels=KNOWN if labels else {})
     settings = {"data": str(folder / "data"), "model": "sample-wise", "hidden": 8, **options}
     config = with_sizes(resolve(settings, presets=AUDIO.presets), frame)
     torch.manual_seed(1)
@@ -36,17 +39,20 @@ def make_run(folder, *, rate=8000, dtype="int16", **options):
             weight.add_(0.3 * torch.randn(weight.shape, generator=draw))
             if name == "output.ending.bias":
                 weight.sub_(4.5)
-    return Run(config, frame, 3, FRAMES, folder=folder, model=model.eval())
+    run = Run(config, frame, 3, FRAMES, folder=folder, model=model.eval())
+    return run.telling(labels or {})
 
 
 def steer(model, draw):
     """To what no training split is like."""
-    known = no_statistics(model.encoder.predictors.reported_coefficients)
+    known = unpacked(model.encoder.known, model.encoder.predictors.reported_coefficients)
     random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
     ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
     known = known._replace(
         share=0.3, usual=4.0, sharpest=900.0, pushes=0.1 * random[2] - 0.05, voices=random[3],
         ranges=ranges.repeat_interleave(known.ranges.shape[1] // 2, 1),
+        afforded=0 * known.afforded + 0.8,
+        courses=torch.rand(known.courses.shape, generator=draw, dtype=torch.float64),
     )  # fmt: skip
     model.encoder.known.copy_(known.packed())
 
@@ -64,6 +70,7 @@ MODELS = {
     "three samples a pitch step": {"unit": "mgu", "rate": 44_100},
     "frame-wise": {"unit": "gru", "model": "frame-wise", "output": "gaussian"},
     "mu-law": {"unit": "tanh", "dtype": "mu-law", "end": True},
+    "labels": {"unit": "gru", "labels": {"who": "b", "n": "3"}},
 }
 
 
@@ -75,10 +82,16 @@ def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
     run = make_run(tmp_path, **MODELS[name])
     chrome.open(write_page(run))
     lengths = set()
-    for seed, number, temperature in ((1, 0, 1.0), (2**64, 2, 1.0), (3, 1, 0.8), (4, 0, 0)):
+    told = [("", run)]
+    if run.model.known_labels:
+        told.append(("model.tell([1, 0, 0, 0, 0]);", run.telling({"who": "a"})))
+        told.append(("model.tell([0, 1, 0, 0, 1]);", run))  # as it was exported
+    pieces = ((1, 0, 1.0), (2**64, 2, 1.0), (3, 1, 0.8), (4, 0, 0))
+    for (seed, number, temperature), (tell, wanted) in product(pieces, told):
         ours = chrome.run(
             f"""(() => {{
               const [model, samples] = [{OWN}, []];
+              {tell}
               model.begin({seed}n, {number}n);
               for (let ended = false; !ended && samples.length < {10 * FRAMES};) {{
                 const next = model.draw({temperature});
@@ -88,7 +101,7 @@ def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
               return samples;
             }})()"""
         )
-        assert ours == sampled(run, seed, number, temperature), (seed, number, temperature)
+        assert ours == sampled(wanted, seed, number, temperature), (seed, number, temperature)
         assert temperature == 0 or len({*ours}) > min(30, len(ours) / 4)
         lengths.add(len(ours))
     assert (len(lengths) > 1) == run.config.end

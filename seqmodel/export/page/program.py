@@ -135,6 +135,7 @@ def _told(
     starts = []
     for labels in told:
         memory = compiled.arena.memory()
+        memory[:] = 0
         compiled.begin(memory, model.labelled(start, labels[np.newaxis]))
         starts.append(memory.view(np.float64))
     (places,) = np.nonzero(np.ptp(starts, axis=0))

@@ -128,6 +128,14 @@ class SoundEncoder(nn.Module, Encoder):
         share = math.sqrt(PULL_BUDGET / cost) if cost > PULL_BUDGET else 1.0
         self.known.copy_(_times(known, share).packed())
 
+    def guide(self, factor: float) -> None:
+        if not self.predictors.combinations:
+            super().guide(factor)
+        known = unpacked(self.known, self.predictors.reported_coefficients)
+        # Voices by the root: they are louder, too, the more they are kept up.
+        known = known._replace(voices=math.sqrt(factor) * known.voices)
+        self.known.copy_(known._replace(afforded=factor * known.afforded).packed())
+
     def start(self, like: Tensor, batch_size: int) -> Past:
         memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
