@@ -32,7 +32,7 @@ def test_what_was_there_is_replaced_only_when_all_is_written(call, run, here, mo
         raise SeqmodelError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("seqmodel.export.page.render._data", fail)
+        patch.setattr("seqmodel.export.page.render.document", fail)
         assert call("export", run, page, "--force").err == "seqmodel: no\n"
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left")))
