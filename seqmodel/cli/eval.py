@@ -23,6 +23,7 @@ from seqmodel.cli.options import (
     exclude,
     given_options,
     load_runs,
+    require,
 )
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
@@ -99,7 +100,9 @@ def evaluate(
     ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
     temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
-    guidance: float = typer.Option(1.0, min=0.0, help="The samples', as of `sample`."),
+    guidance: float = typer.Option(
+        1.0, min=0.0, max=100.0, help="How strongly the samples are held to their labels' course."
+    ),
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -131,23 +134,23 @@ def evaluate(
     exclude(given, [("--per-piece", "--per-frame"), *several])
     lines = () if as_json else ("--per-piece", "--per-frame")
     exclude(given, itertools.product(("--samples", "--voices", "--classify"), lines))
-    of_samples = [option for option in ("--seconds", "--judge", "--guidance") if option in given]
-    if of_samples and samples is None:
-        raise UsageError(f"{of_samples[0]} needs --samples N")
+    of_samples = ("--seconds", "--judge", "--guidance")
+    require(given, [(option, "--samples N") for option in of_samples])
     if plot is not None:
         check_plot(plot, force=force)
     from seqmodel.evaluation.evaluate import evaluate
-    from seqmodel.sampling.comparison import compare_samples, comparison_of
+    from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
 
     paths = runs or [chosen_run(_media(data, files))]
     loaded, *others = every = load_runs(paths, device, batch_size)
-    if samples is not None:
-        comparison_of(loaded)  # fail now rather than after scoring
+    if samples is not None:  # fail now rather than after scoring
+        comparison_of(loaded.guided(guidance))
     with ExitStack() as opened:
         dataset = _open(every, data, files, opened)
         name = split or (dataset.splits[0] if files else "valid")
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
+        judged = None if judge is None else judge_of(loaded, dataset, name, judge)
         with counter("scoring", then="fitting trivial baselines") as progress:
             result = evaluate(
                 loaded,
@@ -179,7 +182,7 @@ def evaluate(
                     temperature=temperature,
                     guidance=guidance,
                     seconds=seconds,
-                    judge=judge,
+                    judge=judged,
                     progress=progress,
                 )
     if as_json:

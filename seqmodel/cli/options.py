@@ -76,6 +76,13 @@ def given_options(context: typer.Context, special: Mapping[str, object]) -> set[
     return given
 
 
+def require(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
+    """UsageError for an option without another that it needs, such as "--samples N"."""
+    for option, needed in pairs:
+        if option in given and needed.split()[0] not in given:
+            raise UsageError(f"{option} needs {needed}")
+
+
 def exclude(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
     """UsageError if both of a pair are given."""
     for one, other in pairs:

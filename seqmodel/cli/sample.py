@@ -25,6 +25,7 @@ from seqmodel.cli.options import (
     given_options,
     load_runs,
     options_of,
+    require,
     with_media_options,
 )
 from seqmodel.cli.progress import counting, display
@@ -57,7 +58,13 @@ ENDED = {
     "freeze": "ended where a chord outlasts train's longest",
     "limit": "cut off at the limit",
 }
-OF_PRIME = ("--prime-frames", "--prime-seconds", "--include-prime")
+NEEDS = [
+    ("--prime-frames", "--prime FILE"),
+    ("--prime-seconds", "--prime FILE"),
+    ("--include-prime", "--prime FILE"),
+    ("--guidance", "--label NAME=VALUE"),
+]
+"""Options and what each needs."""
 NOT_WITH_FILL = ("--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of")
 EXCLUSIVE = [
     ("--length", "--seconds"),
@@ -131,8 +138,9 @@ def sample(
     guidance: float = pieces_option(
         1.0,
         min=0.0,
-        help="Hold sound so many times as strongly to what is usual for its labels; at 4 words are "
-        "clearer, and voices rougher.",
+        max=100.0,
+        help="Hold sound with labels so many times as strongly to their course: 4 is clearer, and "
+        "hoarser.",
     ),
     label: list[str] | None = pieces_option(
         None,
@@ -187,9 +195,7 @@ def sample(
     }
     given = given_options(context, special)
     exclude(given, EXCLUSIVE)
-    for option in OF_PRIME if prime is None else ():
-        if option in given:
-            raise UsageError(f"{option} needs --prime FILE")
+    require(given, NEEDS)
     check_temperature(temperature, mark_temperature)
 
     from seqmodel.evaluation.likelihood import named

@@ -107,7 +107,7 @@ class Encoder(ABC):
 
         UsageError of encoders that do not hold it to anything, as by default.
         """
-        raise UsageError("--guidance is for runs on audio that know labels")
+        raise UsageError("--guidance is for runs on sound that know labels")
 
     @abstractmethod
     def start(self, like: Tensor, batch_size: int) -> Past:

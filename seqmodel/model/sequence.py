@@ -110,8 +110,8 @@ class SequenceModel(nn.Module):
     def guided(self, factor: float) -> Self:
         """A copy whose samples are so many times as much what their labels say.
 
-        Likelihoods and samples of a factor of 1 are those of this model; UsageError where labels
-        have no such hold.
+        Its likelihoods are then no longer those of this model. UsageError where labels have no such
+        hold.
         """
         if factor == 1:
             return self

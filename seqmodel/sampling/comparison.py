@@ -1,6 +1,6 @@
 """Pieces drawn from a run, compared with the data: what its likelihood does not show."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.evaluation.evaluate import place_of_label
-from seqmodel.media.definitions import Comparison
+from seqmodel.media.definitions import Comparison, PieceSet, Recogniser
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, unseen
 from seqmodel.runs.folder import Run
@@ -27,6 +27,33 @@ def comparison_of(run: Run) -> Comparison:
     return comparison
 
 
+class Judge(NamedTuple):
+    """A classifier of pieces by one of their labels, which knows nothing of the run."""
+
+    label: str
+    place: int
+    """Of the label among those that the run knows."""
+    recognise: Recogniser
+
+    def share(self, pieces: PieceSet, labels: NDArray[np.int64]) -> float | None:
+        """Of those with the label, how many are recognised as what `labels` (pieces, L) say."""
+        asked = labels[:, self.place]
+        return float((self.recognise(pieces) == asked)[asked > 0].mean()) if asked.any() else None
+
+
+def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
+    """The judge of a label of the run, which learns from its train alone.
+
+    UsageError if the run does not know the label, nothing learns it, or the split is train itself;
+    SeqmodelError if train cannot be opened.
+    """
+    place, train = place_of_label(run, label, "--judge"), _training_split(run, dataset)
+    if split == train.name:
+        raise UsageError("--judge learns from train: name another --split")
+    values = train.labels(run.model.known_labels)[:, place]
+    return Judge(label, place, comparison_of(run).recogniser(train, values))
+
+
 def compare_samples(
     run: Run,
     dataset: Dataset,
@@ -37,7 +64,7 @@ def compare_samples(
     temperature: float = 1.0,
     guidance: float = 1.0,
     seconds: float | None = None,
-    judge: str | None = None,
+    judge: Judge | None = None,
     progress: Progress = unseen,
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
@@ -46,14 +73,12 @@ def compare_samples(
     much, or `seconds` long; a run with `end` ends its pieces itself, at the length of its longest
     training piece, or after `seconds`, at the latest. What is given of these pieces, such as their
     metre and labels, is given of the samples. Piece k is piece k of `seqmodel sample` with the same
-    seed, metre and labels.
-
-    With `judge`, a classifier of train's pieces says how many are of the value of that label that
-    was asked for.
+    seed, temperature, guidance, metre and labels. A `judge` says how many have the value of its
+    label that was asked for.
 
     Returns plain values: see evaluation/README.md. UsageError if the run's medium has no
-    comparison or judge, or no piece is that long; SeqmodelError if the run's training split cannot
-    be opened.
+    comparison, or no piece is that long; SeqmodelError if the run's training split cannot be
+    opened.
     """
     comparison, run = comparison_of(run), run.guided(guidance)
     pieces = dataset[split]
@@ -62,9 +87,6 @@ def compare_samples(
     lengths, given = pieces.lengths[chosen].tolist(), pieces.given(chosen)
     known = run.model.known_labels
     labels = pieces.labels(known, chosen)
-    if judge is not None:
-        place = place_of_label(run, judge, "--judge")
-        recognise = comparison.recogniser(train, train.labels(known)[:, place])
     told = f"as long as pieces of {split}"
     if run.config.end:
         lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
@@ -95,10 +117,13 @@ def compare_samples(
         frozen += piece.frozen
         progress(len(drawn), number)
     same = pieces.name == train.name and run.trained_on(dataset)
-    shares = {}
+    judged = {}
     if judge is not None:
-        shares["drawn"] = _recognised(recognise(drawn), labels[:, place])
-        shares["split"] = _recognised(recognise(pieces), pieces.labels(known)[:, place])
+        judged = {
+            "label": judge.label,
+            "drawn": judge.share(drawn, labels),
+            "split": judge.share(pieces, pieces.labels(known)),
+        }
     return {
         "pieces": number,
         "frames": sum(map(len, drawn)),
@@ -107,14 +132,9 @@ def compare_samples(
         "guidance": guidance,
         "lengths": told,
         **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
-        **({"judge": {"label": judge, **shares}} if judge else {}),
+        **({"judge": judged} if judged else {}),
         **comparison.compare(drawn, None if same else pieces, train, limit),
     }
-
-
-def _recognised(found: NDArray[np.int64], asked: NDArray[np.int64]) -> float | None:
-    """The share of pieces that are found to be what was asked for, of those with which it was."""
-    return float((found == asked)[asked > 0].mean()) if asked.any() else None
 
 
 def _training_split(run: Run, dataset: Dataset) -> Split:

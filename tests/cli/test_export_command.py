@@ -28,7 +28,7 @@ def test_what_was_there_is_replaced_only_when_all_is_written(call, run, here, mo
     page = Path("page.html")
     page.write_text("mine")
 
-    def fail(*given):
+    def fail(*given, **options):
         raise SeqmodelError("no")
 
     with monkeypatch.context() as patch:

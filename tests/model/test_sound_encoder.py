@@ -178,6 +178,7 @@ def test_pieces_with_labels_follow_their_course():
     is told none. Guards against the course of other labels or of another moment.
     """
     T, rate, M, random = 420, 8000, 16, np.random.default_rng(3)
+    late = torch.tensor([0.0, 0.0, 40.0]).double()
     widths = random.uniform(0, 0.2, (1, 50, M + 1))
     means = np.concatenate([random.uniform(-0.9, 0.9, (3, 50, M)), np.full((3, 50, 1), 6.0)], 2)
     means[2, :, M] = 12.0
@@ -186,6 +187,7 @@ def test_pieces_with_labels_follow_their_course():
     predictors, samples = predictors_at(rate, 3), voice(T, 3)
     memory = predictors.start_memory(known.usual, 3, CPU)
     memory[:, predictors.starts["combination"]] = torch.arange(3.0).double()
+    memory[:, predictors.starts["moment"]] += late
     found, after = compiled_inputs(predictors, known, samples, memory)
     plain, kept = specified(predictors, known, samples, memory)
     torch.testing.assert_close(found, plain, rtol=1e-8, atol=1e-8)
@@ -201,14 +203,15 @@ def test_pieces_with_labels_follow_their_course():
         said, ks, bs = lattice_by_hand(x, M, forgetting(rate, 0.010))
         slow = mean_size(x - np.append(0, said[:-1]), forgetting(rate, 0.00625), 200) + 0.5
         loud = mean_size(x, forgetting(rate, 0.0125), 300) + 1
-        moments = np.arange(1, T + 1) / 160
+        moments = late[piece].item() + np.arange(1, T + 1) / 160
+        there = np.clip((50 - moments) / 10, 0, 1)
         centre, width = (
             np.array([np.interp(moments, np.arange(50), column) for column in table.T]).T
             for table in (means[piece], widths[0])
         )
         near = np.clip(ks, centre[:, :M] - width[:, :M], centre[:, :M] + width[:, :M])
-        off = np.clip(((near - ks) * bs).sum(1) / slow, -8, 8)
-        missing = np.clip(centre[:, M] - np.log(loud), -8, 8)
+        off = np.clip(((near - ks) * bs).sum(1) / slow, -8, 8) * there
+        missing = np.clip(centre[:, M] - np.log(loud), -8, 8) * there
         course = found[:, piece, at : at + 2].numpy()
         np.testing.assert_allclose(course, np.stack([off, missing], 1), rtol=1e-7, atol=1e-8)
         anchor, level = (without[:, piece, n].numpy() for n in (-2, -1))

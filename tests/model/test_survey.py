@@ -1,6 +1,7 @@
 """What the training split says of recordings, by hand, and what free running corrects."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.predictors import FULL, predictors_at
 from seqmodel.model.sound.steering import no_statistics
-from seqmodel.model.sound.survey import corrected, survey
+from seqmodel.model.sound.survey import corrected, courses, survey
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
@@ -141,3 +142,62 @@ def test_free_running_corrects_the_voices():
     assert (after.voices.min(), after.voices.max()) == (-2, 2)
     again = corrected(known, np.concatenate(train), 8000)
     np.testing.assert_allclose(again.voices, known.voices, atol=1e-6)
+
+
+def labelled(pieces, labels):
+    """A train split of 16-bit pieces (samples,) at 8 kHz, in memory, and the labels it knows."""
+    split = in_memory(AudioFrames(8000, 10, 10), *pieces)
+    told = zip(split.pieces, labels, strict=True)
+    pieces = [replace(piece, facts={"labels": own}) for piece, own in told]
+    return replace(split, pieces=pieces), {"who": ("a", "b"), "n": ("1", "2")}
+
+
+def spoken(count, samples, longer=0):
+    """So many voices, each longer than the last."""
+    voices = (voice(samples + longer * k, 1, seed=k).numpy()[:, 0] for k in range(count))
+    return [np.rint(32768 * each).astype(np.int16) for each in voices]
+
+
+def moments_of(samples):
+    """Coefficients and log loudness a sample after each 20 ms, by the encoder's features."""
+    predictors, known = predictors_at(8000), no_statistics(16)
+    line = torch.from_numpy(np.float32(samples / 32768)).unsqueeze(1)
+    x, _ = compiled_inputs(predictors, known, line, predictors.start_memory(1.0, 1, CPU))
+    own = x[::160, 0].double().numpy()[:50]
+    loud = own[:, predictors.columns["loudness"].stop - 1]
+    return np.column_stack([own[:, predictors.columns["reflections"]], 2 * loud + 6])
+
+
+def test_a_course_is_the_mean_of_the_recordings_with_the_labels():
+    """Of all that tell them, whatever else they tell; after their ends, as before. Guards against
+    a course of other labels, and one that no recording has of which nothing is known.
+    """
+    pieces = spoken(9, 1600, longer=160)
+    labels = [{"who": "a", "n": "1"}] * 4 + [{"who": "b", "n": "1"}] * 4 + [{"n": "2"}]
+    split, known = labelled(pieces, labels)
+    found = courses(split, known, 8000).numpy()
+    assert found.shape == (1 + 9, 50, 17)
+    each = [moments_of(piece) for piece in pieces]
+    first = np.mean([one[:10] for one in each[:4]], 0)
+    np.testing.assert_allclose(found[1 + 3 * 1 + 1, :10], first, atol=1e-5)  # a, 1
+    np.testing.assert_allclose(found[1 + 3 * 1 + 1, 20:], np.tile(found[1 + 4, 9], (30, 1)))
+    np.testing.assert_allclose(found[1 + 3 * 1, :10], first, atol=1e-5)  # a
+    both = np.mean([one[:10] for one in each[:8]], 0)
+    np.testing.assert_allclose(found[1 + 1, :10], both, atol=1e-5)  # 1
+    every = np.mean([one[:10] for one in each], 0)
+    np.testing.assert_allclose(found[1, :10], every, atol=1e-5)
+    np.testing.assert_allclose(found[1 + 2], found[1])  # 2, of one recording
+    np.testing.assert_allclose(found[1 + 3 * 2 + 2], (found[1 + 6] + found[1 + 2]) / 2)  # b, 2
+    rows = [4] * 4 + [7] * 4 + [2]
+    off = [one[0] - found[1 + row][0] for one, row in zip(each, rows, strict=True)]
+    np.testing.assert_allclose(found[0, 0], 0.7 * np.sqrt(np.mean(np.square(off), 0)), atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_few_recordings_have_courses_too(count):
+    """Guards against numbers from uninitialised memory."""
+    split, known = labelled(spoken(count, 900), [{}] * count)
+    found = courses(split, known, 8000)
+    assert torch.equal(found, courses(split, known, 8000))
+    assert found.isfinite().all()
+    assert found.abs().max() < 20

@@ -361,7 +361,7 @@ def sound(
         """What labels add to the features, as `sound.kernel.write_course`; nothing without."""
         if not p.combinations or labels is None:
             return []
-        number = g.cast(labels, DOUBLE) @ encoder.digits.numpy()[:, np.newaxis]
+        number = g.cast(labels, DOUBLE) @ encoder.place_values.numpy()[:, np.newaxis]
         moment = g.unsqueeze(g.cast(elapsed + 1, DOUBLE) * p.moments_per_sample, 1)
         table = known.courses.flatten(0, 1).numpy()
         M, nodes = table.shape[1] - 1, steering.MOMENTS
@@ -369,7 +369,9 @@ def sound(
         centre = _between(g, table, moment, nodes, (number + 1.0) * float(nodes))
         near = g("Min", g("Max", k, centre[:, :M] - width[:, :M]), centre[:, :M] + width[:, :M])
         course = g.concat([g.sum((near - k) * b, 1) / slow, centre[:, M:] - loud.log()], 1)
-        return [g("Clip", course, -sounds.CLIP, sounds.CLIP) * g("Min", number, 1.0)]
+        fading = g("Clip", (float(nodes) - moment) / float(steering.FADING), 0.0, 1.0)
+        there = g("Min", number, 1.0) * fading
+        return [g("Clip", course, -sounds.CLIP, sounds.CLIP) * there]
 
     shapes, rows = {"sound": [len(start)]}, [frames, elapsed]
     (memories,) = g.keeping(shapes, lambda states: g.scan(body, states, rows), DOUBLE)

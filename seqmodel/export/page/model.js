@@ -37,8 +37,8 @@ class Model {
   /* What pieces are from the next on: 1 for each value that a label has, 0 for the others. */
   tell(columns) {
     const start = new Float64Array(this.start.buffer);
-    for (const [place, added] of this.labels)
-      start[place] = columns.reduce((sum, told, k) => sum + told * added[k], 0);
+    for (const [place] of this.labels) start[place] = 0;
+    for (const [place, value, added] of this.labels) start[place] += columns[value] * added;
   }
 
   /* Read a frame of an opening, that is given and not drawn. */

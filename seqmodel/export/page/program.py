@@ -24,7 +24,6 @@ from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
 from seqmodel.kernels.uniforms import GAMMA
-from seqmodel.media.labels import column_count
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
@@ -123,23 +122,26 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
 
 def _told(
     model: SequenceModel, compiled: CompiledModel, start: Carry
-) -> list[tuple[int, list[float]]]:
-    """The numbers at which a piece starts otherwise with labels: of each its place among those of
-    the arena, and what each value of each label adds to it.
+) -> list[tuple[int, int, float]]:
+    """What labels add to the numbers at which a piece starts: place among those of the arena, place
+    of the value among those of all labels, and how much.
     """
-    known = model.known_labels
-    told = np.zeros((1 + column_count(known), len(known)), np.int64)
-    values = [(label, 1 + k) for label, of in enumerate(known.values()) for k in range(len(of))]
-    for row, (label, value) in enumerate(values, 1):
-        told[row, label] = value
-    starts = []
-    for labels in told:
+
+    def begun(labels: list[int]) -> NDArray[np.float64]:
         memory = compiled.arena.memory()
         memory[:] = 0
-        compiled.begin(memory, model.labelled(start, labels[np.newaxis]))
-        starts.append(memory.view(np.float64))
-    (places,) = np.nonzero(np.ptp(starts, axis=0))
-    return [(n, [each[n] - starts[0][n] for each in starts[1:]]) for n in places.tolist()]
+        compiled.begin(memory, model.labelled(start, np.array([labels])))
+        return memory.view(np.float64)
+
+    sizes = [len(values) for values in model.known_labels.values()]
+    added = list[tuple[int, int, float]]()
+    none = begun([0] * len(sizes)) if sizes else np.zeros(0)
+    for label, size in enumerate(sizes):
+        for value in range(1, 1 + size):
+            number = sum(sizes[:label]) + value - 1
+            more = begun([value if k == label else 0 for k in range(len(sizes))]) - none
+            added += [(place, number, more[place]) for place in np.flatnonzero(more).tolist()]
+    return added
 
 
 def _voices(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
+from seqmodel.errors import UsageError
 from seqmodel.kernels.device import one_thread
 from seqmodel.kernels.run.calls import Arena
 from seqmodel.media.definitions import FrameDefinition
@@ -30,7 +31,8 @@ FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
 they would be less than two seconds, from which too little follows."""
 
 PULL_BUDGET = 0.02
-"""What keeping voices up and following courses may cost together, in bits per sample."""
+"""What keeping voices up and following courses may cost in all, in bits per sample, on the
+beginnings of train by which they are scored."""
 
 
 class SoundEncoder(nn.Module, Encoder):
@@ -80,7 +82,7 @@ class SoundEncoder(nn.Module, Encoder):
         sizes = [len(values) for values in labels.values()]
         strides = np.cumprod([1, *(1 + size for size in sizes[:0:-1])])[::-1]
         digits = [s * np.arange(1, 1 + size) for s, size in zip(strides, sizes, strict=False)]
-        self.digits = torch.from_numpy(np.concatenate([[], *digits]))
+        self.place_values = torch.from_numpy(np.concatenate([[], *digits]))
         """(N,), what each value of each label adds to the number of a combination."""
         self.input_size = self.skip_size = self.predictors.input_size
         self.known: Tensor
@@ -98,8 +100,7 @@ class SoundEncoder(nn.Module, Encoder):
         """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
         known = survey(train, self._rate, steered=self._steering > 0)
         if self.predictors.combinations:
-            values = [len(each) for each in self._labels.values()]
-            followed = courses(train, train.labels(self._labels), values, self._rate)
+            followed = courses(train, self._labels, self._rate)
             known = known._replace(courses=followed, afforded=torch.ones(1).double())
         self.known.copy_(known.packed())
 
@@ -112,28 +113,38 @@ class SoundEncoder(nn.Module, Encoder):
     def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
         """See `Encoder`: the push of loudness, and the voices and courses, as far as affordable.
 
-        The better the unit knows what comes next, the more pulls towards the last period, or
-        towards what is usual for its labels, cost.
+        The better the unit knows what comes next, the more a pull towards the last period, or
+        towards what is usual for the labels, costs; it grows with the square of how strong it is.
         """
         stages = self.predictors.reported_coefficients
         known = unpacked(self.known.cpu().clone(), stages)  # which the buffer below does not change
-        known = known._replace(afforded=torch.ones_like(known.afforded))
         if drawn is not None:
             known = corrected(known, drawn.ravel(), self._rate)
-        nats = []
-        for share in (0.0, 1.0):
-            self.known.copy_(_times(known, share).packed())
-            nats.append(score() / self.steps)
-        cost = (nats[1] - nats[0]) / math.log(2)  # which grows with the square of both
-        share = math.sqrt(PULL_BUDGET / cost) if cost > PULL_BUDGET else 1.0
-        self.known.copy_(_times(known, share).packed())
+
+        def bits(known: TrainingStatistics) -> float:
+            self.known.copy_(known.packed())
+            return score() / self.steps / math.log(2)
+
+        pulls: dict[str, Any] = {"voices": known.voices}
+        if self.predictors.combinations:
+            pulls["afforded"] = torch.ones_like(known.afforded)
+        nothing: dict[str, Any] = {name: 0 * pull for name, pull in pulls.items()}
+        none = known._replace(**nothing)
+        without, most = bits(none), PULL_BUDGET / len(pulls)
+        for name, pull in pulls.items():
+            cost = bits(none._replace(**{name: pull})) - without
+            pulls[name] = pull * (math.sqrt(most / cost) if cost > most else 1.0)
+        self.known.copy_(known._replace(**pulls).packed())
 
     def guide(self, factor: float) -> None:
         if not self.predictors.combinations:
-            super().guide(factor)
+            raise UsageError(
+                "--guidance needs the courses of labels, which a run has on 16-bit sound, with "
+                f"labels of at most {MOST_COURSES} combinations and without --steering 0"
+            )
         known = unpacked(self.known, self.predictors.reported_coefficients)
-        # Voices by the root: they are louder, too, the more they are kept up.
-        known = known._replace(voices=math.sqrt(factor) * known.voices)
+        # Voices by the root, as they are the louder the more they are kept up.
+        known = known._replace(voices=math.sqrt(max(factor, 1.0)) * known.voices)
         self.known.copy_(known._replace(afforded=factor * known.afforded).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
@@ -144,10 +155,8 @@ class SoundEncoder(nn.Module, Encoder):
         if not self.predictors.combinations:
             return past
         assert past.memory is not None
-        memory = past.memory.clone()
-        memory[:, self.predictors.starts["combination"]] = labels.to(memory) @ self.digits.to(
-            memory
-        )
+        memory, values = past.memory.clone(), self.place_values.to(past.memory)
+        memory[:, self.predictors.starts["combination"]] = labels.to(memory) @ values
         return past._replace(memory=memory)
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
@@ -202,8 +211,3 @@ class SoundEncoder(nn.Module, Encoder):
         memory = memory.clone()
         memory[:, place] = share.to(memory)
         return share.float() * torch.randn(T, B), memory
-
-
-def _times(known: TrainingStatistics, share: float) -> TrainingStatistics:
-    """The same with this share of voices and of the pull towards courses."""
-    return known._replace(voices=share * known.voices, afforded=share * known.afforded)

@@ -31,6 +31,7 @@ from seqmodel.model.sound.predictors import (
 )
 from seqmodel.model.sound.steering import (
     AN_OCTAVE,
+    FADING,
     LOUDER,
     MOMENTS,
     MOST_FOLLOWED,
@@ -419,7 +420,9 @@ def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
     """How the anchor and the loudness are off the course of the piece's labels, if it has any."""
     M = p.reported_coefficients
     number = memory[p.starts["combination"]]
-    moment = limited_node(memory[p.starts["moment"]], MOMENTS)
+    passed = memory[p.starts["moment"]]
+    moment = limited_node(passed, MOMENTS)
+    there = min(max((MOMENTS - passed) * (1 / FADING), 0.0), 1.0) if number > 0.0 else 0.0
     widths = known[RANGES + NODES * 2 * M + 1 + node_below(moment, MOMENTS) * (M + 1) :]
     means = widths[(int(number) + 1) * MOMENTS * (M + 1) :]
     off = 0.0
@@ -430,8 +433,8 @@ def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
         width = between(widths, M + 1, m, moment, MOMENTS)
         off += (min(max(k, centre - width), centre + width) - k) * b
     missing = between(means, M + 1, M, moment, MOMENTS) - log(level_of(memory, "loud", p))
-    x[0] = clipped(off / level_of(memory, "slow", p)) if number > 0.0 else 0.0
-    x[1] = clipped(missing) if number > 0.0 else 0.0
+    x[0] = clipped(off / level_of(memory, "slow", p)) * there
+    x[1] = clipped(missing) * there
 
 
 def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:

@@ -37,8 +37,10 @@ likelihood can afford: the better the unit knows what comes next, the more a pul
 
 course is k limited to `WIDE` standard deviations around the mean of train's recordings of the same
 labels at this time since they began, usual the mean logarithm of their loudness: a digit is its
-course of resonances, which a unit that reads single samples is slow to learn. f, at most
-1, is what a likelihood can afford of both. A label that is not told is any.
+course of resonances, which a unit that reads single samples is slow to learn. What is added to the
+logarithm of the level is at most `MOST_LOUDER`. f is what a likelihood can afford of both, at most
+1, which `--guidance` multiplies for samples. A label that is not told is any; where none is told,
+and at the end of the first second, there is no course.
 
 What this takes from the training split is `TrainingStatistics`.
 """
@@ -57,8 +59,8 @@ MOST_FOLLOWED, LOUDER, MOST_LOUDER = 0.15, 0.05, 0.3
 the level's logarithm is raised per factor e by which the sound is too soft for it, and at most."""
 WIDE = 0.7
 """Standard deviations on either side of the course that are not corrected."""
-MOMENTS = 50
-"""Of each course, one every `MOMENT` seconds; the last is also of what comes later."""
+MOMENTS, FADING = 50, 10
+"""Of each course, one every `MOMENT` seconds; over the last so many its hold fades to nothing."""
 MOST_COURSES = 256
 """With more combinations of labels there are no courses."""
 NODES = 16

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Split
+from seqmodel.media.labels import KnownLabels
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.predictors import (
     FULL,
@@ -48,9 +49,9 @@ RARE, FEW = 0.02, 0.1
 """The share of coefficients on either side of the usual range; seconds of sound below which a node
 counts for nothing."""
 
-FOLLOWED_PIECES, TOGETHER, LEAST = 4096, 64, 4
-"""Pieces taken evenly from train for courses, at most; how many are read at once; how many there
-must be of a combination at a moment, or the moment before stands for it."""
+FOLLOWED, TOGETHER, LEAST = 2**25, 64, 4
+"""For courses about so many samples of train are read at most; of so many pieces at once; there
+must be so many pieces of a combination, at a moment too: the one before stands for it otherwise."""
 
 _BLOCK = 512
 """Samples that are averaged at once."""
@@ -92,49 +93,63 @@ def survey(
     )
 
 
-def courses(
-    pieces: Split, places: NDArray[np.int64], values: Sequence[int], rate: int
-) -> torch.Tensor:
-    """See `TrainingStatistics.courses`; places (pieces, L) of labels, each of so many `values`.
+def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
+    """See `TrainingStatistics.courses`, of the beginnings of train's pieces.
 
-    A combination's number has the places as digits, 0 where a label is not told: that combination
-    is of all pieces that have the others. One of fewer than `LEAST` pieces has the course of all.
+    A combination's number has the places of its labels as digits, 0 where one is not told: such a
+    combination is of all pieces that have the others. One of fewer than `LEAST` pieces has the mean
+    of those that tell one label less.
     """
-    count = min(len(pieces), FOLLOWED_PIECES)
-    chosen = np.arange(count) * len(pieces) // count
-    found, places = _at_moments([pieces[i].ravel() for i in chosen.tolist()], rate), places[chosen]
+    step = max(1, round(MOMENT * max(rate, LEAST_RATE)))
+    frames = -(-step * MOMENTS // train.frame.frame_size)
+    count = min(len(train), FOLLOWED // (frames * train.frame.frame_size))
+    pieces = train.beginnings(count, count * frames)
+    found, places = _at_moments(pieces, rate, step), pieces.labels(known)
     there = np.isfinite(found[:, :, :1])
     found = np.nan_to_num(found)
-    combinations = [*np.ndindex(*(1 + n for n in values))]
-    means = np.empty((len(combinations), *found.shape[1:]))
-    of_pieces = np.zeros(count, np.int64)
-    for number, asked in enumerate(combinations):
+    shape = tuple(1 + len(values) for values in known.values())
+    means = np.zeros((math.prod(shape), *found.shape[1:]))
+    of_pieces = np.zeros(len(pieces), np.int64)
+    for number, asked in enumerate(np.ndindex(shape)):
         alike = ((places == asked) | (np.array(asked) == 0)).all(1)
         of_pieces[alike] = number  # the last such combination tells all labels that a piece has
-        counts = there[alike].sum(0)
-        latest = np.maximum.accumulate(np.where(counts[:, 0] >= LEAST, np.arange(MOMENTS), 0))
-        mean = (found[alike].sum(0) / counts.clip(1))[latest]
-        means[number] = mean if counts[0] >= LEAST else means[0]
-    squares = (there * (found - means[of_pieces]) ** 2).sum(0) / there.sum(0).clip(1)
-    latest = np.maximum.accumulate(np.where(there.sum((0, 2)) >= LEAST, np.arange(MOMENTS), 0))
-    return torch.from_numpy(np.concatenate([[WIDE * np.sqrt(squares[latest])], means]))
+        least = min(LEAST, len(pieces))
+        if alike.sum() >= least:
+            counts = there[alike].sum(0)
+            latest = _latest(counts[:, 0] >= least)
+            means[number] = (found[alike].sum(0) / counts.clip(1))[latest]
+        else:
+            fewer = [(*asked[:k], 0, *asked[k + 1 :]) for k, place in enumerate(asked) if place]
+            means[number] = means[[np.ravel_multi_index(one, shape) for one in fewer]].mean(0)
+    counts = there.sum(0)
+    squares = (there * (found - means[of_pieces]) ** 2).sum(0) / counts.clip(1)
+    widths = WIDE * np.sqrt(squares)[_latest(counts[:, 0] >= min(LEAST, len(pieces)))]
+    return torch.from_numpy(np.concatenate([[widths], means]))
 
 
-def _at_moments(lines: Sequence[NDArray[np.float32]], rate: int) -> NDArray[np.float64]:
-    """(pieces, MOMENTS, M + 1): coefficients and the logarithm of the loudness; nan after ends."""
-    predictors, step = predictors_at(rate), max(1, round(MOMENT * max(rate, LEAST_RATE)))
+def _latest(enough: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Of each moment (MOMENTS,) the latest up to it of which there is enough."""
+    return np.maximum.accumulate(np.where(enough, np.arange(MOMENTS), 0))
+
+
+def _at_moments(pieces: Split, rate: int, step: int) -> NDArray[np.float64]:
+    """(pieces, MOMENTS, M + 1): coefficients and the logarithm of the loudness; nan after ends.
+
+    Moments are so many samples apart; each is measured a sample late, as a first one must be read.
+    """
+    predictors = predictors_at(rate)
     known = no_statistics(predictors.reported_coefficients)
     k, loudness = (predictors.columns[name] for name in ("reflections", "loudness"))
-    found = np.full((len(lines), MOMENTS, k.stop - k.start + 1), np.nan)
-    for begin in range(0, len(lines), TOGETHER):
-        group = [line[: step * MOMENTS] for line in lines[begin : begin + TOGETHER]]
+    found = np.full((len(pieces), MOMENTS, k.stop - k.start + 1), np.nan)
+    for begin in range(0, len(pieces), TOGETHER):
+        group = [pieces[i].ravel() for i in range(begin, min(begin + TOGETHER, len(pieces)))]
         samples = np.zeros((max(map(len, group)), len(group)), np.float32)
         for n, line in enumerate(group):
             samples[: len(line), n] = line
         memory = predictors.start_memory(known.usual, len(group), torch.device("cpu"))
         x, _ = compiled_inputs(predictors, known, torch.from_numpy(samples), memory)
         for n, line in enumerate(group):
-            own = x[: len(line) : step, n].numpy()
+            own = x[: len(line) : step, n].numpy()[:MOMENTS]
             found[begin + n, : len(own), :-1] = own[:, k]
             found[begin + n, : len(own), -1] = 2 * (own[:, loudness.stop - 1] + 3.0)
     return found
