@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import call_ok
+from calling import PNG, call_ok
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,17 @@ def test_eval_of_several_runs_shows_their_average_and_each(call, run, other, dat
         assert one["nats_per_frame"] == by_itself["nats_per_frame"]
     better = sum(nats < values["nats_per_frame"] for nats in values["baselines"].values())
     assert sum(line.endswith("better than the average") for line in table) == better
+
+
+def test_its_frames_add_up_and_are_drawn(call, run, other, music):
+    file = next((music / "valid").iterdir())
+    options = ("eval", run, other, "--data", file)
+    values = json.loads(call(*options, "--per-frame", "--json", "--plot", "a.png").out)
+    nats = [float(line.split(",")[-1]) for line in call(*options, "--per-frame").out.split()[1:]]
+    (piece,) = values["per_piece"]
+    assert piece["frame_nats"] == nats
+    assert sum(nats) == pytest.approx(values["nats_per_frame"] * 32)
+    assert Path("a.png").read_bytes().startswith(PNG)
 
 
 def test_runs_that_cannot_be_averaged_are_refused(call, run, other, data, seconds_run, music):
@@ -70,3 +81,15 @@ def test_sample_draws_from_the_average(call, run, other):
         refused = call("sample", "c.mid", *both, *option)
         assert (refused.status, refused.out) == (2, "")
         assert f"several runs and {option[0]} exclude each other" in refused.err
+
+
+def test_all_runs_hear_the_metre(call, run, other):
+    """Or, trained without --bars, are named."""
+    options = ("--run", other, "--run", run, "--length", 64, "--temperature", 3)
+    told = [
+        call_ok("sample", f"{k}.npy", *options, "--metre", metre).err
+        for k, metre in enumerate(("4/4", "4/4", "7/8"))
+    ]
+    same, again, another = (Path(f"{k}.npy").read_bytes() for k in range(3))
+    assert same == again != another
+    assert all(f"{run} was trained without --bars" in lines for lines in told)

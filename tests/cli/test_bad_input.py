@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from calling import listing
 
+from seqmodel.errors import SeqmodelError
 from seqmodel.files import new_file
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.training import loop
 
 
 def test_force_keeps_the_old_run_until_the_new_one_can_start(call, data, run):
@@ -31,6 +33,48 @@ def test_force_keeps_the_old_run_until_the_new_one_can_start(call, data, run):
         assert result.status != 0
         assert said in result.err
         assert listing(Path()) == before
+
+
+def test_force_keeps_the_old_run_if_no_checkpoint_can_be_written(call, data, run, monkeypatch):
+    """Guards against losing both runs, the old and the new, to a full disk."""
+    shutil.copytree(run, "r")
+    before = listing(Path())
+
+    def full(path: Path, *_: object) -> None:
+        raise SeqmodelError(f"cannot write {path}: no space left on device")
+
+    monkeypatch.setattr(loop, "save_checkpoint", full)
+    result = call("train", data, "--run", "r", "--force", "--hidden", 4)
+    assert (result.status, result.err.count("\n")) == (1, 1)
+    assert listing(Path()) == before
+
+
+def test_all_awkward_files(call, shared_data):
+    """Guards against tracebacks on the odd MIDI files of other projects' test suites."""
+    result = call("prepare", shared_data / "awkward" / "midi", "-o", "d")
+    assert result.status == 0
+    assert result.err.startswith("skipped 10 files:\n")
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        ("prepare {music} -o d", "prepare fewer or shorter files"),
+        ("eval {run}", "try a smaller --batch-size"),
+    ],
+)
+def test_out_of_memory_advice_fits_the_command(call, music, run, monkeypatch, command, advice):
+    """`prepare` has no model, but its error used to advise a smaller one."""
+
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    for place in ("data.sources.find_sources", "evaluation.evaluate.evaluate"):
+        monkeypatch.setattr(f"seqmodel.{place}", full)
+    result = call(*command.format(music=music, run=run).split())
+    assert result.status == 1
+    assert result.err.startswith(f"seqmodel: out of memory; {advice}")
 
 
 def from_(error, cause):
@@ -67,6 +111,14 @@ def test_errors_of_libraries_are_not_blamed_on_outputs(call, monkeypatch, error,
     assert (result.status, result.out) == (1, "")
     if not (writing and getattr(error, "errno", None)):  # an error of the file's
         assert result.err.splitlines() == [f"seqmodel: {said}"]
+
+
+def test_long_values_are_shortened(call):
+    """Guards a terminal against a mistyped option of thousands of characters."""
+    result = call("train", "--unit", "z" * 5000)
+    assert result.status == 2
+    assert result.err.startswith("seqmodel: there is no unit 'zz")
+    assert len(result.err) < 1500
 
 
 def test_an_infinite_score_is_an_error(call, run, data):

@@ -253,6 +253,19 @@ def test_the_first_seed_is_reported_with_the_figure_of_the_winning_trial(call, d
     assert re.fullmatch(r"a run takes up to \d\.\d GB of memory", memory)
 
 
+def test_tpe_tunes_in_range_and_warns_that_a_rerun_may_differ(call, data):
+    """Guards against settings that are drawn and not trained."""
+    options = ["--units", "gru", "--trials", 3, "--tune", "hidden=2..6", "--seeds", 1, *OPTIONS[:2]]
+    result = call("compare", data, *options, "--set", "epochs=1", "--jobs", 2, "--out", "t")
+    assert "a rerun may choose differently" in result.out
+    trials = json.loads(Path("t/table.json").read_text())["datasets"][0]["variants"][0]["trials"]
+    assert len(trials) == 3
+    for number, trial in enumerate(trials):
+        assert 2 <= trial["found"]["hidden"] <= 6
+        config = Path(f"t/runs/data/gru/trial-{number}/config.yaml").read_text()
+        assert f"hidden: {trial['found']['hidden']}\n" in config
+
+
 def test_train_searches_as_compare_does(data):
     """Guards against `train` and `compare` differing in their rates or winner."""
     Path("c.yaml").write_text("\n".join(SETTINGS).replace("=", ": "))
@@ -338,6 +351,23 @@ def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(call, data, name):
     assert (status.status, status.err.count("\n")) == (1, 1)
 
 
+def test_processes_stop_when_only_the_command_is_killed(data, undisturbed):
+    """They used to print tracebacks; what they train is saved, and the same command goes on."""
+    command, deadline = begin(data), time.monotonic() + 60
+    while not epochs():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = workers_of(command.pid)
+    os.kill(command.pid, signal.SIGKILL)
+    command.wait()
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline + 60
+        time.sleep(0.01)
+    assert said() == ""
+    call_ok("compare", data, *TWO, "--out", "e", "-q")
+    same_tables("e", undisturbed)
+
+
 def test_ctrl_c_while_processes_load_is_one_line(data):
     """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped."""
     command, deadline = begin(data), time.monotonic() + 60
@@ -397,6 +427,21 @@ def test_an_experiment_grows_also_where_it_or_its_data_moved(call, data, undistu
             "with --out\n",
         )
     assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
+
+
+def test_the_page_holds_the_table(data, undisturbed):
+    """Guards against a page that lags behind the tables, or lacks a winner's sample."""
+    page = (undisturbed / "report.html").read_text()
+    lines = (undisturbed / "table.md").read_text().splitlines()
+    for line in lines[2:5]:
+        for cell in line.strip("| ").replace("*", "").split(" | ")[1:]:
+            mean, _, deviation = cell.partition(" ± ")
+            assert f'{mean} <span class="deviation">± {deviation}</span>' in page
+    assert page.count("data:audio/mpeg;base64,") == 2 + 1  # and a real piece
+    assert "https:" not in page
+    for path in (undisturbed.parent, data.parent, Path.home()):  # it is made to be shared
+        assert f"{path}/" not in page
+    assert f"seqmodel compare {data.name} --units tanh,gru" in page
 
 
 def same_tables(out, undisturbed):

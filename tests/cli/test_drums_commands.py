@@ -151,3 +151,8 @@ def test_samples_are_judged_as_drums(call, kit):
     assert "hits per bar of 4/4" in told
     assert "closed hi-hat" in told
     assert "melodic" not in told
+
+
+def test_a_report_shows_and_plays_drums(call, kit):
+    call_ok("report", kit, "--out", "r.html", "--samples", 1)
+    assert "drums: " in Path("r.html").read_text()

@@ -83,6 +83,13 @@ def test_eval_with_voices(call, data):
     assert "exclude each other" in call("eval", "r", "--voices", "--per-frame").err
 
 
+def test_eval_takes_the_newest_run_and_any_split(call, data):
+    call_ok("train", data, "--hidden", 4, "--epochs", 1)
+    call_ok("train", data, "--hidden", 4, "--epochs", 1, "--unit", "gru")
+    values = json.loads(call("eval", "--split", "test", "--json").out)
+    assert (values["run"], values["split"], values["frames"]) == ("runs/data-gru-1", "test", 64)
+
+
 def test_eval_compares_samples_with_the_data(call, data, run):
     """Checks some lines of the table against its JSON, and figures of the data directly."""
     plain = call("eval", run).out
@@ -111,6 +118,16 @@ def test_eval_compares_samples_with_the_data(call, data, run):
     for name, distance in columns[0]["distances"].items():
         cells = f"{distance:>10.4f}{columns[1]['distances'][name]:>10.4f}"
         assert f"{'  ' + name.replace('_', ' '):27}{cells}\n" in result.out
+
+
+def test_eval_draws_the_same_samples_for_the_same_seed(call, run):
+    told = [
+        json.loads(call("eval", run, "--samples", 3, "--seed", seed, "--json").out)["samples"]
+        for seed in (1, 1, 2)
+    ]
+    assert told[0] == told[1]
+    assert told[2]["seed"] == 2
+    assert told[2]["drawn"] != told[0]["drawn"]
 
 
 def test_eval_on_frames_of_another_kind_warns(call, music, data, run, seconds_run):

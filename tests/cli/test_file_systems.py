@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 import sys
 from pathlib import Path
 
@@ -18,6 +19,17 @@ def failing(number):
         raise OSError(number, os.strerror(number))
 
     return fail
+
+
+def test_folders_need_not_be_flushed(call, music, monkeypatch):
+    """On CIFS nothing could be prepared or trained."""
+    flush, fail = os.fsync, failing(errno.EINVAL)
+    monkeypatch.setattr(
+        os, "fsync", lambda f: (fail if stat.S_ISDIR(os.fstat(f).st_mode) else flush)(f)
+    )
+    call_ok("prepare", music, "-o", "d")
+    call_ok("train", "d", *TRAINING, "--run", "r", "-q")
+    assert sorted(path.name for path in Path().iterdir()) == ["d", "r"]
 
 
 def test_without_locks_only_what_many_share_is_refused(call, music, monkeypatch):

@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from calling import PNG, write_piece
+import soundfile
+from calling import PNG, call_ok, write_piece
 
 from seqmodel.plots import plot_learning_curve
 from seqmodel.runs.folder import read_metrics
@@ -28,6 +29,18 @@ def test_inspect_midi(call, here):
     assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
 
 
+def test_inspect_roll(call, run):
+    """A sampled roll has the same notes as the MIDI file of the same piece."""
+    for name in ("o.npy", "o.mid"):
+        call_ok("sample", name, "--run", run, "--length", 50)
+    values, midi = (json.loads(call("inspect", name, "--json").out) for name in ("o.npy", "o.mid"))
+    assert (values.pop("kind"), values.pop("path")) == ("roll", "o.npy")
+    assert list(values) == ["notes", "lowest", "highest", "grid", "frames", "notes_per_frame"]
+    assert values == {name: midi[name] for name in values}
+    call_ok("inspect", "o.npy", "--plot", "p.png")
+    assert Path("p.png").read_bytes().startswith(PNG)
+
+
 def test_inspect_dataset(call, data):
     result = call("inspect", data, "--plot", "p.png", "-q")
     assert result.err == ""
@@ -46,6 +59,23 @@ def test_inspect_dataset(call, data):
     values = json.loads(call("inspect", data, "--json").out)
     assert values["kind"] == "dataset"
     assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
+
+
+def test_inspect_describes_a_recording_and_its_dataset(call):
+    Path("train").mkdir()
+    soundfile.write("train/a.wav", 0.5 * np.sin(np.arange(16000) * 0.1), 8000)
+    shown = call("inspect", "train/a.wav", "--plot", "a.png")
+    assert (shown.status, shown.err) == (0, "drawn to a.png\n")
+    for words in ("WAV PCM_16, 8,000 Hz, 1 channel", "2.000 s, 16,000 samples", "peak 0.5000, RMS"):
+        assert words in shown.out
+    assert json.loads(call("inspect", "train/a.wav", "--json").out)["samples"] == 16000
+    stored, _ = soundfile.read("train/a.wav")
+    call("prepare", "train", "-o", "d")
+    shown = call("inspect", "d", "--plot", "d.png").out
+    assert f"train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n" in shown
+    assert "every piece matches its hash" in shown
+    assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
+    assert all(Path(name).read_bytes().startswith(PNG) for name in ("a.png", "d.png"))
 
 
 def test_inspect_run(call, data, run):

@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import mido
+import numpy as np
+import pytest
 import soundfile
 from calling import call_ok, write_piece
 
@@ -23,6 +26,33 @@ def test_the_sound_is_that_of_the_sampled_notes(call, run, seconds_run):
             call_ok("inspect", f"o-{k}.npy", "--listen", f"p-{k}.wav", "--force", *listen)
             assert Path(f"p-{k}.wav").read_bytes() == Path(f"o-{k}.wav").read_bytes()
         assert Path("o-1.wav").read_bytes() != Path("o-2.wav").read_bytes()
+
+
+def test_the_sound_of_a_midi_file_is_that_of_its_roll(call, run):
+    """Guards the file's own tempo, and the samples at which frames begin."""
+    for name in ("o.mid", "o.npy"):
+        call_ok("sample", name, "--run", run, "--length", 50, "--tempo", 125)
+    shown = call("inspect", "o.mid", "--listen", "mid.wav")
+    assert (shown.status, shown.err) == (0, "rendered to mid.wav\n")
+    assert shown.out == call("inspect", "o.mid").out
+    call_ok("inspect", "o.npy", "--listen", "npy.wav", "--tempo", 125, "-q")
+    assert Path("mid.wav").read_bytes() == Path("npy.wav").read_bytes()
+    sound, rate = soundfile.read("npy.wav")
+    assert len(sound) / rate == pytest.approx(mido.MidiFile("o.mid").length + 0.1, abs=1e-4)
+
+
+def test_a_primer_comes_first_when_asked_for(call, music, run):
+    """Guards against a primer that slips into the sound, and new music in the wrong place."""
+    primer = music / "train" / "0.mid"  # 32 frames
+    options = ["--run", run, "--length", 20, "--prime", primer]
+    call_ok("sample", "new.wav", *options)
+    call_ok("sample", "both.wav", *options, "--include-prime")
+    new, both = (soundfile.read(f"{name}.wav")[0] for name in ("new", "both"))
+    border = 32 * 44_100 // 8
+    assert len(new) == 20 * 44_100 / 8 + 4410
+    assert len(both) - len(new) == border
+    assert both[:border].any()
+    assert np.abs(both[border:] - new)[4410:].mean() < np.abs(new).mean()
 
 
 def test_an_unsupported_format_is_reported_before_sampling(call, run, here, monkeypatch):

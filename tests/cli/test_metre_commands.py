@@ -73,6 +73,21 @@ def test_prepare_and_inspect_show_metres(call, tunes):
     assert facts["jig.mid"] == {"transposed": 0, "metre": [[0, 6, 8]], "tempo": 180}
 
 
+def test_train_tells_that_a_dataset_has_no_metres(call, tunes):
+    """One prepared before metres were kept used to be taken as 4/4 in silence."""
+    options = TINY[:-1]  # without -q
+    manifest = Path(shutil.copytree(tunes / "data", "old")) / "manifest.json"
+    values = json.loads(manifest.read_text())
+    del values["metre"]
+    manifest.write_text(json.dumps(values))
+    said = (
+        "old was prepared before metres were kept: every piece is taken as 4/4; prepare it again\n"
+    )
+    assert said in call("train", "old", *options).err
+    assert "before metres" not in call("train", "old", *options, "--no-bars").err
+    assert "before metres" not in call("train", tunes / "data", *options).err
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -174,3 +189,21 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
     call_ok("sample", "c.npy", *longer, "--sweeps", 0)
     call_ok("sample", "d.npy", *longer, "--sweeps", 0, "--metre", "3/4")
     assert (np.load("c.npy") != np.load("d.npy")).any()
+
+
+def test_a_filled_file_without_a_signature_has_what_its_onsets_suggest(call, tunes):
+    """Guards against train's 3/4 in what `prepare` takes for a march; --metre says otherwise."""
+    track = mido.MidiTrack()
+    for notes in [3, 1, 1, 0] * 12:
+        for pitch in (60, 64, 67)[:notes]:
+            track.append(mido.Message("note_on", note=pitch, velocity=64))
+        for pitch in (60, 64, 67)[:notes]:
+            track.append(mido.Message("note_off", note=pitch, time=480 * (pitch == 60)))
+        if not notes:
+            track.append(mido.Message("control_change", control=7, time=480))
+    mido.MidiFile(type=0, ticks_per_beat=480, tracks=[track]).save("march.mid")
+    fill = ("--fill", "march.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0, "--json")
+    for options, frames in ((), 16), (("--metre", "2/4"), 8):
+        told = call("sample", "a.mid", "--run", tunes / "run", "--force", *fill, *options)
+        assert json.loads(told.out)["pieces"][0]["drawn_frames"] == frames
+        assert stated(Path("a.mid").read_bytes())[0] == []  # it states none, and is kept

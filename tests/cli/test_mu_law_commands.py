@@ -50,6 +50,17 @@ def test_prepare_inspect_and_eval_files_alike(call):
     assert json.loads(Path("d/manifest.json").read_text())["frame"]["dtype"] == "mu-law"
 
 
+def test_levels_that_already_fit_do_not_share_a_fingerprint_with_16_bits(call):
+    """Guards --resume on other data: such samples are equal, and so are their hashes."""
+    Path("in").mkdir()
+    levels = np.arange(-128, 128).repeat(40).astype(np.int8)
+    soundfile.write("in/a.wav", mu_law.decode(levels), 8000, subtype="PCM_16")
+    call("prepare", "in", "-o", "d", "--levels", "mu-law")
+    call("prepare", "in", "-o", "e")
+    np.testing.assert_array_equal(open_dataset("d")["train"][0], open_dataset("e")["train"][0])
+    assert open_dataset("d").fingerprint() != open_dataset("e").fingerprint()
+
+
 def test_from_recording_to_sample(call):
     """Guards the figures, and samples that are not levels or change level when heard again."""
     record("a.wav", 4000)

@@ -74,6 +74,14 @@ def test_files_among_rolls_are_read_as_those_are(file, options, frames):
     assert sorted(totals) == sorted([frames, 3])
 
 
+def test_data_without_a_pedal_are_as_before(call, music):
+    """Guards runs and datasets of before the pedal: nothing differs where there is none."""
+    call_ok("prepare", music, "-o", "d")
+    frame = seqmodel.open_dataset("d").frame
+    assert "pedal" not in frame.to_json()
+    assert "pedal" not in call("inspect", "d").out
+
+
 def test_a_run_reads_files_as_its_data_were_read(file):
     """Also the same file has the same content, and so the same split, whatever is heard of it."""
     contents = set()

@@ -68,6 +68,20 @@ def test_prepare_explains_what_it_skips(call, music):
     assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
 
 
+def test_prepare_says_how_many_pieces_no_folder_places(call, music):
+    """Guards against a folder of another name, whose pieces go where their hashes say."""
+    shutil.copytree(music / "train", "m/train")
+    shutil.copytree(music / "valid", "m/VAL")
+    shutil.copytree(music / "test", "m/extra")
+    (first, *_) = sorted(Path("m/extra").iterdir())
+    Path("m/extra/-.mid").touch()  # which is skipped, and so no example
+    said = call("prepare", "m", "-o", "d").err
+    assert "13 pieces placed by folders named train, valid or test; the other 2, such as " in said
+    assert f"such as {first}, by a hash" in said
+    Path("m/extra").rename("m/Testing")
+    assert "placed by folders" not in call("prepare", "m", "-o", "f").err
+
+
 def test_prepare_warns_about_odd_splits(call, music):
     """Guards against silence about an empty valid split, or about a piece in two splits."""
     for split in ("train", "test"):

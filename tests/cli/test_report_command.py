@@ -203,6 +203,21 @@ def test_a_page_holds_no_absolute_paths(call, run, data, here):
     assert "gone could not be scored: data is not a prepared dataset" in text
 
 
+def test_a_run_that_began_from_another_says_so(call, run, data):
+    """Guards against "1 of 1" and a second of training for what took many epochs."""
+    options = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end")
+    call_ok("train", data, *options, "--init-from", run, "--run", "more")
+    call_ok("export", "more", "more.zip")
+    for name in ("more", "more.zip"):
+        call_ok("report", name, run, "--out", "r.html", "--samples", 0, "--force")
+        figures = tables_of("r.html")[0]
+        assert [row[-2] for row in figures[1:3]] == ["1 of 1 more", "2 of 2"]
+        said = (
+            f"{name} began with the weights of run, epoch 2: its epochs and time are those since."
+        )
+        assert said in page_of("r.html").one("main").text
+
+
 def test_a_missing_dataset_leaves_an_explained_gap(call, run, data):
     """Guards against a run that can no longer be shown, and against an unexplained gap."""
     shutil.copytree(data, "data")
@@ -222,6 +237,15 @@ def test_a_missing_dataset_leaves_an_explained_gap(call, run, data):
     assert "The valid figure of gone was recorded in training." in text
     names = [caption.text for caption in page_of("r.html").all("figcaption")]
     assert [name.split(":")[0] for name in names] == ["gone", "run", "A real piece, 0.mid of valid"]
+
+
+def test_the_page_shows_the_command_and_settings(call, run):
+    """Of the newest run if none is named."""
+    shutil.copytree(run, "runs/mine")
+    call_ok("report", "--out", "a file.html", "--samples", 0, "-q")
+    text = page_of("a file.html").one("main").text
+    assert "seqmodel report --out 'a file.html' --samples 0 -q" in text
+    assert "model: frame-wise\nunit: lstm\nhidden: 4\n" in text
 
 
 def test_watching_says_its_address_and_ends_by_a_signal(run, here):

@@ -153,6 +153,18 @@ def test_a_primer_is_used_but_included_only_when_asked_for(call, music, run):
     assert Path("both.png").read_bytes().startswith(PNG)
 
 
+def test_a_sampled_roll_primes_like_its_midi_file(call, run):
+    """Guards against sampled frames that cannot be used as a primer."""
+    for name in ("o.npy", "o.mid"):
+        call_ok("sample", name, "--run", run, "--length", 50, "--seed", 2)
+    for name in ("npy", "mid"):
+        prime = ["--prime", f"o.{name}", "--include-prime"]
+        result = call("sample", f"{name}.npy", "--run", run, "--length", 50, *prime)
+        assert (result.status, result.err) == (0, f"{name}.npy: 100 frames from {run}\n")
+    assert np.array_equal(np.load("npy.npy")[:50], np.load("o.npy"))
+    assert Path("npy.npy").read_bytes() == Path("mid.npy").read_bytes()
+
+
 def test_a_silent_sample_is_reported(call, run):
     """Guards against a plain success where, at temperature 0, no note is likelier on than off."""
     result = call("sample", "o.npy", "--run", run, "--temperature", 0, "--length", 8)

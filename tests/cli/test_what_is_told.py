@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import mido
+import pytest
 from calling import call_ok
 
 SWING = [round(480 * (beat + place)) for beat in range(8) for place in (0, 2 / 3)]
@@ -85,6 +86,21 @@ def test_inspect_describes_a_song(call):
     )
 
 
+def test_inspect_keeps_drums_and_takes_seconds(call):
+    write_band(Path("drums.mid"), drums_only=True)
+    shown = call_ok("inspect", "drums.mid").out.splitlines()
+    assert shown[1].startswith("  8 hits")  # of a kit, since there is nothing else
+    assert call("inspect", "drums.mid", "--drums", "drop").err == (
+        "seqmodel: drums.mid: has no notes but drums; use --drums only\n"
+    )
+    for grid, frames in ((), 29), (("--step-seconds", "0.05"), 73):
+        options = ("--drums", "keep", *grid)
+        values = json.loads(call_ok("inspect", "drums.mid", *options, "--json").out)
+        assert (values["frames"], values["drum_notes"]) == (frames, 8)
+        assert values["notes_per_frame"] > 0
+        call_ok("inspect", "drums.mid", *options, "--listen", "o.wav", "--plot", "o.png", "--force")
+
+
 def write_smpte(path):
     write_band(path)
     data = bytearray(path.read_bytes())
@@ -114,3 +130,11 @@ def test_advice_can_be_followed_where_it_is_given(call, run):
                 "eval", run, "--data", name
             )  # fmt: skip
             assert (result.status, result.err) == (1, f"seqmodel: {what}{advice}"), command
+
+
+@pytest.mark.parametrize("kind", ["perf", "band", "folk"])
+def test_eval_is_silent_about_prepares_options(call, run, shared_data, kind):
+    """What a run's grid and drums do to a file is not for `eval` to choose."""
+    path = sorted((shared_data / "music/real" / kind).glob("*.mid"))[0]
+    assert call("eval", run, "--data", path).err == ""
+    assert ("try --step" in call("prepare", path, "-o", "d").err) == (kind == "perf")
