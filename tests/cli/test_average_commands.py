@@ -81,15 +81,3 @@ def test_sample_draws_from_the_average(call, run, other):
         refused = call("sample", "c.mid", *both, *option)
         assert (refused.status, refused.out) == (2, "")
         assert f"several runs and {option[0]} exclude each other" in refused.err
-
-
-def test_all_runs_hear_the_metre(call, run, other):
-    """Or, trained without --bars, are named."""
-    options = ("--run", other, "--run", run, "--length", 64, "--temperature", 3)
-    told = [
-        call_ok("sample", f"{k}.npy", *options, "--metre", metre).err
-        for k, metre in enumerate(("4/4", "4/4", "7/8"))
-    ]
-    same, again, another = (Path(f"{k}.npy").read_bytes() for k in range(3))
-    assert same == again != another
-    assert all(f"{run} was trained without --bars" in lines for lines in told)

@@ -103,22 +103,6 @@ def test_compare_shows_runs_and_figures_at_any_width(width, terminal):
     assert "3/30" in after[-2] if len(after) > 1 else after[-1]
 
 
-def test_no_count_is_printed_twice():
-    """Two processes end runs at once, and both find two ended in the storage.
-
-    Nor is one left out when another command ends runs of the same experiment.
-    """
-    said = io.StringIO()
-    with redirect_stderr(said), shown({"a": Counts(9, 0, 1, 0)}) as (take, _):
-        for run in ("a/trial-0", "a/trial-1"):
-            take(Event(run, 0, 4, None))
-        for run, done in (("a/trial-0", 2), ("a/trial-1", 2), ("a/trial-2", 3), ("a/trial-7", 8)):
-            take(Event(run, 4, 4, 1.0, "complete", counts=Counts(9, done, 1, 0)))
-    assert [line.split("  ")[0] for line in said.getvalue().splitlines()] == [
-        *("1/10", "2/10", "3/10", "8/10")
-    ]
-
-
 def clock(monkeypatch):
     """The time, which moves only by hand; threads do not look at it."""
     now = [100.0]

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import mido
-import numpy as np
 import pytest
 import soundfile
 from calling import call_ok, write_piece
@@ -39,20 +38,6 @@ def test_the_sound_of_a_midi_file_is_that_of_its_roll(call, run):
     assert Path("mid.wav").read_bytes() == Path("npy.wav").read_bytes()
     sound, rate = soundfile.read("npy.wav")
     assert len(sound) / rate == pytest.approx(mido.MidiFile("o.mid").length + 0.1, abs=1e-4)
-
-
-def test_a_primer_comes_first_when_asked_for(call, music, run):
-    """Guards against a primer that slips into the sound, and new music in the wrong place."""
-    primer = music / "train" / "0.mid"  # 32 frames
-    options = ["--run", run, "--length", 20, "--prime", primer]
-    call_ok("sample", "new.wav", *options)
-    call_ok("sample", "both.wav", *options, "--include-prime")
-    new, both = (soundfile.read(f"{name}.wav")[0] for name in ("new", "both"))
-    border = 32 * 44_100 // 8
-    assert len(new) == 20 * 44_100 / 8 + 4410
-    assert len(both) - len(new) == border
-    assert both[:border].any()
-    assert np.abs(both[border:] - new)[4410:].mean() < np.abs(new).mean()
 
 
 def test_an_unsupported_format_is_reported_before_sampling(call, run, here, monkeypatch):

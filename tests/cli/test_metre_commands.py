@@ -189,21 +189,3 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
     call_ok("sample", "c.npy", *longer, "--sweeps", 0)
     call_ok("sample", "d.npy", *longer, "--sweeps", 0, "--metre", "3/4")
     assert (np.load("c.npy") != np.load("d.npy")).any()
-
-
-def test_a_filled_file_without_a_signature_has_what_its_onsets_suggest(call, tunes):
-    """Guards against train's 3/4 in what `prepare` takes for a march; --metre says otherwise."""
-    track = mido.MidiTrack()
-    for notes in [3, 1, 1, 0] * 12:
-        for pitch in (60, 64, 67)[:notes]:
-            track.append(mido.Message("note_on", note=pitch, velocity=64))
-        for pitch in (60, 64, 67)[:notes]:
-            track.append(mido.Message("note_off", note=pitch, time=480 * (pitch == 60)))
-        if not notes:
-            track.append(mido.Message("control_change", control=7, time=480))
-    mido.MidiFile(type=0, ticks_per_beat=480, tracks=[track]).save("march.mid")
-    fill = ("--fill", "march.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0, "--json")
-    for options, frames in ((), 16), (("--metre", "2/4"), 8):
-        told = call("sample", "a.mid", "--run", tunes / "run", "--force", *fill, *options)
-        assert json.loads(told.out)["pieces"][0]["drawn_frames"] == frames
-        assert stated(Path("a.mid").read_bytes())[0] == []  # it states none, and is kept

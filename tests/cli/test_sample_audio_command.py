@@ -224,14 +224,4 @@ def test_only_the_beginning_of_a_recording(call, audio_run_folder, monkeypatch):
     assert np.nonzero(orange)[1].max() < 0.5 * image.shape[1]
 
 
-def test_a_truncated_primer_is_reported(call, audio_run_folder):
-    """Guards against taking a truncated primer for a whole one."""
-    record("p.wav", 500)
-    data = Path("p.wav").read_bytes()
-    Path("p.wav").write_bytes(data[:-400])
-    options = ["--run", audio_run_folder, "--length", 5, "--prime", "p.wav"]
-    first, _ = call("sample", "o.wav", *options).err.splitlines()
-    assert first.startswith("p.wav: its header claims 1,000 bytes but 600 are there")
-
-
 # ---- inspect ------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from safetensors.numpy import load_file
 
 from seqmodel.cli import job
 from seqmodel.experiment.search import paper_rates
-from seqmodel.sampling.sampler import Sampler
 from seqmodel.training import loop
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
@@ -204,15 +203,3 @@ def test_train_says_when_samples_are_odd(call, write_dataset, tmp_path, monkeypa
     hints = [line.split("long, ")[1] for line in said.splitlines() if "try " in line]
     assert told == f"of 4 samples {len(hints)} may disappoint: {hints[0]}"
     assert call(*train, "--run", "quiet", "-q").err == ""
-
-
-def test_samples_that_are_not_finite_do_not_fail_what_is_trained(call, audio_dataset, monkeypatch):
-    lost = np.full((1, audio_dataset.frame.frame_size), np.nan, np.float32)
-    monkeypatch.setattr(Sampler, "draw", lambda *_, **options: iter([(lost, True)]))
-    monkeypatch.setattr(job, "LONG_ENOUGH", 0)
-    train = ["train", audio_dataset.folder, "--run", "r", "--model", "frame-wise", "--hidden", 3]
-    result = call(*train, "--epochs", 1)
-    assert result.status == 0
-    assert result.err.splitlines()[-1] == (
-        "of 4 samples 4 may disappoint: the run draws samples that are not finite: use another run"
-    )

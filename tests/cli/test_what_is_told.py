@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import mido
-import pytest
 from calling import call_ok
 
 SWING = [round(480 * (beat + place)) for beat in range(8) for place in (0, 2 / 3)]
@@ -130,11 +129,3 @@ def test_advice_can_be_followed_where_it_is_given(call, run):
                 "eval", run, "--data", name
             )  # fmt: skip
             assert (result.status, result.err) == (1, f"seqmodel: {what}{advice}"), command
-
-
-@pytest.mark.parametrize("kind", ["perf", "band", "folk"])
-def test_eval_is_silent_about_prepares_options(call, run, shared_data, kind):
-    """What a run's grid and drums do to a file is not for `eval` to choose."""
-    path = sorted((shared_data / "music/real" / kind).glob("*.mid"))[0]
-    assert call("eval", run, "--data", path).err == ""
-    assert ("try --step" in call("prepare", path, "-o", "d").err) == (kind == "perf")

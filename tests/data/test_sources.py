@@ -116,6 +116,28 @@ def test_links_that_lead_round_in_circles_end_and_are_named():
     assert len(reasons) < 100
 
 
+def test_what_cannot_be_entered_is_named(monkeypatch):
+    """Guards a whole folder of recordings that is left out without a word."""
+    for k in range(3):
+        record(Path(f"in/{k}.wav"), seed=k)
+    touch("in/locked/a.wav")
+    link("in/valid", "../gone")
+    iterdir = Path.iterdir
+
+    def locked(path):
+        if path.name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", locked)
+    assert prepared(["in"], Path("out"), AudioSettings())["skipped"] == [
+        {"source": "in/locked", "reason": "permission denied"},
+        {"source": "in/valid", "reason": "no such file or directory"},
+    ]
+    with pytest.raises(SeqmodelError, match=r"^in/locked: permission denied$"):
+        prepared(["in"], Path("strict"), AudioSettings(), strict=True)
+
+
 def test_resource_forks_are_no_media():
     """An archive made on a Mac has one beside each file, under the file's own suffix."""
     touch("in/a.wav", "in/._a.wav", "__MACOSX/in/._a.wav", "in/.hidden.wav")
@@ -178,6 +200,12 @@ def test_a_dataset_beside_its_sources_is_none_of_them():
         prepare(found, Path(out), found.medium.settings({}))
     skipped = [(one.source, one.reason) for one in find_sources(["."]).skipped]
     assert skipped == [("again", "is a prepared dataset"), ("data", "is a prepared dataset")]
+
+
+def test_sound_among_music_is_a_stray_also_before_it_is_converted():
+    touch("in/1.mid", "in/memo.m4a")
+    (one,) = find_sources(["in"]).skipped
+    assert one.reason == "is not music, unlike the other files"
 
 
 def test_json_is_read_where_it_is_named(tmp_path):

@@ -285,6 +285,19 @@ def test_whole_tunes_move_where_there_are_enough(tmp_path, count, split_by):
     }
 
 
+def test_no_split_changes_where_none_is_empty(tmp_path):
+    """Guards existing datasets: their splits, and what their manifests say."""
+    for k in range(60):
+        roll = np.zeros((30, 88), np.uint8)
+        roll[: k % 29 + 1, k] = 1
+        (tmp_path / "in").mkdir(exist_ok=True)
+        np.save(tmp_path / f"in/{k}.npy", roll)
+    manifest = prepared(tmp_path / "in", tmp_path / "whole", PianoRollFrames(Grid.of_beats(2)))
+    assert manifest["split_by"] == {"folder": 0, "content_hash": 60}
+    assert manifest["split_rule"] == "source content"
+    assert "moved" not in manifest
+
+
 def test_a_recording_too_short_to_cut_goes_to_train(tmp_path):
     record(tmp_path / "a.wav", 150, rate=RATE)
     manifest = prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())

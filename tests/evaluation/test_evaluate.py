@@ -1,5 +1,6 @@
 """Evaluation, recomputed from the checkpoint file alone: NumPy, float64, one piece at a time."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -130,6 +131,15 @@ def test_silence_predicted_as_silence_has_accuracy_0_and_no_error(tmp_path, writ
     assert scores.figures | {"accuracy": 0, "precision": 0, "recall": 0} == scores.figures
     one = write_dataset(tmp_path / "one", {"valid": [np.ones((1, 88), np.uint8)] * 2})
     assert likelihood(run.model, one["valid"]).to_json()["nats_per_frame_skip_first"] == 0
+
+
+def test_the_report_is_the_documented_json(run, dataset, recomputed):
+    values = json.loads(json.dumps(evaluate(run, dataset, "valid")))
+    assert [values[name] for name in ("run", "data", "split")] == [
+        *(str(run.folder), str(dataset.folder), "valid")
+    ]
+    assert set(values) == {"run", "data", "split", "epoch", "baselines", "copies", *recomputed[1]}
+    assert values["baselines"] == baseline_nats_per_frame(dataset["train"], dataset["valid"])
 
 
 def test_other_data_without_train_is_measured_against_the_runs_own(

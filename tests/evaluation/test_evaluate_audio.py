@@ -9,7 +9,10 @@ import torch
 from scipy import special, stats
 
 from seqmodel.data.dataset import DatasetWriter, open_dataset
+from seqmodel.evaluation import likelihood as scoring
+from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 
@@ -114,6 +117,35 @@ def test_run_nll_is_each_frames_score(recomputed, audio_dataset):
     run, nats, _ = recomputed
     for piece, expected in zip(audio_dataset["train"], nats, strict=True):
         np.testing.assert_allclose(run.nll(piece), expected, atol=1e-3, rtol=1e-5)
+
+
+def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monkeypatch):
+    """Guards against holding whole long recordings in memory, 32 of them at once."""
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
+    sizes, load = [], scoring.batches.load
+
+    def loading(*given, **named):
+        batch = load(*given, **named)
+        sizes.append(batch.frames.size)
+        return batch
+
+    monkeypatch.setattr(scoring.batches, "load", loading)
+    for batch_size in (1, 2, 5):
+        likelihood(recomputed[0].model, audio_dataset["train"], batch_size=batch_size)
+    assert max(sizes) == 100
+
+
+def test_baselines_of_a_dataset_without_train_are_the_runs(
+    recomputed, audio_dataset, recordings, tmp_path
+):
+    """Fitted to the run's training data, and in its standardisation, not the dataset's own."""
+    run, frame = recomputed[0], audio_dataset.frame
+    other = AudioFrames(8000, F, C, "int16", mean=0.3, deviation=0.7)
+    alone = write(tmp_path / "alone", other, test=recordings["test"])
+    ours, theirs = (evaluate(run, data, "test") for data in (alone, audio_dataset))
+    assert ours["baselines"] == theirs["baselines"]
+    assert ours["standardisation"]["deviation"] == frame.deviation
+    assert ours["nats_per_frame"] == theirs["nats_per_frame"]
 
 
 def write(folder, frame, **splits):

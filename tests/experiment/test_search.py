@@ -188,6 +188,13 @@ def test_a_bracket_resumes_after_a_kill(
     assert (place / runs.CURVE).is_file()
 
 
+def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
+    before, ticks = left(finished), []
+    search(config, dataset, finished, listener=Listener(tick=ticks.append), resume=True)
+    assert left(finished) == before
+    assert not ticks
+
+
 def test_every_draw_starts_from_the_weights_of_init_from(
     make_config, dataset, tmp_path, run_folder
 ):

@@ -1,5 +1,6 @@
 """The shared storage: trials of dead processes are found, and torn lines are repaired."""
 
+import json
 import resource
 import time
 
@@ -65,6 +66,18 @@ def test_every_flipped_byte_of_a_journal_is_noticed(tmp_path, kept):
         line = whole[:at].count(b"\n") + 1
         told = isinstance(found, str) and f"is damaged (line {line}" in found
         assert told or found == [8.5] or (last and found == [None])
+
+
+def test_a_journal_of_a_version_without_checksums_is_read(tmp_path):
+    study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
+    study.set_user_attr("one", 1)
+    lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()]
+    assert all(line.pop("checksum") for line in lines)
+    (tmp_path / JOURNAL).write_text(
+        "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    )
+    again = optuna.load_study(study_name="a", storage=open_storage(tmp_path, None))
+    assert again.user_attrs == {"one": 1}
 
 
 def test_a_full_disk_is_a_one_line_error_and_the_journal_stays_usable(tmp_path):

@@ -16,6 +16,7 @@ from seqmodel.experiment.studies import (
     EPOCHS,
     WORKER,
     Studies,
+    name_in,
     open_storage,
     status_of,
 )
@@ -117,6 +118,12 @@ def test_an_experiment_with_pruning_is_not_continued(studies, tmp_path):
             assert Studies.begun(open_storage(tmp_path, None), "e").plan == studies.plan
     with pytest.raises(SeqmodelError, match="is damaged, or of another version"):
         Studies.begun(open_storage(tmp_path, None), "e")
+
+
+def test_the_folder_here_has_its_own_name(tmp_path, monkeypatch):
+    """In a database, where every folder given as "." used to be the same nameless experiment."""
+    monkeypatch.chdir(tmp_path)
+    assert name_in(open_storage(tmp_path, None), Path(), "sqlite://") == tmp_path.name
 
 
 def test_the_status_tells_what_is_trained(studies, tmp_path):

@@ -221,6 +221,13 @@ def test_each_variant_is_compared_with_the_one_that_was_named():
     assert table.as_latex([made]).count("+0.5") == 1
 
 
+def test_every_pair_has_a_verdict():
+    made = replace(CLOSE, all_pairs=True)
+    assert len(made.compared) == 3
+    assert len(table.verdicts(made)) == 3
+    assert sum(" is better than tanh by " in line for line in table.verdicts(made)) == 2
+
+
 def test_datasets_are_judged_together_whichever_leads_on_each():
     """Guards against a pair that is lost, or of the wrong sign, where its order changes."""
     first = against("lstm", outcome("gru", 0.0, 0.01, 0.02), outcome("lstm", 0.2, 0.21, 0.22))

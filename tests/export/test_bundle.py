@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from seqmodel.config import read_config_file
 from seqmodel.errors import SeqmodelError
@@ -152,3 +153,13 @@ def test_a_report_on_a_zip_has_its_curve_and_figures(zipped, run_folder, dataset
     ours, theirs = score(subjects, lambda done, total: None)
     assert ours.nats("valid") == theirs.nats("valid") is not None
     assert theirs.remark == ""
+
+
+def test_reading_a_zip_runs_no_code(zipped, monkeypatch):
+    import pickle
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, lambda *a, **k: pytest.fail("unpickled"))
+    monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("torch.load"))
+    load_run(zipped)
+    read_metrics(zipped)

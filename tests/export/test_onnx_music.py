@@ -146,6 +146,14 @@ def test_labels_are_an_input(name):
         np.testing.assert_allclose(nats(told["logits"], frames), wanted, rtol=0, atol=1e-4)
 
 
+def test_the_echo_forgets_what_ours_forgets():
+    """Guards a piece longer than the memory, where a place is taken again by an equal frame."""
+    run = run_of(music_frames(), hidden=2, model="tied", output="bernoulli", echo=True)
+    frames = song(4300)
+    told = Session(run)(heard(frames), given=frames)
+    np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
+
+
 def test_drums_are_those_of_ours():
     """Guards sizes that are a piano's: likelihood and draws of a kit's 47 rows."""
     frame = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from seqmodel.media.music.frames import notes_of
+from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.writing import velocities
 from seqmodel.sampling.sampler import Sampler
 
@@ -43,6 +44,15 @@ def test_hits_are_those_of_sample_each_for_a_frame(chrome, tmp_path, run,
     saved = [m for track in file.tracks for m in track if m.type == "note_on"]
     assert {m.channel for m in saved} == {9}
     assert sorted(m.note for m in saved) == sorted(note[2] for note in expected)
+
+
+def test_each_sound_has_a_key_with_its_name(chrome, page):
+    chrome.open(page)
+    labels = chrome.run("[...document.querySelectorAll('.key')].map((key) => key.textContent)")
+    assert labels == [sound.name for sound in SOUNDS]
+    cut = """[...document.querySelectorAll('.key')].filter((key) =>
+      key.scrollHeight > key.clientHeight + 1).map((key) => key.textContent)"""
+    assert chrome.run(cut) == []
 
 
 def test_a_pad_that_lets_go_at_once_is_heard(chrome, page):

@@ -2,6 +2,7 @@
 
 import re
 
+import mido
 import numpy as np
 import pytest
 import soundfile
@@ -62,6 +63,24 @@ def test_music_is_saved_as_the_sound_of_each_instrument(chrome, page, tmp_path):
     assert min(over["Piano"], over["Organ"]) > 0.1
     assert over["Music box"] < 0.05
     assert len({round(ratio, 2) for ratio in over.values()}) == 3
+
+
+def test_this_piece_or_all_since_the_start_is_saved(chrome, page, tmp_path):
+    chrome.open(page)
+    chrome.play_until(3)
+    while chrome.run("page.player.pieces.length") < 3:
+        chrome.play_until(chrome.run("page.player.next") + 10)
+    begins = chrome.run("page.player.pieces.at(-1).first")
+    chrome.play_until(begins + 12)
+    told = chrome.run("page.player.notes.map((n) => [n.first, n.key + 21])")
+    for part, first in (("all", 0), ("piece", begins)):
+        notes = []
+        for track in mido.MidiFile(file=chrome.saved(tmp_path / part, "mid", part)).tracks:
+            ticks = np.cumsum([message.time for message in track]).tolist()
+            struck = zip(ticks, track, strict=True)
+            notes += [[at // 120, m.note] for at, m in struck if m.type == "note_on"]
+        assert sorted(notes) == sorted([at - first, key] for at, key in told if at >= first)
+        assert notes
 
 
 def test_a_browser_without_sound_says_so_within_a_second(chrome, page):

@@ -133,6 +133,15 @@ def test_a_file_that_others_may_write_to_is_not_used(folder, compiled, mode):
     assert len(compiled) == 2
 
 
+def test_a_file_of_another_user_is_not_used(folder, compiled, monkeypatch):
+    """It may have been put there before the folder became ours alone."""
+    Library(adding(2))
+    (kept,) = folder.iterdir()
+    assert cache._read(kept) is not None
+    monkeypatch.setattr(os, "getuid", lambda: kept.stat().st_uid + 1)
+    assert cache._read(kept) is None
+
+
 @pytest.mark.parametrize("given", ["", "/dev/null/kernels", "/dev/null"])
 def test_without_a_folder_everything_is_compiled(monkeypatch, compiled, given):
     monkeypatch.setenv("SEQMODEL_CACHE", given)
