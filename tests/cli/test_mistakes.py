@@ -313,6 +313,13 @@ sample o.mid --run {run} --prime {bad}/p.mid --into 1 -> 2 --into needs a MIDI f
 sample o.mid --run {run} --fill {bad}/p.mid --below --tempo 9 -> 2 --tempo would change {bad}/p.mid,
 sample o.mid --run {run} --fill {bad}/p.mid --below --into Oboe
     -> 2 --into Oboe: {bad}/p.mid has no such track, but 1
+prepare {music} --parts a --tracks -o d -> 2 --parts and --tracks exclude each other
+prepare {music} --parts a --no-onsets -o d -> 2 --parts needs onsets
+prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks is not for --drums only
+prepare {bad}/drums.mid --drums only --velocity -o d -> 2 --velocity is not for --drums only
+prepare {bad}/p.mid --drums only -o d -> 1 {bad}/p.mid: has no drums
+train {data} --note-unit torch.nn:GRU -> 2 --note-unit takes units with equations
+train {data} --minutes 3 --patience 3 -> 2
 prepare {bad}/roll.npy --onsets -o d -> 1 {bad}/roll.npy: does not say which notes are struck again
 """
 """A command, its exit status and the words of its error, where "..." stands for others."""

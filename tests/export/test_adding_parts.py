@@ -49,17 +49,6 @@ def fading(example, monkeypatch):
     return example(Path(model.__file__).with_name("README.md"), "fading")
 
 
-def test_the_compiled_text_does_what_python_does(fading):
-    random = np.random.default_rng(1)
-    frames, x, trace = random.random((3, 7, 2, 5))
-    expected, after = np.empty_like(x), trace[0].copy()
-    fading.fade(*(a.reshape(-1) for a in (frames, after, expected)), 0, 2, 7, 2, 5)
-    encoder = fading.FadingEncoder(5)
-    found, last = encoder.read(torch.from_numpy(frames), torch.from_numpy(trace[0]))
-    assert torch.equal(found, torch.from_numpy(expected))
-    assert torch.equal(last, torch.from_numpy(after))
-
-
 @pytest.mark.usefixtures("unoptimised")
 def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
     fading, make_config, dataset, train, tmp_path, request, write_page

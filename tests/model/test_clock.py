@@ -10,9 +10,9 @@ from models import compiled_and_plain, random_model, read_however_cut
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.ages import count_ages, unchanged_before
+from seqmodel.model.ages import AGES, count_ages, unchanged_before
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import DIGITS, HORIZONS, ODDS_SCALE, Clock
+from seqmodel.model.clock import DIGITS, HORIZONS, MOST_HELD, ODDS_SCALE, Clock
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.sampling.sampler import Sampler
 
@@ -131,6 +131,27 @@ def test_how_long_nothing_has_changed_is_counted_alike_in_data_and_in_models():
             count_ages(frame.tolist(), ages, 13, onsets)
             found.append(ages[13])
         assert unchanged_before(piece, 13).tolist() == found
+
+
+def test_what_is_held_adds_to_the_odds_that_notes_read():
+    """In one window, in windows with a carry, and frame by frame."""
+    clocked = clock([9, 10], held=True)
+    with torch.no_grad():
+        clocked.held.copy_(torch.arange(MOST_HELD) / 8)
+    encoder = NoteEncoder(13, ages=True, clock=clocked)
+    T = MOST_HELD + 9
+    frames = changing(T, 2, 13)
+    frames[:, 1] = frames[0, 1]
+    start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
+    whole = encoder.encode(frames, start)
+    for b in range(2):
+        ages = unchanged_before(frames[:, b].to(torch.uint8).numpy(), 13).clip(max=MOST_HELD - 1)
+        for t in range(T):
+            expected = clocked.table()[min(t, 19), -1] + ages[t] / 8
+            column = whole.inputs[t, 13 * b : 13 * b + 13, -1 - AGES]
+            assert column.tolist() == pytest.approx([float(expected)] * 13, abs=1e-6)
+    first = encoder.encode(frames[:11], start)
+    assert torch.equal(encoder.encode(frames[11:], first.last).inputs, whole.inputs[11:])
 
 
 def tied(output, *, lengths=LENGTHS, **options):

@@ -8,7 +8,9 @@ from models import random_model
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.music.frames import transposed
+from seqmodel.media.music.frames import PianoRollFrames, transposed
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.registry import presets_of
 from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
@@ -154,6 +156,15 @@ def test_in_training_frames_are_read_as_held(onsets, hits, monkeypatch):
     assert np.mean(firsts) == pytest.approx(T / 2, abs=10)
 
 
+def test_flaws_become_rarer_as_the_learning_rate_falls(make_config, train, tmp_path, monkeypatch):
+    """Were they as many to the end, the likelihood of flawless music would pay for them."""
+    shares = []
+    monkeypatch.setattr(NoteEncoder, "anneal", lambda _, share: shares.append(share))
+    options = {"model": "tied", "unit": "gru", "output": "bernoulli", "schedule": "cosine"}
+    train(make_config(**options, hidden=2, batch_size=11, epochs=3), tmp_path / "run")
+    assert shares == pytest.approx([1, 0.75, 0.25])
+
+
 @OUTPUTS
 def test_a_frame_depends_on_all_frames_before_it_and_no_later_ones(output):
     """A model that sees its target would score wonderfully and compose nothing."""
@@ -204,6 +215,13 @@ def test_figures_do_not_depend_on_batch_or_window(output, batch_size, rows, data
     assert ours == pytest.approx(expected, rel=1e-5)
 
 
+def test_windows_bound_the_rows_and_not_only_the_frames():
+    """Guards memory use for long pieces: 8,192 frames of 88 rows each would take gigabytes."""
+    assert tied().window(1) * 88 <= sequence.ROWS_AT_ONCE < (tied().window(1) + 1) * 88
+    assert tied().window(4) == tied().window(1) // 4
+    assert tied().window(10**6) == 1
+
+
 @OUTPUTS
 def test_a_budget_counts_the_units_of_both_axes(output):
     for unit in ("gru", "tanh"):
@@ -214,3 +232,28 @@ def test_a_budget_counts_the_units_of_both_axes(output):
         assert len(layers) == (2 if output == "note-unit" else 1)
         assert sum(u.parameter_count() for u in layers) == pytest.approx(20_000, rel=0.03)
         assert config.params is None
+
+
+def test_sizes_along_pitch_follow_those_along_time_unless_given():
+    config = with_sizes(resolve({"model": "tied", "unit": "mgu", "hidden": 9, "layers": 2}), FRAMES)
+    assert (config.note_unit, config.note_hidden, config.note_layers) == ("mgu", 4, 2)
+    given = {"note_unit": "tanh", "note_hidden": 7, "note_layers": 1}
+    config = with_sizes(resolve({"model": "tied", "hidden": 9, "layers": 2} | given), FRAMES)
+    assert (config.note_unit, config.note_hidden, config.note_layers) == ("tanh", 7, 1)
+
+
+def test_there_is_a_first_change_where_there_is_a_unit_along_pitch_but_for_drums():
+    """Guards against a default that --output bernoulli would refuse, or that thins drums out."""
+    kit = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
+    tied = {"model": "tied", "hidden": 4}
+    for options, frame, expected in (
+        (tied, FRAMES, True),
+        (tied, kit, False),
+        (tied | {"first_change": False}, FRAMES, False),
+        (tied | {"first_change": True}, kit, True),
+        (tied | {"output": "bernoulli"}, FRAMES, False),
+        (tied | {"model": "frame-wise"}, FRAMES, False),
+    ):
+        config = with_sizes(resolve(options, None, presets_of(frame)), frame)
+        assert config.first_change is expected
+        build_model(config, frame)

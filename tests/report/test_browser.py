@@ -18,6 +18,7 @@ from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_o
 from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
+from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (
     Curve,
     Curves,
@@ -143,6 +144,25 @@ def test_a_click_on_a_picture_plays_from_there(chrome, page, number):
     share = chrome.run(f"parseFloat(document.querySelector('{figure} .cursor').style.left)") / 100
     at = chrome.run(f"{AUDIO}[{number}].currentTime")
     assert share == pytest.approx(at / SECONDS, abs=0.02)
+
+
+def test_the_cursor_runs_over_the_axes_of_the_picture(chrome, page):
+    """Guards against AXES in charts.py that page.css does not follow."""
+    left, bottom, width, height = AXES
+    chrome.open(page)
+    sizes = [
+        chrome.run(f"document.querySelector('.picture {part}').getBoundingClientRect().toJSON()")
+        for part in ("img", ".time")
+    ]
+    image, time = (
+        {name: box[name] for name in ("left", "top", "width", "height")} for box in sizes
+    )
+    assert time["left"] - image["left"] == pytest.approx(left * image["width"], abs=1)
+    assert time["top"] - image["top"] == pytest.approx(
+        (1 - bottom - height) * image["height"], abs=1
+    )
+    assert time["width"] == pytest.approx(width * image["width"], abs=1)
+    assert time["height"] == pytest.approx(height * image["height"], abs=1)
 
 
 # ---- charts and tables -------------------------------------------------------------------------

@@ -141,6 +141,17 @@ def test_a_dataset_prepared_differently_gets_a_remark(
     )
 
 
+def test_a_run_killed_before_its_metrics_were_written_has_a_page(make_page, run_folder, tmp_path):
+    """The best checkpoint is written first; its metrics line may be missing."""
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / runs.METRICS).unlink()
+    section = make_page(tmp_path / "run").sections[0]
+    (curve,) = of_kind(section, Curves)[0].curves
+    assert (curve.metrics, curve.best_line) == ([], None)
+    figures = of_kind(section, Table)[0].rows[0].cells
+    assert figures[-2:] == ("\N{EN DASH}", "\N{EN DASH}")
+
+
 def test_the_best_draw_of_a_search_is_labelled_as_one(make_page, run_folder, tmp_path):
     """Guards against taking the time of one draw for the time of the whole search."""
     shutil.copytree(run_folder, tmp_path / "run")

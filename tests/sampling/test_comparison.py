@@ -1,11 +1,14 @@
 """Which samples are drawn for the comparison, and what they are compared with."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
 from seqmodel.media.music.evaluation import MusicComparison
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling import comparison
@@ -122,6 +125,15 @@ def test_copies_are_sought_in_what_the_run_was_trained_on(
         _, pieces, train = judged.pop()
         assert pieces.frames == other[split].frames
         assert train.frames == dataset["train"].frames
+
+
+def test_data_that_has_moved_is_an_error_that_says_why(plain_run, dataset, tmp_path):
+    moved = shutil.copytree(dataset.folder, tmp_path / "moved")
+    config = replace(plain_run.config, data=str(tmp_path / "gone"))
+    run = replace(plain_run, config=config)
+    with pytest.raises(SeqmodelError) as caught:
+        compare_samples(run, open_dataset(moved), "valid", number=1, seed=1)
+    assert f"--samples needs {run.folder}'s training data: {tmp_path}/gone" in str(caught.value)
 
 
 def test_samples_of_so_many_seconds(plain_run, dataset, audio_run_folder, audio_dataset, run):

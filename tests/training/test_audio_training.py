@@ -9,8 +9,9 @@ from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.evaluation import audio_nats_per_frame
-from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
+from seqmodel.model.build import with_sizes
 from seqmodel.runs.folder import read_metrics
 from seqmodel.training import loop
 
@@ -107,6 +108,18 @@ def test_no_more_than_a_window_is_read_at_a_time(
     train(make_audio_config(truncate=8, epochs=1), tmp_path / "run", data=audio_dataset)
     assert max(lengths) == 8
     assert len(lengths) > 20
+
+
+@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
+def test_the_papers_protocol_for_speech(unit, hidden):
+    """Chung et al. 2014, section 4: 20 samples predict 10; about 169,000 weights in the unit."""
+    frame = AudioFrames(16_000)
+    config = with_sizes(resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame)
+    assert (frame.context, frame.frame_size) == (20, 10)
+    assert config.hidden == hidden
+    assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
+    assert (config.output, config.components, config.dropout) == ("auto", 20, 0.0)
+    assert (config.learning_rate_draws, config.schedule) == (10, "constant")
 
 
 # ---- other frames, the paper -------------------------------------------------------------------

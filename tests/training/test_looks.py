@@ -7,8 +7,10 @@ import pytest
 import torch
 from test_resume import outcome
 
+from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import TimePlan, load_checkpoint
+from seqmodel.runs.files import PART
 from seqmodel.runs.folder import load_run, newest_run, read_metrics
 from seqmodel.training import loop, schedule
 from seqmodel.training.schedule import Interval
@@ -44,6 +46,21 @@ def test_looks_within_epochs_change_nothing_but_what_is_best(tmp_path, make_conf
         assert [line[name] for line in ends] == [line[name] for line in whole]
     tensors = [load_checkpoint(tmp_path / name / runs.LAST)[0] for name in ("whole", "looks")]
     assert all(torch.equal(tensor, tensors[1][name]) for name, tensor in tensors[0].items())
+
+
+def test_a_look_scores_the_same_part_of_valid_each_time(
+    tmp_path, make_config, train, dataset, monkeypatch
+):
+    monkeypatch.setattr(loop, "LEAST_PIECES", 1)
+    train(make_config(epochs=2, truncate=7, valid_every="4"), tmp_path / "run")
+    lines, run = read_metrics(tmp_path / "run"), load_run(tmp_path / "run")
+    assert {line[PART] for line in lines} == {1}
+    assert len(dataset["valid"]) > 1
+    best = min(lines, key=lambda line: line["valid_nats_per_frame"])
+    assert (run.epoch, run.metrics()) == (best["epoch"], best)
+    each = likelihood(run.model, dataset["valid"]).piece_nats
+    frames = dataset["valid"].lengths[0]
+    assert best["valid_nats_per_frame"] == pytest.approx(each[0] / frames)
 
 
 def test_minutes_are_kept_and_the_schedule_ends_with_them(tmp_path, make_config, train, clock):

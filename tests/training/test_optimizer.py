@@ -204,6 +204,15 @@ def test_dropped_weights_are_the_recurrent_ones_and_get_no_gradient(make_config,
         torch.testing.assert_close(weight.grad, expected[name] * ~dropped / 0.75)
 
 
+def test_weights_are_restored_exactly_after_an_exception(make_config, dataset, tmp_path):
+    model = Trainer(make_config(), dataset, tmp_path).state.model
+    clean = [weight.detach().clone() for weight in model.parameters()]
+    for noise in (weight_noise, weight_dropout):
+        with pytest.raises(ZeroDivisionError), noise(model, 0.5):
+            raise ZeroDivisionError
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), clean, strict=True))
+
+
 def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset, tmp_path, train):
     """At a learning rate of 0 the weights stay, so any difference that a pass sees is noise."""
     seen = {True: [], False: []}

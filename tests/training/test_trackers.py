@@ -12,6 +12,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from seqmodel.experiment.search import search
+from seqmodel.runs.folder import RUN_FOLDER
+
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from calling import call_ok
 
@@ -139,6 +142,20 @@ def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp
     steps = [event.step for event in read(folder).Images("sample/picture")]
     assert steps == improvements(folder)
     assert [path.name for path in written(folder)] == ["events.out.tfevents.000002.seqmodel"]
+
+
+@pytest.mark.usefixtures("one_sample")
+def test_each_run_of_a_search_has_a_curve_of_its_own(dataset, make_config, tmp_path):
+    """Also where it is resumed."""
+    config = make_config(bracket_trials=2, epochs=1, unit="gru")
+    for _ in range(2):  # as if it were resumed
+        search(config, dataset, tmp_path, trackers=TRACKERS, resume=(tmp_path / "draws").is_dir())
+    draws = sorted((tmp_path / "draws").iterdir())
+    assert len(draws) == 2
+    for draw in draws:
+        check_curves(read(draw), draw)
+        assert len(written(draw)) == 1
+    RUN_FOLDER.check_target(tmp_path, force=True)  # --force may replace it
 
 
 def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config, tmp_path):

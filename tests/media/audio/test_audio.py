@@ -3,6 +3,7 @@
 import os
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,6 +185,19 @@ def test_files_that_are_not_audio_are_refused_with_a_reason(tmp_path):
         assert reason(path).startswith("cannot be read as audio (")
     path.write_bytes(wav(data=b""))
     assert reason(path) == "is empty"
+
+
+def test_no_file_is_left_open(tmp_path):
+    """A folder of thousands of bad files would run out of descriptors."""
+    good, bad, odd = (tmp_path / f"{name}.wav" for name in ("good", "bad", "odd"))
+    write(good, voice(500))
+    bad.write_text("Dear Sir or Madam")
+    odd.write_bytes(wav(rate=2_000_000_000))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in (good, bad, odd) * 5:
+        with suppress(SourceError):
+            read(path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "aiff", "au", "caf", "mp3"])

@@ -145,6 +145,18 @@ def test_digital_silence_leaves_scales_of_one_step(discrete):
     assert all(quiet[name] < loud[name] < math.inf for name in NAMES)
 
 
+def test_samples_beyond_full_scale_count_as_loudest_and_stay_finite():
+    """Guards against what resampling does to a loud recording: 32-bit samples above 1."""
+    beyond = np.array([0, 1.0, 1.2, -1.0, -1.3, 0.5, 0.1, 1e-6, 0, 0], np.float32)
+    train = split_of(voice(1, 60))
+    figures = audio_nats_per_frame(train, split_of(beyond), train.frame, discrete=True)
+    assert all(0 < figures[name] < math.inf for name in NAMES)
+    loudest = split_of(np.array([1.2] * 10, np.float32))
+    figures = audio_nats_per_frame(train, loudest, train.frame, discrete=True)
+    tail = distributions([voice(1, 60)])["gaussian"].logsf(1.2 - STEP / 2)
+    assert figures["gaussian"] == pytest.approx(-10 * tail, rel=1e-6)
+
+
 def test_the_normal_distribution_is_scipys():
     """Guards both tails, the change of formula at 8.9, and levels far beyond any recording."""
     z = np.concatenate([np.linspace(-60, 60, 100_001), [-1e5, -1e-300, 0.0, 1e5]])

@@ -115,6 +115,18 @@ def test_nothing_is_struck_where_a_file_is_cut_off(tmp_path):
     assert after == [*note(0, 480, 60), (480, mido.MetaMessage("end_of_track"))]
 
 
+def test_a_whole_file_loses_nothing(song):
+    """What is drawn after its end, in its last tempo, takes none of its events away."""
+    states = np.zeros((72, 88), int)
+    states[64:, 38 - 21] = 2  # held on from the last bass note, which ends at the end
+    frames, data = redrawn(song, stretch(72, 64, 72), states, length=72)
+    before, after = mido.MidiFile(song), read(data)
+    for old, new in zip(before.tracks, after.tracks, strict=False):
+        assert timed(old) == timed(new)
+    assert [each[:3] for each in notes_of(after.tracks[4])] == [(7680, 8640, 38)]
+    assert frames[64, 88 + 38 - 21]
+
+
 def test_real_time_follows_the_tempos_before_the_cut(song):
     """Ticks of 0.1 s: 120 at 400,000 us a beat, then 80 at 600,000; the later change is gone."""
     frame = PianoRollFrames(Grid.of_seconds("0.1"), onsets=True)

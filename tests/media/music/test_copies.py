@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from seqmodel.media.music import copies
 from seqmodel.media.music.copies import shares_in_train
+from seqmodel.media.music.published import read_published
 
 
 class Pieces(list):
@@ -73,6 +74,21 @@ def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
         "16": by_looking_up(ours, theirs, [16, 32]),
         "32": by_looking_up(ours, theirs, [32]),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "percent"),
+    [
+        ("JSB_Chorales", [3.89, 1.78, 1.78]),
+        ("Nottingham", [42.97, 4.77, 2.02]),
+        ("MuseData", [3.19, 0.39, 0.08]),
+        ("Piano_midi", [1.04, 0.19, 0.0]),
+    ],
+)
+def test_the_published_sets(shared_data, name, percent):
+    rolls = read_published(shared_data / f"music/rolls/{name}.mat").splits
+    found = shares_in_train(Pieces(rolls["valid"]), Pieces(rolls["train"]))
+    assert [round(100 * share, 2) for share in found.values()] == percent
 
 
 def test_drums_are_compared_as_they_stand():

@@ -91,6 +91,21 @@ def test_a_track_that_is_not_there_or_not_clear(song, into, said):
         Original(song, BEATS, transposed=0, into=into)
 
 
+def test_formats(tmp_path):
+    """One track becomes two, unless the notes go into it; patterns cannot have one more."""
+    path = save(tmp_path / "one.mid", [note(0, 480, 60) + note(480, 960, 62)], kind=0)
+    free = stretch(8, 4, 8)
+    for into, kind, tracks in ((None, 1, 2), ("1", 0, 1)):
+        after = read(redrawn(path, free, into=into)[1])
+        assert (after.type, len(after.tracks)) == (kind, tracks)
+    save(path, [note(0, 480, 60), note(0, 480, 62)], kind=2)
+    with pytest.raises(UsageError, match=r"one.mid holds patterns .* convert it to format 1"):
+        Original(path, BEATS, transposed=0)
+    save(path, [note(0, 4, 60)], division=2)
+    with pytest.raises(UsageError, match=r"has ticks longer than the run's frames \(4 steps per"):
+        Original(path, BEATS, transposed=0)
+
+
 def test_the_program_is_the_one_there(song):
     """Of the track of most notes that are replaced, not one that it changes to later."""
     file = mido.MidiFile(song)
@@ -166,3 +181,11 @@ def test_each_part_has_a_track_and_a_channel(song):
         ]
         programs = [m.program for track in tracks for m in track if m.type == "program_change"]
         assert programs == [40, 32]
+
+
+def test_what_is_not_seen_is_said(song):
+    remarks = Original(song, BEATS, transposed=0).remarks
+    kept = "which the run does not replace: they stay"
+    assert remarks == [f"{song} has drums and notes off the keyboard, {kept}"]
+    kit = Original(song, PianoRollFrames(Grid.of_beats(4), drums=True, kit=True), transposed=0)
+    assert kit.remarks == [f"{song} has notes besides drums, {kept}"]

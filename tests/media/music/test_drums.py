@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from midi_files import midi_file, note
 
 from seqmodel.errors import UsageError
+from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.evaluation import MusicComparison
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
@@ -180,3 +181,13 @@ def test_statistics_are_of_hits_alone(tmp_path):
     assert not {"intervals", "melodic_steps", "pitch_classes"} & {*values["drawn"]["distributions"]}
     lines = MusicComparison().lines(values, "valid")
     assert any(line.split() == ["closed", "hi-hat", "0.5000", "0.5000"] for line in lines)
+
+
+def test_real_loops_are_read_as_mido_reads_them(shared_data):
+    """Every hit of the 47 sounds, and no other, on the grid."""
+    for path in sorted((shared_data / "music/real/drums").glob("*.mid"))[::7]:
+        file = mido.MidiFile(path)
+        strikes = [m for m in file if m.type == "note_on" and m.velocity]
+        if all(35 <= m.note <= 81 for m in strikes):
+            frames = load_midi(path, KIT).frames
+            assert np.array_equal(frames, by_mido(path.read_bytes(), 4)), path

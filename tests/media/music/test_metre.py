@@ -103,6 +103,12 @@ def test_the_median_tempo_is_by_duration(tmp_path):
     assert read_score((tmp_path / "a.mid").read_bytes()).median_tempo == pytest.approx(90, rel=1e-5)
 
 
+def test_bars_of_one_beat_are_none(tmp_path):
+    """Some programs write 1/4 throughout: it says where beats are, not bars."""
+    score = read_score(mido_file(tmp_path / "a.mid", (0, 1, 4)).read_bytes())
+    assert stated_metre(score, SIXTEENTHS) == []
+
+
 def test_an_excerpt_goes_on_within_its_bar():
     metre = [[0, 3, 4], [24, 6, 8], [60, 4, 4]]
     assert shifted(metre, 30) == [[-6, 6, 8], [30, 4, 4]]
@@ -231,6 +237,14 @@ def test_what_is_written_reads_back(changes, first, grid, cut):
     bar = Fraction(4 * heard[0].beats * (grid.steps_per_beat or 4), heard[0].of)
     if bar.denominator == 1:  # the bar that had begun ends where a frame begins
         assert rest == [line for line in bar_lines(again, grid, 100 - cut) if line]
+
+
+def test_a_piece_may_end_within_the_bar_that_it_begins_in():
+    """Guards against a signature behind the end of a short piece."""
+    frames = np.zeros((3, 88), np.uint8)
+    frames[0, 40] = 1
+    data = midi_bytes(frames, SIXTEENTHS, metre=[Signature(-10, 4, 4)])
+    assert read_score(data).meters == ((0, 3, 8),)
 
 
 def test_accents_follow_changes():

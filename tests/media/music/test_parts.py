@@ -18,7 +18,8 @@ from seqmodel.media.marks import Levels
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames, marks_in
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.parts import Part, named_parts, part_of
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.parts import Part, named_parts, part_of, parts_of
 from seqmodel.media.music.published import Roll
 from seqmodel.media.music.writing import midi_bytes
 from seqmodel.media.registry import medium_of
@@ -231,3 +232,18 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path):
     assert remarks[0] == "no note of train is of banjo, flute: name the parts without"
     _, manifest = prepared(tmp_path, parts="bass,trumpet,piano")
     assert manifest["parts"] == {"bass": 1, "trumpet": 1, "piano": 1}
+
+
+def test_a_part_has_the_program_that_its_notes_are_played_with(tmp_path):
+    """Guards against a default at the start of a track, which no note of it is played with."""
+    data = mido.MidiFile()
+    track = mido.MidiTrack([mido.Message("program_change", program=0)])
+    for program, count in ((48, 3), (40, 2)):
+        track.append(mido.Message("program_change", program=program, time=480))
+        for _ in range(count):
+            track.append(mido.Message("note_on", note=60))
+            track.append(mido.Message("note_off", note=60, time=480))
+    data.tracks.append(track)
+    data.save(tmp_path / "a.mid")
+    (part,) = parts_of(read_score((tmp_path / "a.mid").read_bytes()))
+    assert part["programs"] == [49, 41, 1]

@@ -102,6 +102,13 @@ def test_transposed_notes_keep_their_strikes(frames, semitones):
     assert possible(moved)
 
 
+def test_a_view_of_a_batch_is_transposed_like_a_piece():
+    """Training varies a column of a batch, whose frames are not contiguous."""
+    frames = as_frames(random_states(4, 12, 88, density=0.2))
+    batch = np.stack([frames, frames], axis=1)
+    assert np.array_equal(FRAME.vary(batch[:, 1], 3), FRAME.vary(frames, 3))
+
+
 def test_only_frames_with_onsets_say_so():
     """Guards old manifests, whose bytes and fingerprint must not change."""
     plain = PianoRollFrames(GRID)

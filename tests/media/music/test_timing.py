@@ -8,6 +8,19 @@ from seqmodel.media.music.contents import Timing, timing_text
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 
+REAL = {
+    "perf": ("--step-seconds 0.05", 17, 1),
+    "pop": ("--step-seconds 0.05", 14, 3),
+    "vgame": ("--steps-per-beat 12", 93, 3),
+    "band": (None, 88, 3),
+    "folk": (None, 100, 1),
+    "drums": ("--steps-per-beat 12", 88, 3),
+    "swing.mid": ("--steps-per-beat 12", 50, 0),
+    "trip.mid": ("--steps-per-beat 12", 100 / 3, 0.1),
+    "stacc.mid": (None, 100, 0),
+}
+
+
 FOUR = Grid.of_beats(4)
 
 
@@ -32,6 +45,19 @@ def at(ticks, *, division=480, length=20):
 
 
 PERFORMED = np.cumsum(np.random.default_rng(3).integers(20, 300, 400)).tolist()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_what_is_suggested_suits_real_music(shared_data, name):
+    """By shares that were counted from mido's messages, in fractions."""
+    suggestion, percent, tolerance = REAL[name]
+    path = shared_data / "music/real" / name
+    files = [file.read_bytes() for file in (sorted(path.glob("*.mid")) or [path])]
+    values = timing_of(*files).to_json()
+    assert values.get("suggestion") == suggestion
+    assert 100 * values["on_grid"] == pytest.approx(percent, abs=tolerance or 1e-9)
+    free = "seconds" in (suggestion or "")
+    assert ("onsets ignore the beat, try --step-seconds" in timing_text(values, FOUR)) is free
 
 
 @pytest.mark.parametrize(

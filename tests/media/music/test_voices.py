@@ -118,3 +118,13 @@ def test_voices_that_do_not_sing_the_notes(chorales, wrong):
     dataset = open_dataset(chorales)
     with pytest.raises(SeqmodelError, match="piece 0 of valid do not sing its notes"):
         voices_cost(dataset["valid"], dataset["train"])
+
+
+def test_the_chorales(shared_data, tmp_path):
+    """The figure in docs: a context that no longer holds a voice to its line costs more."""
+    source = shared_data / "music/jsb16/Jsb16thSeparated.json"
+    prepare(find_sources([str(source)]), tmp_path / "d", PianoRollFrames(Grid.of_beats(4)))
+    dataset = open_dataset(tmp_path / "d")
+    nats, notes = voices_cost(dataset["valid"], dataset["train"])
+    assert notes == 4 * dataset["valid"].frames
+    assert round(nats / dataset["valid"].frames, 4) == 0.0668

@@ -1,6 +1,7 @@
 """Samples of music on their way to a file."""
 
 import io
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,17 @@ def test_a_sample_that_freezes_is_told():
     drawn[[6, 11], 88 + 34] = 1
     assert write(io.BytesIO(), "npy", [drawn], 20, frame).hint == ""
     assert write(io.BytesIO(), "npy", [roll], 20).hint == ""  # train is not known
+
+
+def test_a_long_sample_is_held_once():
+    """Guards against chunks kept next to the whole, and a picture that grows: a million frames used
+    to take over twice their 88 MB."""
+    picture(100)  # loads fonts
+    tracemalloc.start()
+    assert picture(1_000_000).size == "1,000,000 frames"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * 1_000_000 * 88
 
 
 def picture(frames):
