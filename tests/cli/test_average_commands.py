@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import PNG, call_ok
+from calling import call_ok
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +32,6 @@ def test_eval_of_several_runs_shows_their_average_and_each(call, run, other, dat
         assert one["nats_per_frame"] == by_itself["nats_per_frame"]
     better = sum(nats < values["nats_per_frame"] for nats in values["baselines"].values())
     assert sum(line.endswith("better than the average") for line in table) == better
-
-
-def test_its_frames_add_up_and_are_drawn(call, run, other, music):
-    file = next((music / "valid").iterdir())
-    options = ("eval", run, other, "--data", file)
-    values = json.loads(call(*options, "--per-frame", "--json", "--plot", "a.png").out)
-    nats = [float(line.split(",")[-1]) for line in call(*options, "--per-frame").out.split()[1:]]
-    (piece,) = values["per_piece"]
-    assert piece["frame_nats"] == nats
-    assert sum(nats) == pytest.approx(values["nats_per_frame"] * 32)
-    assert Path("a.png").read_bytes().startswith(PNG)
 
 
 def test_runs_that_cannot_be_averaged_are_refused(call, run, other, data, seconds_run, music):

@@ -120,16 +120,6 @@ def test_eval_compares_samples_with_the_data(call, data, run):
         assert f"{'  ' + name.replace('_', ' '):27}{cells}\n" in result.out
 
 
-def test_eval_draws_the_same_samples_for_the_same_seed(call, run):
-    told = [
-        json.loads(call("eval", run, "--samples", 3, "--seed", seed, "--json").out)["samples"]
-        for seed in (1, 1, 2)
-    ]
-    assert told[0] == told[1]
-    assert told[2]["seed"] == 2
-    assert told[2]["drawn"] != told[0]["drawn"]
-
-
 def test_eval_on_frames_of_another_kind_warns(call, music, data, run, seconds_run):
     """Guards against unknowingly comparing figures of different frames, or of other notes."""
     warned = call("eval", seconds_run, "--data", data)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from calling import PNG, call_ok, write_piece
+from calling import PNG, write_piece
 
 from seqmodel.plots import plot_learning_curve
 from seqmodel.runs.folder import read_metrics
@@ -27,18 +27,6 @@ def test_inspect_midi(call, here):
     assert Path("p.png").read_bytes().startswith(PNG)
     keys = {"path", "kind", "format", "tracks", "channels", "notes", "tempo_bpm", "seconds"}
     assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
-
-
-def test_inspect_roll(call, run):
-    """A sampled roll has the same notes as the MIDI file of the same piece."""
-    for name in ("o.npy", "o.mid"):
-        call_ok("sample", name, "--run", run, "--length", 50)
-    values, midi = (json.loads(call("inspect", name, "--json").out) for name in ("o.npy", "o.mid"))
-    assert (values.pop("kind"), values.pop("path")) == ("roll", "o.npy")
-    assert list(values) == ["notes", "lowest", "highest", "grid", "frames", "notes_per_frame"]
-    assert values == {name: midi[name] for name in values}
-    call_ok("inspect", "o.npy", "--plot", "p.png")
-    assert Path("p.png").read_bytes().startswith(PNG)
 
 
 def test_inspect_dataset(call, data):

@@ -12,7 +12,6 @@ from test_files import tree
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.files import open_input
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 
@@ -154,18 +153,6 @@ def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_pat
     assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
     sources = open_dataset(tmp_path / "a")["train"].sources
     assert sources == sorted(sources)
-
-
-def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monkeypatch):
-    def vanished(path):
-        if path.name == "11.mid":
-            path.unlink()
-        return open_input(path)
-
-    monkeypatch.setattr("seqmodel.media.input.open_input", vanished)
-    manifest = prepared(corpus, tmp_path / "out", FRAME)
-    (skipped,) = manifest["skipped"]
-    assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}
 
 
 def test_published_rolls_keep_their_splits(tmp_path):

@@ -202,12 +202,6 @@ def test_a_dataset_beside_its_sources_is_none_of_them():
     assert skipped == [("again", "is a prepared dataset"), ("data", "is a prepared dataset")]
 
 
-def test_sound_among_music_is_a_stray_also_before_it_is_converted():
-    touch("in/1.mid", "in/memo.m4a")
-    (one,) = find_sources(["in"]).skipped
-    assert one.reason == "is not music, unlike the other files"
-
-
 def test_json_is_read_where_it_is_named(tmp_path):
     """Guards against labels beside recordings, one for each, that would be taken for music."""
     for name in ("a.wav", "a.json"):

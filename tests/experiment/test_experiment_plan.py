@@ -11,7 +11,6 @@ import pytest
 from seqmodel.errors import UsageError
 from seqmodel.experiment import plan as planning
 from seqmodel.experiment.plan import (
-    Cell,
     Plan,
     Range,
     Source,
@@ -123,15 +122,6 @@ def test_a_range_has_the_type_of_its_setting():
 def test_invalid_ranges_are_refused(text, said):
     with pytest.raises(UsageError, match=re.escape(said)):
         tuned(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    {"Aux": "Aux-", "aux.2": "aux-.2", "Auxiliary": "Auxiliary", "a.": "a-"}.items(),
-)
-def test_no_cell_has_a_folder_that_windows_refuses(name, folder):
-    """Guards an experiment that cannot be moved there: `aux` is a device."""
-    assert Cell(Source("data", "data", ""), Variant(name, {})).name == f"data/{folder}"
 
 
 def test_datasets_whose_names_cannot_be_folders_are_refused_at_once(dataset, tmp_path):

@@ -12,7 +12,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.ages import AGES, count_ages, unchanged_before
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import DIGITS, HORIZONS, MOST_HELD, ODDS_SCALE, Clock
+from seqmodel.model.clock import DIGITS, HORIZONS, MOST_HELD, MOST_LENGTHS, ODDS_SCALE, Clock
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.sampling.sampler import Sampler
 
@@ -59,6 +59,11 @@ def test_the_table_is_the_definition(lengths):
         for k, frames in enumerate(HORIZONS):
             stays = math.prod(1 - chance for chance in chances[t : t + frames])
             assert float(table[t, k]) == pytest.approx(1 - stays, abs=1e-6)
+
+
+def test_of_many_pieces_the_lengths_are_taken_evenly():
+    lengths = np.random.default_rng(1).permutation(np.arange(1, 1025))
+    assert clock(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MOST_LENGTHS))
 
 
 def pieces(frames, batch, size):

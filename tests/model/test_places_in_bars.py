@@ -12,15 +12,19 @@ from hypothesis import strategies as st
 from models import random_model, read_however_cut
 from texts import compiled
 
+from seqmodel.data.batches import load
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.export.onnx.encoders import _places
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import MOST_SIGNATURES, given_of, signatures
 from seqmodel.model.bars import BARS, BEATS, DIGITS, LEFT, PLACES, write_place
+from seqmodel.model.build import with_sizes
 from seqmodel.model.clock import Clock
 from seqmodel.model.echo import echo_size
 from seqmodel.model.notes import NoteEncoder
+from seqmodel.training.state import TrainingState
+from seqmodel.training.update import window_gradient
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -113,6 +117,23 @@ def test_likelihoods_are_of_each_pieces_own_metre(dataset):
         assert nats[k] == pytest.approx(own, rel=1e-4)
     usual = likelihood(model, replace(split, pieces=dataset["valid"].pieces)).piece_nats
     assert (abs(usual[1:] - nats[1:]) > 1e-3).any()
+
+
+def test_training_is_on_each_pieces_own_metre(dataset, make_config):
+    """The nats of a batch's first window, without dropout, are those of the pieces' metres."""
+    config = make_config(model="tied", bars=True, unit="gru", hidden=3, output="auto")
+    split = dataset["train"]
+    facts = [{"metre": [[0, *METRES[k % len(METRES)]]]} for k in range(len(split))]
+    split = replace(
+        split,
+        pieces=[replace(p, facts=m) for p, m in zip(split.pieces, facts, strict=True)],
+    )
+    state = TrainingState(with_sizes(config, split.frame), split, torch.device("cpu"))
+    torch.nn.init.normal_(next(state.model.unit.parameters()))
+    batch = load(split, np.arange(3))
+    nats, _ = window_gradient(state, batch, 1)
+    assert nats == pytest.approx(likelihood(state.model, split[:3]).piece_nats.sum(), rel=1e-4)
+    assert load(split, np.arange(3), begin=2).given is None
 
 
 def test_the_table_of_an_exported_model_repeats_the_places():

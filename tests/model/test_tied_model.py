@@ -234,14 +234,6 @@ def test_a_budget_counts_the_units_of_both_axes(output):
         assert config.params is None
 
 
-def test_sizes_along_pitch_follow_those_along_time_unless_given():
-    config = with_sizes(resolve({"model": "tied", "unit": "mgu", "hidden": 9, "layers": 2}), FRAMES)
-    assert (config.note_unit, config.note_hidden, config.note_layers) == ("mgu", 4, 2)
-    given = {"note_unit": "tanh", "note_hidden": 7, "note_layers": 1}
-    config = with_sizes(resolve({"model": "tied", "hidden": 9, "layers": 2} | given), FRAMES)
-    assert (config.note_unit, config.note_hidden, config.note_layers) == ("tanh", 7, 1)
-
-
 def test_there_is_a_first_change_where_there_is_a_unit_along_pitch_but_for_drums():
     """Guards against a default that --output bernoulli would refuse, or that thins drums out."""
     kit = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)

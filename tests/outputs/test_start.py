@@ -10,6 +10,7 @@ from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model
 from seqmodel.outputs import samples as sample_blocks
+from seqmodel.outputs.first_change import FirstChange
 
 F, C = 3, 7
 LENGTHS = (5, 1, 12, 2, 40, 1, 1, 8)
@@ -116,4 +117,31 @@ def test_strikes_start_at_how_often_sounding_notes_are_struck_again(make_config,
     counts = np.append(every[:, :88].sum(0), len(struck_dataset["train"]))
     np.testing.assert_allclose(
         np.delete(chances, range(88, 176)), (counts + 0.5) / (len(every) + 1), rtol=1e-5
+    )
+
+
+def test_notes_up_to_the_first_change_start_at_their_shares_of_train(struck_dataset):
+    """Guards against counting notes above a change, which the layer never tells."""
+    train = struck_dataset["train"]
+    chances, counts = np.zeros(3), np.zeros(3)  # of beginnings, ends and strikes of held notes
+    for piece in train:
+        past = np.zeros(88, bool)
+        for frame in piece > 0:
+            sounds, strikes = frame[:88], frame[88:]
+            for note in range(88):
+                held, sounding, struck = past[note], sounds[note], strikes[note]
+                of = [not held, held, held and sounding]
+                chances += of
+                counts += np.array(of) & [sounding, not sounding, struck]
+                if held != sounding or struck:
+                    break
+            past = sounds
+    output = FirstChange(5, 88, onsets=True, hits=False)
+    output.start_at(train)
+    frame = torch.zeros(1, 1, 176)
+    frame[..., 40:] = 1  # rows below are silent, those from 40 on held
+    logits = output.logits(torch.randn(1, 88, 5), frame)[0, 0].detach().numpy()
+    begins, ends, again = np.log((counts + 0.5) / (chances - counts + 0.5))
+    np.testing.assert_allclose(
+        logits[[0, 39, 40, 87, 128]], [begins, begins, -ends, -ends, again], 1e-5
     )

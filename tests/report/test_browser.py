@@ -18,7 +18,6 @@ from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_o
 from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
-from seqmodel.report.page.charts import AXES
 from seqmodel.report.page.parts import (
     Curve,
     Curves,
@@ -146,23 +145,13 @@ def test_a_click_on_a_picture_plays_from_there(chrome, page, number):
     assert share == pytest.approx(at / SECONDS, abs=0.02)
 
 
-def test_the_cursor_runs_over_the_axes_of_the_picture(chrome, page):
-    """Guards against AXES in charts.py that page.css does not follow."""
-    left, bottom, width, height = AXES
-    chrome.open(page)
-    sizes = [
-        chrome.run(f"document.querySelector('.picture {part}').getBoundingClientRect().toJSON()")
-        for part in ("img", ".time")
-    ]
-    image, time = (
-        {name: box[name] for name in ("left", "top", "width", "height")} for box in sizes
-    )
-    assert time["left"] - image["left"] == pytest.approx(left * image["width"], abs=1)
-    assert time["top"] - image["top"] == pytest.approx(
-        (1 - bottom - height) * image["height"], abs=1
-    )
-    assert time["width"] == pytest.approx(width * image["width"], abs=1)
-    assert time["height"] == pytest.approx(height * image["height"], abs=1)
+def test_drawings_are_inverted_on_a_dark_page(chrome, page):
+    """Guards against black on black."""
+    for dark in (False, True):
+        chrome.open(page, dark=dark)
+        for part in (".key", ".plot > svg", ".picture img"):
+            found = chrome.run(f"getComputedStyle(document.querySelector('{part}')).filter")
+            assert found.startswith("invert(1)") is dark, part
 
 
 # ---- charts and tables -------------------------------------------------------------------------

@@ -228,6 +228,17 @@ def test_the_table_of_a_chart_has_every_point():
     ]
 
 
+def test_steep_first_epochs_are_cut_off_with_a_note():
+    """Guards against a chart whose first epoch leaves no room for all others."""
+    figures = [90.0, 4.0, 3.0, 2.5, 2.2, 2.1, 2.05, 2.0, 1.99, 1.98]
+    tree = shown(Curves((curve("gru", figures),)))
+    assert [note.text for note in tree.all("p", "note")] == [
+        "The first epochs are off the chart, up to 90.0000."
+    ]
+    nats = tree.one("select", "of").all("option")[0].attributes
+    assert float(nats["data-most"]) < 10
+
+
 @pytest.mark.parametrize("epochs", [(1,), (1, 1), (1, 2), (0, 1)])
 def test_one_epoch_makes_no_chart(epochs):
     """Guards against a chart of a single dot; beside a curve it is shown."""

@@ -183,3 +183,15 @@ def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config,
     assert [*told[-1][1:]] == [None]
     resumed = next(values[0] for name, *values in told if name == "resumed")
     assert json.dumps(resumed[:2]) == json.dumps(lines[:2])
+
+
+def test_what_stopped_a_run_is_told(dataset, make_config, tmp_path):
+    ended = []
+    config = make_config(epochs=3)
+
+    def fail(line, is_best):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        train_run(config, dataset, tmp_path, listener=Listener(epoch=fail, ended=ended.append))
+    assert ended == [raised.value]

@@ -16,6 +16,7 @@ from seqmodel.media.music.frames import PianoRollFrames, struck
 from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import (
+    MOST_SIGNATURES,
     Metres,
     Signature,
     bar_lines,
@@ -101,6 +102,14 @@ def test_the_median_tempo_is_by_duration(tmp_path):
         file.tracks[0].append(mido.MetaMessage("set_tempo", tempo=round(6e7 / bpm), time=delta))
     file.save(tmp_path / "a.mid")
     assert read_score((tmp_path / "a.mid").read_bytes()).median_tempo == pytest.approx(90, rel=1e-5)
+
+
+def test_of_many_changes_the_first_are_kept(tmp_path):
+    changes = [(480 * k, 2 + k % 2, 4) for k in range(MOST_SIGNATURES + 9)]
+    mido_file(tmp_path / "a.mid", *changes, notes=100)
+    (work,) = MusicCorpus(settings_of({})).works(tmp_path / "a.mid")
+    assert len(work.facts["metre"]) == MOST_SIGNATURES
+    assert list(work.repairs) == [f"{len(changes)} time signatures, of which the first 64 are kept"]
 
 
 def test_bars_of_one_beat_are_none(tmp_path):

@@ -19,7 +19,7 @@ from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames, marks_in
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.parts import Part, named_parts, part_of, parts_of
+from seqmodel.media.music.parts import INSTRUMENTS, Part, named_parts, part_of, parts_of
 from seqmodel.media.music.published import Roll
 from seqmodel.media.music.writing import midi_bytes
 from seqmodel.media.registry import medium_of
@@ -76,6 +76,14 @@ def test_tracks_go_to_the_part_that_names_them(name, program, part):
     names = named_parts("bass, strings,flute")
     found = part_of({"name": name, "programs": [program + 1]}, names)
     assert names[found - 1] == part
+
+
+def test_programs_are_those_of_general_midi():
+    # Guards against a name left out or doubled, which would shift all that follow.
+    known = {0: "grand piano", 24: "nylon", 40: "violin", 56: "trumpet", 73: "flute", 105: "banjo"}
+    assert len(set(INSTRUMENTS)) == 128
+    assert all(name in INSTRUMENTS[program] for program, name in known.items())
+    assert INSTRUMENTS[127] == "gunshot"
 
 
 @pytest.mark.parametrize("text", ["", "melody,", "bass,Bass", ",".join(map(str, range(14)))])
