@@ -60,13 +60,14 @@ class _Part(NamedTuple):
 
 
 def _parts(pieces: Pieces) -> Iterator[_Part]:
-    held = list[NDArray[np.uint8]]()
+    held, count = list[NDArray[np.uint8]](), 0
     for k, frames in enumerate(pieces, 1):
         held.append(frames)
-        lengths = list(map(len, held))
-        if k == len(pieces) or sum(lengths) >= AT_ONCE:
+        count += len(frames)
+        if k == len(pieces) or count >= AT_ONCE:
+            lengths = list(map(len, held))
             yield _Part(np.concatenate(held), np.repeat(np.arange(len(held)), lengths))
-            held = []
+            held, count = [], 0
 
 
 def _numbers(

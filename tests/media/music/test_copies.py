@@ -97,3 +97,21 @@ def test_drums_are_compared_as_they_stand():
     hits[::2, [3, 7]] = 1
     assert shares_in_train(Pieces([hits]), Pieces([hits.copy()]))["8"] == 1
     assert shares_in_train(Pieces([hits]), Pieces([np.roll(hits, 1, axis=1)]))["8"] == 0
+
+
+class Counted(np.ndarray):
+    """Frames that count how often they are measured."""
+
+    measured = 0
+
+    def __len__(self):
+        Counted.measured += 1
+        return super().__len__()
+
+
+def test_the_time_grows_with_the_pieces_not_their_square():
+    """Measuring all pieces held at each new one made preparing a large collection crawl."""
+    pieces = Pieces(np.zeros((1, 88), np.uint8).view(Counted) for _ in range(200))
+    Counted.measured = 0
+    assert len([*copies._parts(pieces)]) == 1
+    assert Counted.measured < 5 * len(pieces)
