@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -13,7 +12,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.report.page.parts import Page, render
 from seqmodel.report.run_page import run_page
 from seqmodel.report.subjects import names_of, subject_of
-from seqmodel.runs.folder import BEST, CONFIG, METRICS, load_run
+from seqmodel.runs.folder import BEST, CONFIG, LAST, METRICS, load_run
 
 HERE = "127.0.0.1"
 
@@ -26,25 +25,28 @@ def server_of(
     Why runs are not shown, such as one before its first epoch, is told once each.
     """
     runs = [*{run.resolve(): run for run in runs}.values()]
-    lock, told = Lock(), set[str]()
+    lock, known, told = Lock(), dict[tuple[object, ...], bytes](), set[str]()
 
     def tell_once(news: str) -> None:
         if news not in told:
             told.add(news)
             tell(news)
 
-    @lru_cache(maxsize=1)
-    def page_at(_: tuple[object, ...]) -> bytes:
-        shown, missing = _page(runs, command)
-        for error in missing:
-            tell_once(f"not shown: {error}")
-        return render(shown, live=True).encode()
-
     def page() -> bytes:
-        """The page, made anew if a run has been written to since."""
+        """The page, made anew if a run has been written to since, or is not shown."""
         with lock:
-            files = (run / name for run in runs for name in (CONFIG, METRICS, BEST))
-            return page_at(tuple(map(_stamp, files)))
+            names = ("", CONFIG, METRICS, BEST, LAST)  # "": the run itself, which may be a zip
+            stamps = tuple(_stamp(run / name) for run in runs for name in names)
+            if stamps in known:
+                return known[stamps]
+            shown, missing = _page(runs, command)
+            content = render(shown, live=True).encode()
+            known.clear()
+            if not missing:
+                known[stamps] = content
+            for error in missing:
+                tell_once(f"not shown: {error}")
+            return content
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: object) -> None:

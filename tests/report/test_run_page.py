@@ -2,16 +2,21 @@
 
 import json
 import shutil
+import zipfile
 from io import BytesIO
+from threading import Thread
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 import soundfile
 
 from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
+from seqmodel.report import watching
 from seqmodel.report.page.parts import Curves, Samples, Table
 from seqmodel.report.run_page import draw, run_page
 from seqmodel.report.subjects import load_subjects, names_of, score
@@ -158,3 +163,41 @@ def test_the_best_draw_of_a_search_is_labelled_as_one(make_page, run_folder, tmp
     (tmp_path / "run" / runs.DRAWS_INDEX).touch()
     notes = of_kind(make_page(tmp_path / "run").sections[0], Table)[0].notes
     assert "run is the best draw of a search; its time is of that draw." in notes
+
+
+def test_a_watched_page_is_made_anew_whatever_has_changed(run_folder, tmp_path, monkeypatch):
+    """A zip that is exported again, a run before its first best weights; what could not be read
+    for a moment used to stay away although nothing is written any more."""
+    zipped, begun = tmp_path / "run.zip", tmp_path / "begun"
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.write(run_folder / runs.BEST, runs.BEST)
+    shutil.copytree(run_folder, begun, ignore=shutil.ignore_patterns(runs.BEST))
+    said = list[str]()
+
+    def fail(run):
+        raise SeqmodelError(f"{run} is busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watching, "load_run", fail)
+        server = watching.server_of([zipped, begun], "a command", said.append)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+
+    def page():
+        return urlopen(f"http://127.0.0.1:{server.server_port}/").read().decode()
+
+    try:
+        assert said == [f"not shown: {run} is busy" for run in (zipped, begun)]
+        assert "busy" not in page()
+        zipped.write_bytes(b"cut")
+        assert f"{zipped} is not a run" in page()
+        zipped.unlink()
+        with zipfile.ZipFile(zipped, "w") as archive:
+            archive.write(run_folder / runs.BEST, runs.BEST)
+        assert f"{zipped} is not a run" not in page()
+        (begun / runs.LAST).write_bytes(b"cut")
+        assert f"{begun / runs.LAST} is " in page()
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
