@@ -32,7 +32,7 @@ VERSION_1 = (
 )
 """The settings that every checkpoint states."""
 EITHER = ("hidden", "params"), ("epochs", "minutes")
-"""Settings of which only one may be given, and then overrides both in a file."""
+"""Pairs of which only one may be given; an option for either overrides both in a file."""
 UNITS = "unit", "note_unit"
 """The settings that hold a unit, see `unit_setting`."""
 GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
@@ -164,6 +164,8 @@ class Config:
     time; see README. Sizes and seeds have upper bounds, beyond which other errors would come first.
     """
 
+    # Of a setting that is not in VERSION_1 the default is part of the file format: what runs before
+    # it mean. Other defaults for new runs go into MODELS, PRESETS or a medium.
     data: str | None = setting(None, "A prepared dataset; the bundled sample if none.")
     preset: str = setting(
         "default",
@@ -496,11 +498,7 @@ def resolve(
     preset = given.get("preset", Config.preset)
     if preset not in PRESETS:
         raise UsageError(f"--preset must be one of {', '.join(PRESETS)}, not {preset!r}")
-    if given.get("hidden") is not None and given.get("params") is not None:
-        raise UsageError("--hidden and --params exclude each other: give the size or the budget")
-    if given.get("minutes") is not None and (given.get("epochs") or options.get("patience")):
-        other = "epochs" if given.get("epochs") else "patience"
-        raise UsageError(f"--minutes and --{other} exclude each other: give the one")
+    _check_exclusion(options, file)
     chosen = {**PRESETS[preset], **presets.get(preset, {}), **given}
     model = chosen.get("model", Config.model)
     own = MODELS[model].defaults if model in MODELS else {}
@@ -525,6 +523,18 @@ def resolve(
             f"{config.parts} or more, not {config.batch_size}"
         )
     return config
+
+
+def _check_exclusion(options: Mapping[str, Any], file: Mapping[str, Any]) -> None:
+    """UsageError where two options, or two settings left of the file, exclude each other."""
+    if options.get("hidden") is not None and options.get("params") is not None:
+        raise UsageError("--hidden and --params exclude each other: give the size or the budget")
+    for name in ("epochs", "patience"):
+        if options.get("minutes") is not None and options.get(name):
+            raise UsageError(f"--minutes and --{name} exclude each other: give the one")
+    for one, other in EITHER:
+        if file.get(one) and file.get(other):
+            raise UsageError(f"{one} and {other} exclude each other: leave one out")
 
 
 def _check_time(config: Config) -> None:

@@ -70,12 +70,25 @@ def test_size_and_budget_exclude_each_other(read):
     """Unless one is an option: it overrides both in the file."""
     with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
         resolve({"hidden": 5, "params": 100}, {})
-    with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
+    with pytest.raises(UsageError, match=r"^hidden and params exclude each other: leave one out$"):
         resolve({}, read("hidden: 5\nparams: 100"))
     assert resolve({"params": 100}, {"hidden": 5}).hidden is None
     assert resolve({"hidden": 5}, {"params": 100}).params is None
     assert resolve({"params": 100}).hidden is None  # a budget overrides the preset's size
     assert resolve({"hidden": 7}).hidden == 7
+
+
+def test_minutes_exclude_epochs_and_patience_only_where_both_are_given():
+    """A run by minutes could not be resumed with another --patience."""
+    for name in ("epochs", "patience"):
+        with pytest.raises(UsageError, match=rf"^--minutes and --{name} exclude each other"):
+            resolve({"minutes": 5, name: 3})
+    with pytest.raises(UsageError, match=r"^epochs and minutes exclude each other: leave one out$"):
+        resolve({}, {"minutes": 5, "epochs": 3})
+    stored = {"minutes": 5, "epochs": 0, "patience": 10}
+    assert resolve({"patience": 3}, stored).patience == 3
+    assert resolve({"minutes": 7}, stored).minutes == 7
+    assert resolve({"epochs": 3}, stored).minutes is None
 
 
 def test_every_number_has_a_range():
@@ -241,6 +254,21 @@ class Newer(Config):
 def test_the_settings_of_version_1_stay_in_checkpoints_unchanged():
     """Golden: equal runs have equal bytes, including runs from version 1."""
     assert tuple(Config().to_json())[: len(VERSION_1)] == VERSION_1
+
+
+NEUTRAL = {
+    **{"labels": "all", "model": "frame-wise", "echo": False, "clock": False, "bars": False},
+    **{"metre": False, "held": False, "ages": False, "motifs": False, "rests": False},
+    **{"first_change": False, "note_unit": None, "note_hidden": None, "note_layers": None},
+    **{"nade_hidden": 200, "tpe_trials": 0, "bracket_trials": 0, "input_noise": 0.0},
+    **{"steering": 0.0, "carry_over": 0.0, "weight_dropout": 0.0, "zoneout": 0.0, "parts": 1},
+    **{"minutes": None, "valid_every": "auto"},
+}
+
+
+def test_neutral_values_never_change():
+    """Golden: a new default of such a setting would give every older run another meaning."""
+    assert Config.neutral().items() >= NEUTRAL.items()
 
 
 def test_an_older_checkpoint_takes_neutral_values():

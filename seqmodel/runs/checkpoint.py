@@ -247,11 +247,15 @@ class Progress:
         return sum(line["seconds"] for line in self.metrics) + self.seconds
 
     @classmethod
-    def from_json(cls, values: Any, origin: Path) -> "Progress":
-        """The inverse of `to_json`; SeqmodelError for what training never writes to `origin`."""
+    def from_json(cls, values: Any, origin: Path, *, whole: bool = True) -> "Progress":
+        """The inverse of `to_json`; SeqmodelError for what training never writes to `origin`.
+
+        Unless the `whole` is needed, as to resume, fields that a newer version has added are left
+        out.
+        """
         try:
             fields = Fields.of(values, PROGRESS)
-            refuse_unknown(values, cls, origin)
+            values = _known(fields.values, cls, origin, whole=whole)
             checks: dict[Any, Any] = {int: fields.whole, float: fields.number, bool: fields.flag}
             for setting in dataclass_fields(cls):
                 if setting.name in fields and setting.type in checks:
@@ -262,14 +266,23 @@ class Progress:
             plan = {}
             if "plan" in fields:
                 stated = fields.fields("plan")
-                refuse_unknown(stated.values, TimePlan, origin)
-                plan = {"plan": TimePlan(**{name: stated.number(name) for name in stated.values})}
+                names = _known(stated.values, TimePlan, origin, whole=whole)
+                plan = {"plan": TimePlan(**{name: stated.number(name) for name in names})}
             progress = cls(**{**values, **plan})
             if progress.frames + progress.before == 0 < progress.batch + progress.window:
                 raise ValueError(f"{PROGRESS} has batches of no frame")
             return progress
         except ValueError as error:
             raise damaged(origin, str(error)) from error
+
+
+def _known(
+    values: Mapping[str, Any], kind: type, origin: Path, *, whole: bool
+) -> Mapping[str, Any]:
+    """Those of `values` that dataclass `kind` has; with `whole`, SeqmodelError for any others."""
+    if whole:
+        refuse_unknown(values, kind, origin)
+    return {f.name: values[f.name] for f in dataclass_fields(kind) if f.name in values}
 
 
 def medium_name(values: Mapping[str, Any]) -> str:

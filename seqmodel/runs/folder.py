@@ -175,7 +175,8 @@ class Run(Content):
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """Load the best model of a run, a folder or a zip, onto `device` (None: the CPU), to predict.
 
-    If valid has not been scored yet, it is the last one, with a remark; SeqmodelError for neither.
+    If valid has not been scored yet, it is the last one, with a remark. SeqmodelError for no run,
+    no checkpoint, a damaged one, or one whose model needs a newer seqmodel.
     """
     folder = Path(path)
     checkpoint, remark = folder / BEST, ""
@@ -194,7 +195,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
-        updates = Progress.from_json(values.get(PROGRESS), checkpoint).update
+        updates = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False).update
         remark = f"{folder} has no best weights yet: those after {updates} updates are taken"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
@@ -202,9 +203,10 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
 
 
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:
-    """The run folder in `runs` whose best checkpoint is the newest, of one of `media` if given.
+    """The run folder in `runs` with the newest best checkpoint, of one of `media` if given.
 
-    One that has finished training is preferred, of which a remark says so, if there is a newer one.
+    One that has finished training is preferred: the remark says so where a newer one has not, and
+    is "" otherwise. None if there is no such run.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     found.sort(key=_modified, reverse=True)
@@ -227,7 +229,7 @@ def _finished(folder: Path) -> bool:
     if not last.is_file():
         return True
     values = load_content(last)
-    progress = Progress.from_json(values.get(PROGRESS), last)
+    progress = Progress.from_json(values.get(PROGRESS), last, whole=False)
     return progress.is_over(read_content(values, last).config)
 
 

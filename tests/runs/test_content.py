@@ -1,5 +1,6 @@
 """Checkpoints from strangers: false claims give one-line errors and allocate no memory."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from refusals import refused
 
 from seqmodel.config import Config, to_yaml
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.runs.folder import BEST, LAST, load_run
+from seqmodel.runs.folder import BEST, LAST, load_run, newest_run
 
 
 @pytest.fixture
@@ -99,6 +100,17 @@ def test_an_invalid_place_is_named(forge, run, train, change, says):
     folder = forge(LAST, change)
     message = refused(lambda: train(run.config, folder, resume=True))
     assert message.startswith(f"{folder / LAST} is damaged: {says}")
+
+
+def test_a_newer_versions_place_hinders_only_resuming(forge, run, train):
+    """Otherwise every command that is not told a run would fail by the one newest."""
+    folder = forge(LAST, lambda tensors, content: content["place"].update(mood=1))
+    refused(lambda: train(run.config, folder, resume=True), "the unknown setting 'mood'")
+    shutil.copytree(folder, folder.parent / "older")
+    os.utime(folder.parent / "older" / BEST, (1000, 1000))
+    assert newest_run(folder.parent) == (folder, "")
+    (folder / BEST).unlink()
+    assert "no best weights yet" in load_run(folder).remark
 
 
 def _slots(tensors):
