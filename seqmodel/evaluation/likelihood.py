@@ -25,7 +25,7 @@ STEPS_AT_ONCE = 1 << 16
 """Unit steps in a window of all pieces, at most, unless a frame of one has more."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Likelihood:
     """A model's score on one split. Every frame counts, the first included; padding never does."""
 

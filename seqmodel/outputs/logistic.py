@@ -6,7 +6,7 @@ components are few, and would fill a vector less well.
 """
 
 import math
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -413,7 +413,7 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
         Vector(e, e.gather(e.offset(end, i), H, count)) for i in (-4, -3, -2, -1)
     )
     raw = Vector(e, e.load(e.offset(f["samples"], r), lanes))
-    coarse, error, log_level = _coarse(e, certainty, spacing, raw), raw - anchor, level.log()
+    grid, error, log_level = _grid(e, certainty, spacing, raw), raw - anchor, level.log()
 
     def energy(k: Any, lanes: Any) -> tuple[Vector, ...]:
         """-log of a component's probability of the samples' levels, and its slopes."""
@@ -422,40 +422,49 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
         scale = log_scale.exp()
         log_total, inverse = log_and_inverse(scale, log_scale, floor)
         scaled = (error - level * offset) * inverse
-        nats, by_error, by_scale = _component(coarse, raw, scaled, inverse, log_total)
+        nats, by_error, by_scale = _component(grid, raw, scaled, inverse, log_total)
         return nats, by_error * inverse * level, by_scale * (scale * inverse)
 
     nats = mixture.nats(energy, _with_uniform)
     e.store(nats.value, e.offset(f["nats"], r), lanes)
 
 
-def _component(coarse: tuple[Any, ...], *level: Vector) -> tuple[Vector, Vector, Vector]:
-    """The nats of levels and their slopes, where they may be a grid's, see `_coarse`."""
-    spacing, log_spacing, holds, cost, fine_cost = coarse
-    e = spacing.to
+class _Grid(NamedTuple):
+    """A coarser grid that samples may keep to."""
+
+    spacing: Vector
+    log_spacing: Vector
+    holds: Any
+    """Bits: whether there is one, and the sample is on it."""
+    cost: Vector
+    """-log of its weight."""
+    fine_cost: Vector
+    """-log of the weight of all levels, see `fine_share`."""
+
+
+def _component(grid: _Grid, *level: Vector) -> tuple[Vector, Vector, Vector]:
+    """The nats of levels and their slopes, where they may be a grid's."""
+    e = grid.spacing.to
     step, log_step = (Vector(e, e.constant(n)) for n in (LEVEL_STEP, math.log(LEVEL_STEP)))
     nats, *slopes = _level(step, log_step, *level)
-    fine = nats + fine_cost, *slopes
+    fine = nats + grid.fine_cost, *slopes
     found = [part.value for part in fine]
-    with e.when(any_of(e, holds), found) as inside:
-        other = _level(spacing, log_spacing, *level)
-        gain, share = (fine[0] - other[0] - cost).softplus()
+    with e.when(any_of(e, grid.holds), found) as inside:
+        other = _level(grid.spacing, grid.log_spacing, *level)
+        gain, share = (fine[0] - other[0] - grid.cost).softplus()
         both = (
             fine[0] - gain,
             *(a + (b - a) * share for a, b in zip(fine[1:], other[1:], strict=True)),
         )
         inside[:] = [
-            e.builder.select(holds, new.value, old) for new, old in zip(both, inside, strict=True)
+            e.builder.select(grid.holds, new.value, old)
+            for new, old in zip(both, inside, strict=True)
         ]
     return Vector(e, found[0]), Vector(e, found[1]), Vector(e, found[2])
 
 
-def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> tuple[Any, ...]:
-    """A grid that samples may keep to: its spacing, and log of it; whether there is one and the
-    sample is on it, as bits; -log of its weight, and of that of all levels, see `fine_share`.
-
-    Without a grid nothing is computed.
-    """
+def _grid(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> _Grid:
+    """The grid of the samples; without one nothing is computed."""
     b = e.builder
     exists = b.fcmp_ordered(">", spacing.value, e.constant(LEVEL_STEP))
     none = [e.zero(), e.zero(), e.zero(), ir.Constant(exists.type, None)]
@@ -467,7 +476,7 @@ def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> tupl
         logs = spacing.log(), (1.0 - fine).log() * -1.0, fine.log() * -1.0
         found[:] = *(value.value for value in logs), holds
     log_spacing, cost, fine_cost, holds = none
-    return spacing, Vector(e, log_spacing), holds, Vector(e, cost), Vector(e, fine_cost)
+    return _Grid(spacing, Vector(e, log_spacing), holds, Vector(e, cost), Vector(e, fine_cost))
 
 
 _SCORE = likelihood(

@@ -90,7 +90,8 @@ class DrawSetting(NamedTuple):
 class Output(nn.Module, ABC):
     """The distribution of the next frame, given h and the numbers before the frame.
 
-    It defines `forward`, `nats` and `draw`, or else `score` and `draw_frame`; the rest is optional.
+    It defines `build`, `nats`, `draw` and either `forward` or `plain_nats` and `draw_frame`, which
+    use it; the rest is optional.
 
     Attributes:
         end: whether it also predicts when pieces end, by `end_logits`.
@@ -128,9 +129,9 @@ class Output(nn.Module, ABC):
     def limit_ends(self, h_size: int) -> None:
         """Let ends, if any, depend on the first `h_size` numbers of a row of h alone."""
 
+    @abstractmethod
     def nats(self, parameters: Tensor, frames: Tensor, past: Any) -> Tensor:
         """-log p of frames (T, B, F), given `forward(h)` and the past (T, B, C): (T, B)."""
-        raise NotImplementedError
 
     def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
         """`score` by PyTorch: the specification."""
@@ -207,11 +208,11 @@ class Output(nn.Module, ABC):
         """Its own among all `figures` as lines of text, as `seqmodel eval` prints them."""
         return labelled(figures, END_LABELS)
 
+    @abstractmethod
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
     ) -> Tensor:
         """Draw frames (B, F), given `forward(h)` and the rest as in `draw_frame`."""
-        raise NotImplementedError
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """Draw a frame of each piece: the specification of sampling.

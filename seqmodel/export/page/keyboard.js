@@ -35,8 +35,9 @@ class Keyboard {
 
   button({ left, width, kind, name, label }, number) {
     const made = document.createElement("button");
-    const look = { type: "button", className: `key ${kind}`, ariaLabel: name, textContent: label };
-    Object.assign(made, look, { tabIndex: -1 });
+    const look = { type: "button", className: `key ${kind}`, textContent: label, tabIndex: -1 };
+    Object.assign(made, look);
+    made.setAttribute("aria-label", name);
     Object.assign(made.style, { left: `${100 * left}%`, width: `${100 * width}%` });
     made.dataset.key = number;
     return made;

@@ -164,7 +164,8 @@ class Grid:
         """The length of a frame in seconds at a tempo in beats per minute."""
         if self.steps_per_beat is not None:
             return 60 / (tempo_bpm * self.steps_per_beat)
-        return (self.step_nanoseconds or 0) / 1e9
+        assert self.step_nanoseconds is not None
+        return self.step_nanoseconds / 1e9
 
     @property
     def option(self) -> str:
@@ -174,7 +175,8 @@ class Grid:
     @property
     def _seconds(self) -> str:
         """The length of a frame, exactly."""
-        return f"{Decimal(self.step_nanoseconds or 0).scaleb(-9).normalize():f}"
+        assert self.step_nanoseconds is not None
+        return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f}"
 
     def __str__(self) -> str:
         if self.steps_per_beat is not None:

@@ -296,7 +296,9 @@ class Samples:
     notes: tuple[str, ...] = ()
 
     def markup(self, marks: Marks) -> Markup:
-        """All of them over the same axes."""
+        """All of them over the same axes; nothing if there are none."""
+        if not self.samples:
+            return Markup("")
         pictures = [sample.picture for sample in self.samples]
         axes = replace(
             pictures[0],
