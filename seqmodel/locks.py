@@ -16,7 +16,9 @@ POLL = 0.005
 
 @contextmanager
 def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock file `path` for the block, once it is free if told to `wait`; yield whether.
+    """Hold the lock file `path` for the block, and yield whether it is held.
+
+    If another process holds it, it is not, unless told to `wait` until it is free.
 
     SeqmodelError if the file cannot be made, or the file system has no locks.
     """

@@ -184,7 +184,8 @@ def compare(
 
 def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
     """In results/; a quick answer has its own, so that the whole experiment may follow."""
-    return RESULTS / "-".join([*(source.name for source in sources), *["quick"] * quick])
+    names = [source.name for source in sources]
+    return RESULTS / "-".join([*names, "quick"] if quick else names)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -315,7 +316,10 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 def shown(
     counts: Mapping[str, Counts],
 ) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
-    """Yield a function that takes processes' events, and one that prints; `counts` are at first."""
+    """Yield a function that takes processes' events, and one that prints.
+
+    `counts` are each cell's at the start.
+    """
     cells, at_hand = dict(counts), dict[str, Event]()
     ended = sum(cell.done for cell in cells.values())
     began, gained = monotonic(), 0.0  # whole runs' worth of ended runs

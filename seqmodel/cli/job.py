@@ -69,7 +69,8 @@ class Job:
                 runs.RUN_FOLDER.check_target(folder, force=force)
             replaces = folder is not None and folder.exists()
             weights = runs.load_run(init_from) if init_from else None
-            message(weights.remark if weights else "")
+            if weights is not None and weights.remark:
+                message(weights.remark)
             sample: Sample = "music" if weights is None or weights.frame.onsets else "rolls"
             data = Path(self.settings.data or sample_dataset(runs.RUNS, sample))
             self._dataset = open_dataset(data)

@@ -93,7 +93,8 @@ def train(
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
         folder = run or newest_resumable_run(data=data)
-        message("" if run or print_config else f"resuming {folder}, the newest run")
+        if not (run or print_config):
+            message(f"resuming {folder}, the newest run")
         resolved = of_stopped_run(folder, given, trials)
     else:
         if size > 1:

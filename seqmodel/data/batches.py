@@ -35,7 +35,10 @@ class Batch:
 def shuffled(
     lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int
 ) -> list[NDArray[np.int64]]:
-    """Every piece once, as batches of indices: similar lengths together, batches shuffled."""
+    """Every piece once, as batches of indices: similar lengths together, batches shuffled.
+
+    Stateless: the same seed and epoch give the same batches, so resuming needs no random state.
+    """
     random = np.random.default_rng([seed, epoch])
     jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(lengths))
     batches = _cut(np.argsort(lengths * jitter, kind="stable"), batch_size)

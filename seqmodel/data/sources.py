@@ -188,7 +188,8 @@ def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
     """The files with what `how`, the option --labels, says of each.
 
     It is "folder", a CSV file, or a pattern of names without suffix such as "{digit}_{speaker}_*",
-    with "/" of the folders before them too. UsageError if it fits no file, or tells none apart.
+    with "/" of the folders before them too. UsageError if it fits no file, tells none apart or has
+    too many values; SeqmodelError for a CSV file that cannot be used.
     """
     files = list(files)
     if how == "folder":

@@ -48,7 +48,10 @@ LOCKED = 1
 
 
 def holds_journal(folder: Path) -> bool:
-    """Whether a folder has a journal of ours, if only part of a line; SeqmodelError for no file."""
+    """Whether a folder has a journal that is ours and has begun, if only with part of a line.
+
+    SeqmodelError if it is a pipe, a device or a folder, or cannot be read.
+    """
     path = folder / JOURNAL
     try:
         with open_input(path) as file:
@@ -201,9 +204,9 @@ def read_event(path: Path) -> Event | None:
 
 
 def seconds_left(left: float, gained: float, spent: float, processes: int) -> float | None:
-    """Seconds until the runs left are done by as many processes, if any, as fast as those gained.
+    """Seconds until the remaining runs are done at the speed so far.
 
-    These took `spent` seconds of all processes together.
+    None if that is unknown, or no process works. What was gained so far took `spent` seconds of all processes together.
     """
     return left * spent / gained / processes if gained > 0 and processes else None
 

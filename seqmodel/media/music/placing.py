@@ -49,25 +49,34 @@ class Tally(NamedTuple):
 
     def lines(self, *, onsets: bool, kit: bool = False) -> list[str]:
         """What happened to notes that do not show, and what to do about it, if there are any."""
-        of, sound = f"of {plural(self.read, 'hit' if kit else 'note')}", "sound" if kit else "pitch"
-        merged = f"begin in the same frame as another of their {sound}; a finer grid"
-        if not (kit or onsets):
-            merged = "follow one of their pitch without a gap and join it; prepare --onsets"
-        shared = (
-            "begin on a key that another part strikes or holds there: they are one note, of the "
-            "part that strikes it last"
-        )
-        silent = f"{plural(self.unknown, 'hit')} on keys for which a kit has no sound"
-        lines = {
-            f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of General MIDI, got "
-            "a related sound": self.related,
-            f"left out {silent}": self.unknown,
-            f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or a "
-            "finer grid, keeps them": self.dropped,
-            f"{self.shared:,} {of} {shared}, or in one frame of the first": self.shared,
-            f"{self.merged:,} {of} {merged} keeps them apart": self.merged,
-        }
-        return [line for line, count in lines.items() if count]
+        lines, of = list[str](), f"of {plural(self.read, 'hit' if kit else 'note')}"
+        if self.related:
+            lines.append(
+                f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of General MIDI, "
+                "got a related sound"
+            )
+        if self.unknown:
+            lines.append(
+                f"left out {plural(self.unknown, 'hit')} on keys for which a kit has no sound"
+            )
+        if self.dropped:
+            lines.append(
+                f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
+                "a finer grid, keeps them"
+            )
+        if self.shared:
+            lines.append(
+                f"{self.shared:,} {of} begin on a key that another part strikes or holds there: "
+                "they are one note, of the part that strikes it last, or in one frame of the first"
+            )
+        if self.merged:
+            how = "begin in the same frame as another of their pitch; a finer grid"
+            if kit:
+                how = how.replace("pitch", "sound")
+            elif not onsets:
+                how = "follow one of their pitch without a gap and join it; prepare --onsets"
+            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
+        return lines
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,10 @@ class MusicSampling(Sampling):
         if not drawn.any():
             return "silent: try --temperature 1 or another --seed, or train for longer"
         known = self._frame.longest_chord
+        if known is None or self._around is not None:
+            return ""
         longest = int(chord_lengths(drawn).max())
-        if known is None or longest <= known or self._around is not None:
+        if longest <= known:
             return ""
         held = f"a chord is held for {longest:,} frames, in train for {known:,} at most"
         return f"{held}: try another --seed, train for longer, or with a higher --input-noise"
@@ -429,7 +431,8 @@ class FilledPiece(ReadFile):
     def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
         rows = self._frame.rows
         free = np.ones((len(self.frames), rows.size), bool)
-        for stretch, borders in zip(PARTS, (self._bars, self._frames, self._seconds), strict=False):
+        borders_of = {"bars": self._bars, "frames": self._frames, "time": self._seconds}
+        for stretch, borders in borders_of.items():
             if options.get(stretch):
                 begin, end = borders(options[stretch])
                 free[:begin] = free[end:] = False
