@@ -206,7 +206,8 @@ def read_event(path: Path) -> Event | None:
 def seconds_left(left: float, gained: float, spent: float, processes: int) -> float | None:
     """Seconds until the remaining runs are done at the speed so far.
 
-    None if that is unknown, or no process works. What was gained so far took `spent` seconds of all processes together.
+    None if that is unknown, or no process works. What was gained so far took `spent` seconds of
+    all processes together.
     """
     return left * spent / gained / processes if gained > 0 and processes else None
 
