@@ -22,6 +22,7 @@ from seqmodel.model.sound.survey import corrected, courses, survey
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 CPU = torch.device("cpu")
+HALF = {"rtol": 1e-3, "atol": 1e-4}
 
 
 def test_training_says_how_usual_grids_are():
@@ -179,18 +180,21 @@ def test_a_course_is_the_mean_of_the_recordings_with_the_labels():
     assert found.shape == (1 + 9, 50, 17)
     each = [moments_of(piece) for piece in pieces]
     first = np.mean([one[:10] for one in each[:4]], 0)
-    np.testing.assert_allclose(found[1 + 3 * 1 + 1, :10], first, atol=1e-5)  # a, 1
+    np.testing.assert_allclose(found[1 + 3 * 1 + 1, :10], first, **HALF)  # a, 1
     np.testing.assert_allclose(found[1 + 3 * 1 + 1, 20:], np.tile(found[1 + 4, 9], (30, 1)))
-    np.testing.assert_allclose(found[1 + 3 * 1, :10], first, atol=1e-5)  # a
+    np.testing.assert_allclose(found[1 + 3 * 1, :10], first, **HALF)  # a
     both = np.mean([one[:10] for one in each[:8]], 0)
-    np.testing.assert_allclose(found[1 + 1, :10], both, atol=1e-5)  # 1
+    np.testing.assert_allclose(found[1 + 1, :10], both, **HALF)  # 1
     every = np.mean([one[:10] for one in each], 0)
-    np.testing.assert_allclose(found[1, :10], every, atol=1e-5)
+    np.testing.assert_allclose(found[1, :10], every, **HALF)
     np.testing.assert_allclose(found[1 + 2], found[1])  # 2, of one recording
-    np.testing.assert_allclose(found[1 + 3 * 2 + 2], (found[1 + 6] + found[1 + 2]) / 2)  # b, 2
+    np.testing.assert_allclose(
+        found[1 + 3 * 2 + 2], (found[1 + 6] + found[1 + 2]) / 2, **HALF
+    )  # b, 2
     rows = [4] * 4 + [7] * 4 + [2]
     off = [one[0] - found[1 + row][0] for one, row in zip(each, rows, strict=True)]
-    np.testing.assert_allclose(found[0, 0], 0.7 * np.sqrt(np.mean(np.square(off), 0)), atol=1e-5)
+    widths = 0.7 * np.sqrt(np.mean(np.square(off), 0))
+    np.testing.assert_allclose(found[0, 0], widths, rtol=1e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -124,7 +124,8 @@ def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
     counts = there.sum(0)
     squares = (there * (found - means[of_pieces]) ** 2).sum(0) / counts.clip(1)
     widths = WIDE * np.sqrt(squares)[_latest(counts[:, 0] >= min(LEAST, len(pieces)))]
-    return torch.from_numpy(np.concatenate([[widths], means]))
+    # In half precision, of which a page takes a third of the bytes.
+    return torch.from_numpy(np.concatenate([[widths], means])).half().double()
 
 
 def _latest(enough: NDArray[np.bool_]) -> NDArray[np.int64]:
