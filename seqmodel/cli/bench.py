@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from seqmodel.cli.common import message, print_json
+from seqmodel.cli.common import Said, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
@@ -60,7 +60,11 @@ def bench(
     from seqmodel.units.backends import check_device
 
     check_device(device)
-    say = message if as_json else typer.echo
+
+    def say(line: str) -> None:
+        if not (as_json and Said.quiet):
+            typer.echo(line, err=as_json)
+
     about = machine()
     cores, threads = plural(about["cores"], "core"), plural(about["threads"], "thread")
     say(

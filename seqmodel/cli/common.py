@@ -36,8 +36,8 @@ def show(*lines: str) -> None:
 
 
 def message(text: str) -> None:
-    """Print one line that is not a result, unless --quiet is given."""
-    if not Said.quiet:
+    """Print one line that is not a result, if there is one to print and --quiet is not given."""
+    if text and not Said.quiet:
         typer.echo(printable(text), err=True)
 
 

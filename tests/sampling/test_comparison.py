@@ -52,6 +52,7 @@ def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, nu
         "frames": sum(lengths),
         "seed": 9,
         "temperature": 1.0,
+        "guidance": 1.0,
         "lengths": "as long as pieces of valid",
     }
     ((drawn, split, train),) = judged
