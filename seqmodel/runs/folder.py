@@ -30,6 +30,7 @@ from seqmodel.runs.checkpoint import (
     Content,
     Progress,
     averaged,
+    damaged,
     is_checkpoint,
     load_checkpoint,
     load_content,
@@ -230,7 +231,11 @@ def _finished(folder: Path) -> bool:
         return True
     values = load_content(last)
     progress = Progress.from_json(values.get(PROGRESS), last, whole=False)
-    return progress.is_over(read_content(values, last).config)
+    try:
+        config = Config.from_json(Fields(values).fields("config").values, last)
+    except ValueError as error:
+        raise damaged(last, str(error)) from error
+    return progress.is_over(config)
 
 
 def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:

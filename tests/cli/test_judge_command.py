@@ -50,6 +50,22 @@ def test_the_order_of_sounds_is_told_not_only_which_there_are(call, whistles):
     assert f"way, recognised: {judged['drawn']:.1%} of samples, 100.0% of valid" in shown
 
 
+def test_guidance_is_for_samples_alone(call, whistles):
+    """Guards against an option that is not handed on, and likelihoods of a guided model."""
+    options = ("eval", whistles / "run", "--samples", 4, "--seconds", 0.2, "--json")
+    free, held = (json.loads(call(*options, "--guidance", g).out) for g in (1, 50))
+    assert held["nats_per_frame"] == free["nats_per_frame"]
+    assert (free["samples"]["guidance"], held["samples"]["guidance"]) == (1, 50)
+    assert held["samples"]["split"] == free["samples"]["split"]
+    assert held["samples"]["drawn"] != free["samples"]["drawn"]
+    drawn = [
+        call(*("sample", "-", "--format", "wav", "--run", whistles / "run", "--seconds", 0.1),
+             *("--label", "way=up", "--guidance", g)).raw
+        for g in (1, 50, 50)
+    ]  # fmt: skip
+    assert drawn[0] != drawn[1] == drawn[2]
+
+
 def test_noise_silence_and_clips_of_a_sample_have_some_value(whistles):
     from seqmodel.media.audio.evaluation import AudioComparison
 

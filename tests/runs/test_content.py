@@ -111,6 +111,8 @@ def test_a_newer_versions_place_hinders_only_resuming(forge, run, train):
     assert newest_run(folder.parent) == (folder, "")
     (folder / BEST).unlink()
     assert "no best weights yet" in load_run(folder).remark
+    forge(LAST, lambda tensors, content: content.update(frame={"kind": "later"}))
+    assert newest_run(folder.parent) == (folder, "")
 
 
 def _slots(tensors):

@@ -95,9 +95,8 @@ def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) 
 def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
     """For samples and features of a type, of as many pieces at once as there are lanes."""
     memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
-    known = (
-        f"{len(no_statistics(predictors.reported_coefficients, predictors.combinations).packed())}"
-    )
+    nothing = no_statistics(predictors.reported_coefficients, predictors.combinations)
+    known = f"{len(nothing.packed())}"
     signature = Signature(
         "sound",
         ("T", "B"),
