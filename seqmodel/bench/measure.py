@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel import units
-from seqmodel.bench import peers
+from seqmodel.bench import jax_peer, peers
 from seqmodel.config import MODELS, Config, resolve
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
@@ -45,14 +45,14 @@ Task = Callable[[], object]
 Row = dict[str, Any]
 
 
-def compare(ours: Task, theirs: Task, seconds: float) -> Row:
-    """Time ours and torch.nn's in turn, round by round, for about `seconds`.
+def compare(ours: Task, theirs: Task, seconds: float, **others: Task) -> Row:
+    """Time ours, torch.nn's and others in turn, round by round, for about `seconds`.
 
-    Returns the median milliseconds of each with their spread, the number of rounds, and torch.nn's
-    time as a multiple of ours. The first runs, in which code is compiled and caches fill, do not
-    count.
+    Returns the median milliseconds of each with their spread, the number of rounds, and the time of
+    all others as a multiple of ours. The first runs, in which code is compiled and caches fill, do
+    not count.
     """
-    tasks = {"ours": ours, "torch_nn": theirs}
+    tasks = {"ours": ours, "torch_nn": theirs, **others}
     repeats = {}
     for name, task in tasks.items():
         _mean(task, 1)
@@ -66,8 +66,9 @@ def compare(ours: Task, theirs: Task, seconds: float) -> Row:
         name: {"ms": 1e3 * statistics.median(values), "spread_percent": spread_percent(values)}
         for name, values in taken.items()
     }
-    ratio = timing["torch_nn"]["ms"] / timing["ours"]["ms"]
-    return {**timing, "rounds": len(taken["ours"]), "over_torch_nn": ratio}
+    ratios = {f"over_{name}": timing[name]["ms"] / timing["ours"]["ms"] for name in tasks}
+    ratios.pop("over_ours")
+    return {**timing, "rounds": len(taken["ours"]), **ratios}
 
 
 def _mean(task: Task, repeats: int) -> float:
@@ -131,7 +132,8 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> R
     """Time one unit at one size on the device that the option selects, with its fastest backend.
 
     A step is forward and backward, with the gradients of the input and of all weights. The forward
-    pass is also timed alone, without recording for a backward pass, as in evaluation.
+    pass is also timed alone, without recording for a backward pass, as in evaluation. On the CPU
+    JAX takes part in the step where it is installed.
     """
     spec = unit_spec(name)
     inputs, hidden, batch, frames = size.inputs, size.hidden_of(spec), size.batch, size.frames
@@ -148,12 +150,14 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> R
     def step(layer: nn.Module) -> Task:
         return partial(unit_step, layer, x, d_h)
 
+    on_cpu = device.type == "cpu" and jax_peer.installed()
+    others = {"jax": jax_peer.step(units_of(ours)[0], x, d_h)} if on_cpu else {}
     return {
         **{"unit": spec.name, "size": size.name, "inputs": inputs, "hidden": hidden},
         **{"batch": batch, "frames": frames},
         **{"device": device.type, "backend": backend_for(AUTO, units_of(ours)[0].case(batch)).name},
         "forward": compare(forward(ours), forward(theirs), seconds / 2),
-        "step": compare(step(ours), step(theirs), seconds / 2),
+        "step": compare(step(ours), step(theirs), seconds / 2, **others),
     }
 
 

@@ -39,7 +39,7 @@ def bench(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure speed on this machine, against torch.nn.
+    """Measure speed on this machine, against torch.nn, and JAX where it is installed.
 
     Units: a forward pass without autograd; a step, forward and backward with all gradients. Models:
     a training step on piano-rolls. Sound: one of the sample-wise model, the share of its features,
@@ -112,7 +112,9 @@ def _unit(row: Row) -> Table:
     columns = [("unit", 22, name), ("H", 5, str(row["hidden"]))]
     for kind in ("forward", "step"):
         columns.append((f"{kind} ms", 16, _ms(row[kind]["ours"])))
-        columns.append(("torch.nn", 10, _times(row[kind]["over_torch_nn"])))
+        for rival, shown in (("torch_nn", "torch.nn"), ("jax", "JAX")):
+            if f"over_{rival}" in row[kind]:
+                columns.append((shown, 10, _times(row[kind][f"over_{rival}"])))
     return f"units, {row['size']}: I {row['inputs']}, B {row['batch']}, T {row['frames']}", columns
 
 

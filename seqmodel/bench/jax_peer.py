@@ -1,0 +1,105 @@
+"""Any unit by JAX, from its text: besides oneDNN the strongest rival on a CPU.
+
+Needs JAX (`pip install 'seqmodel[bench]'`); without it, `seqmodel bench` leaves its column out.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from torch import Tensor
+
+from seqmodel.units.definition import UnitSpec
+from seqmodel.units.language import Node
+from seqmodel.units.module import Unit
+
+LAST_H = Node("old", ("h",))
+
+
+def installed() -> bool:
+    """Whether JAX is."""
+    return find_spec("jax") is not None
+
+
+def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
+    """One training step of a layer as XLA compiles it.
+
+    Forward over x (T, B, I) from a state of zeros, then backward from d_h (T, B, H): returns h
+    (T, B, H) and the gradients of x and of the weights by gate and term.
+    """
+    import jax
+    from jax import numpy as jnp
+
+    functions = _functions(jax, jnp)
+    H, spec = unit.hidden_size, unit.spec
+    weights = {
+        gate: {term: jnp.asarray(w.detach().numpy()) for term, w in terms.items() if w is not None}
+        for gate, terms in unit.gates().items()
+    }
+    # One product for all matrices that multiply the last h, as one would write it by hand.
+    at_once = [n.args[0].gate for n in _nodes(spec) if n.op == "U" and n.args[1] == LAST_H]
+
+    def by_name(names: list[str], stacked: Any) -> dict[str, Any]:
+        return dict(zip(names, jnp.split(stacked, len(names), -1), strict=True))
+
+    def forward(weights: Any, x: Any) -> Any:
+        with_x = [gate for gate, terms in weights.items() if "W" in terms]
+        inputs = jnp.concatenate([weights[gate]["W"] for gate in with_x]).T
+        recurrent = jnp.concatenate([weights[gate]["U"] for gate in at_once]).T if at_once else None
+
+        def advance(state: Mapping[str, Any], of_x: Any) -> Any:
+            now: dict[str, Any] = {}
+            from_x = by_name(with_x, of_x)
+            from_h = by_name(at_once, state["h"] @ recurrent) if at_once else {}
+
+            def value(node: Node) -> Any:
+                match node.op, node.args:
+                    case "now" | "old" as when, (name,):
+                        return (now if when == "now" else state)[name]
+                    case "W", (weight,):
+                        return from_x[weight.gate]
+                    case "vector", (weight,):
+                        return weights[weight.gate][weight.term]
+                    case "U", (weight, factor) if factor == LAST_H:
+                        return from_h[weight.gate]
+                    case "U", (weight, factor):
+                        return value(factor) @ weights[weight.gate]["U"].T
+                args = (value(arg) if isinstance(arg, Node) else arg for arg in node.args)
+                return functions[node.op](*args)
+
+            for equation in spec.equations:
+                now[equation.name] = value(equation.value)
+            return {name: now[name] for name in spec.state}, now["h"]
+
+        start = {name: jnp.zeros((x.shape[1], H)) for name in spec.state}
+        return jax.lax.scan(advance, start, x @ inputs)[1]
+
+    def whole(weights: Any, x: Any, d_h: Any) -> Any:
+        h, backward = jax.vjp(forward, weights, x)
+        return h, *backward(d_h)
+
+    compiled = jax.jit(whole)
+    arrays = weights, jnp.asarray(x.detach().numpy()), jnp.asarray(d_h.numpy())
+    return lambda: jax.block_until_ready(compiled(*arrays))
+
+
+def _nodes(spec: UnitSpec) -> Iterator[Node]:
+    """All nodes of its equations."""
+    found = [equation.value for equation in spec.equations]
+    while found:
+        node = found.pop()
+        yield node
+        found += [arg for arg in node.args if isinstance(arg, Node)]
+
+
+def _functions(jax: Any, jnp: Any) -> Mapping[str, Callable[..., Any]]:
+    """By the operations of nodes; units are measured with their usual activations."""
+    return {
+        "number": lambda number: number,
+        **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv},
+        **{"s": jax.nn.sigmoid, "phi": jnp.tanh, "tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid},
+        **{"relu": jax.nn.relu, "softplus": jax.nn.softplus, "exp": jnp.exp, "sqrt": jnp.sqrt},
+        "mean": lambda a: a.mean(-1, keepdims=True),
+        "where": lambda a, b, c, d: jnp.where(a < b, c, d),
+    }
