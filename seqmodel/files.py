@@ -96,9 +96,9 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 def refuse_existing(path: Path, *, force: bool) -> None:
     """SeqmodelError if `path` exists and may not be replaced; to be called before the work."""
     if not force and (path.exists() or path.is_symlink()):
-        raise SeqmodelError(f"{path} exists already; add --force to replace it")
+        raise SeqmodelError(f"{path} already exists; add --force to replace it")
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise SeqmodelError(f"{path} is a device or a pipe, which would be replaced; name a file")
+        raise SeqmodelError(f"{path} is a device or a pipe, which would be replaced; choose a file")
 
 
 def check_writable(path: Path, try_it: Callable[[int], object] = lambda file: None) -> None:
@@ -118,7 +118,7 @@ def followed(path: Path) -> Path:
         return path
     end = Path(os.path.realpath(path))
     if end.is_symlink():
-        raise SeqmodelError(f"{path} is a link that leads to itself; name another place")
+        raise SeqmodelError(f"{path} is a link that leads to itself; choose another path")
     return end
 
 
@@ -205,14 +205,14 @@ class FolderFormat:
         new = not folder.exists() or (folder.is_dir() and self._is_unwritten(folder))
         if not new and not (folder.is_dir() and self.is_marked(folder)):
             raise SeqmodelError(
-                f"{folder} is not a {self.name}, so it is never replaced; name another place"
+                f"{folder} is not a {self.name}, so it is never replaced; choose another path"
             )
         refuse_existing(folder, force=force)
         foreign = () if new else (path for path in _files_in(folder) if not self.owns(path))
         for path in sorted(foreign)[:1]:
             raise SeqmodelError(
                 f"{folder} holds {path}, which is not part of a {self.name}; move it elsewhere or "
-                "name another place"
+                "choose another path"
             )
         check_writable(folder)
 

@@ -106,8 +106,8 @@ def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
         if not free:
             os.close(file)
             raise SeqmodelError(
-                f"another process is writing {target}: wait until it has ended, or name another "
-                "place"
+                f"another process is writing {target}: wait for it to finish, or choose another "
+                "path"
             )
         if _is(file, path):
             return file

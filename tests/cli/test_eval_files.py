@@ -95,7 +95,7 @@ def test_the_curve_of_one_piece_is_drawn(call, run):
     assert (drawn.out, drawn.err.splitlines()[-1]) == (plain, "drawn to one.png")
     assert Path("one.png").read_bytes().startswith(PNG)
     again = call("eval", run, "--data", "one.mid", "--plot", "one.png")
-    assert again.err == "seqmodel: one.png exists already; add --force to replace it\n"
+    assert again.err == "seqmodel: one.png already exists; add --force to replace it\n"
     rows = call_ok("eval", run, "--data", "one.mid", "--plot", "one.png", "--force", "--per-piece")
     assert rows.out == call_ok("eval", run, "--data", "one.mid", "--per-piece").out
 

@@ -85,7 +85,7 @@ def test_a_model_may_be_told_nothing(call, told):
     said = call("eval", told / "run", "--data", "plain").err
     assert said == ""
     said = call("eval", "plain-run", "--data", told / "data").err
-    assert said == "labels that plain-run does not know count as none: who (ann and bob)\n"
+    assert said == "labels unknown to plain-run count as none: who (ann and bob)\n"
     refusal = call("sample", "out.mid", "--run", "none", "--label", "who=ann")
     assert (refusal.status, "the run knows none" in refusal.err) == (2, True)
 

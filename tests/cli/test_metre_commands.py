@@ -154,7 +154,7 @@ def test_a_metre_that_is_not_followed_is_named(call, run, seconds_run):
         told = call("sample", name, "--run", run, "--length", 8, "--metre", "6/8")
         assert told.status == 0
         assert told.err.startswith(
-            f"{run} was trained without --bars: the notes that are drawn do not follow --metre\n"
+            f"{run} was trained without --bars: the drawn notes do not follow --metre\n"
         )
     told = call("sample", "b.mid", "--run", seconds_run, "--metre", "6/8")
     assert told.err == ("seqmodel: --metre needs a run on a grid of beats, not 0.1 s per step\n")

@@ -248,7 +248,7 @@ def test_watching_says_its_address_and_ends_by_a_signal(run, here):
     watching = start("report", run, "a\nb", "--watch", stdout=subprocess.PIPE)
     line = watching.stdout.readline()
     address, rest = line.split(" ", 1)
-    assert rest == f"follows {run} and a\\nb; Ctrl-C ends it\n"
+    assert rest == f"follows {run} and a\\nb; stop it with Ctrl-C\n"
     page = read(urlopen(address).read().decode())
     watching.send_signal(signal.SIGINT)
     assert watching.communicate(timeout=60) == ("", "not shown: there is no run a\\nb\n")
