@@ -81,7 +81,7 @@ def test_train_tells_that_a_dataset_has_no_metres(call, tunes):
     del values["metre"]
     manifest.write_text(json.dumps(values))
     said = (
-        "old was prepared before metres were kept: every piece is taken as 4/4; prepare it again\n"
+        "old was prepared before metres were stored: every piece counts as 4/4; prepare it again\n"
     )
     assert said in call("train", "old", *options).err
     assert "before metres" not in call("train", "old", *options, "--no-bars").err

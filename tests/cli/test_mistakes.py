@@ -217,7 +217,7 @@ inspect {run} --listen o.wav -> 2 --listen renders files of music, and {run} is 
 inspect {bad}/long.npy --listen o.wav --tempo 4 --steps-per-beat 1
     -> 2 the music lasts 13:45:00, and the longest WAV 13:31:36: shorten it or raise --tempo
 sample o.mid --run {run} --below -> 2 --below needs --fill FILE
-sample o.mid --run {run} --fill {bad}/p.mid -> 2 --fill {bad}/p.mid: say which part to draw, by
+sample o.mid --run {run} --fill {bad}/p.mid -> 2 --fill {bad}/p.mid: select the part to draw with
 sample o.mid --run {run} --fill nope.flac --below -> 2 ... cannot fill nope.flac: --fill must be
 sample o.mid --run {run} --fill nope.mid --below -> 1 --fill nope.mid: no such file or directory
 sample o.mid --run {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in
@@ -237,7 +237,7 @@ compare {data} --vary hidden -> 2 --vary takes KEY=A,B,..., not 'hidden'
 compare {data} --storage nosql://me:secret@host/x
     -> 1 --storage nosql://me:***@host/x cannot be used:
 compare {data} --units gru,gru -> 2 gru is listed twice
-compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have one folder, case aside:
+compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have the same folder, ignoring case:
 compare {data} --params 3 -> 2 --params 3 is too small for tanh
 compare {data} --search grid -> 2 --search must be one of bracket, paper, tpe, none, not 'grid'
 compare {data} --search paper --tune hidden=2..3 -> 2 --tune needs --search tpe
@@ -255,14 +255,14 @@ train {data} --valid-every often
     -> 2 --valid-every must be auto, epoch, a number of updates, or minutes like 10m
 train {data} --minutes 3 --epochs 2 -> 2 --minutes and --epochs exclude each other: give one of them
 compare {data} --units gru --set minutes=3 --out e
-    -> 2 minutes are for `train`: runs compared share a machine; set epochs
+    -> 2 minutes are for `train`: compared runs share a machine; set epochs
 compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {data} --set batch_size=0 -> 2 --set: batch_size must be 1 or more, not 0
 compare {data} --status -> 1 results/data holds no experiment
 compare {data} --status --out nowhere -> 1 nowhere holds no experiment
-compare {data} --storage //me:secret@host/x -> 2 --storage is not a database's address, such as
-compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database's address,
-compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database's address,
+compare {data} --storage //me:secret@host/x -> 2 --storage is not a database URL, such as
+compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database URL,
+compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database URL,
 compare {data} --storage nosql://h/x?passwrod=secret
     -> 1 --storage nosql://h/x?passwrod=*** cannot be
 compare {data} --storage sqlite:////no/x.db -> 1 --storage sqlite:////no/x.db cannot be used:

@@ -99,7 +99,7 @@ def test_one_long_recording_trains_at_once(call):
     """Guards against a batch of one endless row, and against cutting what is short already."""
     soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 60_000), 1000)
     result = call("prepare", "long.wav", "-o", "d")
-    cut = "cut 1 recording longer than 8 s into clips of 8 s; --clip-seconds chooses\n"
+    cut = "cut 1 recording longer than 8 s into clips of 8 s; change it with --clip-seconds\n"
     assert (result.status, result.err) == (0, cut + IN_TIME)
     assert result.out == (
         "d: 1,000 Hz, frames of 10 samples, context 20\n"

@@ -74,7 +74,7 @@ def test_lengths_and_temperatures(call, audio_run_folder):
     assert np.load("calm.npy").std() < np.load("o.npy").std()
 
 
-LOUD = ", {}% of the samples at full scale: train longer, or, if the recordings clip too, make "
+LOUD = ", {}% of the samples at full scale: train longer or, if the recordings clip too, make "
 
 
 @pytest.mark.parametrize(
