@@ -13,7 +13,7 @@ from seqmodel.system import native
 
 ROOT = Path("/")
 LARGE = 1 << 25
-"""Bytes; the highest threshold that GNU's allocator accepts for serving a block from the heap."""
+"""Bytes; the highest threshold GNU's allocator accepts for serving a block from the heap."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as numbered in <malloc.h>
 

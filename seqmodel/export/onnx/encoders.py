@@ -356,7 +356,7 @@ def sound(
         return [after], [after]
 
     def course_of(k: Symbol, b: Symbol, slow: Symbol, loud: Symbol) -> list[Symbol]:
-        """What labels add to the features, as in `sound.kernel.write_course`; nothing without."""
+        """What labels add to the features, as `sound.kernel.write_course`; nothing without."""
         if not p.combinations or labels is None:
             return []
         number = g.cast(labels, DOUBLE) @ encoder.place_values.numpy()[:, np.newaxis]
@@ -490,7 +490,7 @@ def _features(
         return g("GatherElements", parts[p.pitch_line], places, axis=1)
 
     def steered() -> list[Symbol]:
-        """The anchor and its level, moved as in `model.sound.steering`."""
+        """The anchor and its level, moved as `model.sound.steering` says."""
         strength, place = known.strength, loud.log() / math.log(2)
         low, high = g.split(_between(g, known.ranges.numpy(), place), [M, M], 1)
         k, b, peak = parts["k"][:, :M], parts["b"][:, :M], parts["peak"]
