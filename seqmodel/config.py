@@ -1,12 +1,12 @@
-"""The settings of a training run: one statement of each, YAML, and which source overrides which.
+"""The settings of a training run: their definitions, their YAML form, and what overrides what.
 
 A field of `Config` states a setting's name, type, default, range, and its option's help and group;
-the options of `seqmodel train`, YAML files, --set and all checks follow from it.
+the options of `seqmodel train`, YAML files, --set and all checks are derived from it.
 
 The default here of a setting added after version 1 is neutral: the value that matches the behaviour
-before it existed. Checkpoints leave it out while it has that value, and readers take it where it is
-missing (runs/README.md), also from a YAML file that states every setting of version 1, as a run's
-config.yaml does; what runs get by default else, `MODELS`, `PRESETS` and media say.
+before it existed. Checkpoints omit it while it has that value, and readers assume it where it is
+missing (runs/README.md), including in a YAML file that states every setting of version 1, as a
+run's config.yaml does. Other defaults of new runs are in `MODELS`, `PRESETS` and the media.
 """
 
 import re
@@ -36,7 +36,7 @@ EITHER = ("hidden", "params"), ("epochs", "minutes")
 UNITS = "unit", "note_unit"
 """The settings that hold a unit, see `unit_setting`."""
 GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
-"""Of options, in the order in which help lists them."""
+"""Groups of options, in the order in which help lists them."""
 SEARCHES: Mapping[str, str] = {
     "bracket": "bracket_trials",
     "paper": "learning_rate_draws",
@@ -44,9 +44,9 @@ SEARCHES: Mapping[str, str] = {
 }
 """Learning-rate search -> the setting that holds its number of runs."""
 TRIALS: Mapping[str, int] = {"bracket": 7, "paper": 10, "tpe": 10}
-"""Search -> its default number of runs; the paper's is in the paper."""
+"""Search -> its default number of runs; that of `paper` is stated in the paper."""
 LARGEST = 2**64
-"""Larger integers are never meaningful, and printing one may take a while."""
+"""Larger integers are never meaningful, and printing one can take a while."""
 LONGEST_FILE = 2**16
 """Maximum size of a config file, in bytes."""
 WORDS: Mapping[type, str] = {
@@ -56,7 +56,7 @@ WORDS: Mapping[type, str] = {
     str: "text",
     type(None): "nothing",
 }
-"""The types of settings, in errors."""
+"""How errors name the types of settings."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     # Chung et al. 2014, section 4.3, and the weight noise and learning rates stated there.
@@ -78,16 +78,16 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model by name: how it reads frames, and what follows from that."""
+    """A model: how it reads frames, and what follows from that."""
 
     encoder: str
     """"module:class" of its `model.encoder.Encoder`."""
     defaults: Mapping[str, Any]
     """Its defaults that differ from `Config`; a preset's values override these."""
     settings: tuple[str, ...] = ()
-    """The settings of its encoder, which other models refuse."""
+    """The settings of its encoder, which other models reject."""
     like: str | None = None
-    """The model whose outputs read its h too; None: outputs name it themselves."""
+    """The model whose outputs can read its h too; None: outputs name this model themselves."""
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -148,9 +148,9 @@ def setting(
     below: float | None = None,
     among: Collection[str] = (),
 ) -> Any:
-    """A field of `Config`, which states all there is to know of a setting but its name and type.
+    """A field of `Config`: everything about a setting except its name and type.
 
-    Without a `group` it has no option of its own.
+    Without a `group` it has no command-line option.
     """
     limits = {"least": least, "most": most, "below": below, "among": among}
     return field(default=default, metadata={"help": help, "group": group, **limits})
@@ -160,95 +160,93 @@ def setting(
 class Config:
     """One training run. Fields are named like the options and the keys of the YAML file.
 
-    The defaults are the default preset's, chosen for the best valid figure within a fixed training
-    time; see README. Sizes and seeds have upper bounds, beyond which other errors would come first.
+    The defaults are those of the default preset, chosen for the best valid figure within a fixed
+    training time; see README. Upper bounds of sizes and seeds preempt less helpful errors.
     """
 
-    # Of a setting that is not in VERSION_1 the default is part of the file format: what runs before
-    # it mean. Other defaults for new runs go into MODELS, PRESETS or a medium.
+    # For a setting not in VERSION_1, the default is part of the file format: it is what older runs
+    # mean. Other defaults for new runs go into MODELS, PRESETS or a medium.
     data: str | None = setting(None, "A prepared dataset; the bundled sample if none.")
     preset: str = setting(
         "default",
-        "default, or paper: as in Chung et al. 2014, for music without onsets.",
+        "default; or paper: as in Chung et al. 2014, for music without onsets.",
         USUAL,
         among=tuple(PRESETS),
     )
     labels: str = setting(
         "all",
-        "What models are told of whole pieces, of data prepared with --labels: all, or none.",
+        "Labels to condition on, for data prepared with --labels: all or none.",
         DATA,
         among=("all", "none"),
     )
     model: str = setting(
         "frame-wise",
-        "frame-wise: a unit reads whole frames. tied, for music: it runs along time for each note, "
-        "with the same weights for all. sample-wise, for audio: it runs at every sample.",
+        "frame-wise: the unit reads whole frames. tied (music): it runs along time for each note, "
+        "with shared weights. sample-wise (audio): it runs at every sample.",
         MODEL,
         among=MODELS,
     )
-    unit: str = setting("lstm", "See `seqmodel units`; or NAME.unit, or module:Class.", USUAL)
+    unit: str = setting("lstm", "A name from `seqmodel units`, NAME.unit or module:Class.", USUAL)
     hidden: int | None = setting(200, "Size of each layer.", USUAL, least=1, most=10**6)
     params: int | None = setting(
         None,
-        "Solve --hidden for this many parameters of all units, without the output.",
+        "Choose --hidden so that all units have this many parameters, not counting the output.",
         MODEL,
         least=1,
         most=10**12,
     )
-    layers: int = setting(1, "Layers, stacked.", MODEL, least=1, most=1000)
+    layers: int = setting(1, "Stacked layers.", MODEL, least=1, most=1000)
     echo: bool = setting(
         False,
-        "tied: also tell each note what followed the longest earlier match of the latest frames.",
+        "tied: each note also reads what followed the longest earlier match of the latest frames.",
         MODEL,
     )
     clock: bool = setting(
         False,
-        "tied: also tell each note how soon a piece this long may end, by the training pieces.",
+        "tied: each note also reads how soon a piece this long tends to end in train.",
         MODEL,
     )
     bars: bool = setting(
         False,
-        "tied: also tell each note the place in the beat and the bar, by the piece's time "
+        "tied: each note also reads the position in the beat and the bar, from the piece's time "
         "signatures.",
         MODEL,
     )
     metre: bool = setting(
-        False, "As runs before --bars have it: the last six binary digits of the number of frames."
+        False, "What --bars replaces: the last six binary digits of the number of frames."
     )
-    held: bool = setting(
-        False, "Whether clocks also go by how long nothing has changed, with ages."
-    )
+    held: bool = setting(False, "Whether clocks also use, with ages, how long nothing has changed.")
     ages: bool = setting(
         False,
-        "tied: also tell each note how many frames it has sounded or been silent, and for how many "
-        "nothing has changed.",
+        "tied: each note also reads for how many frames it has sounded or been silent, and for how "
+        "many nothing has changed.",
         MODEL,
     )
     motifs: bool = setting(
         False,
-        "tied: also tell each note what came next where the notes around it were as now, at any "
+        "tied: each note also reads what came next when its neighbours looked the same, at any "
         "pitch.",
         MODEL,
     )
     rests: bool = setting(
         False,
-        "tied: the unit along time rests where nothing begins or ends; for fine grids. Needs ages.",
+        "tied: skip the unit along time where nothing begins or ends, for fine grids; needs ages.",
         MODEL,
     )
     first_change: bool | None = setting(
         False,
-        "tied: draw the notes up to the first that changes without the unit along pitch, which "
-        "then runs only in frames that change.  [default: if it has one; drums: false]",
+        "tied: predict which note changes first without the unit along pitch, which then runs "
+        "only in frames with a change.  [default: true with such a unit; drums: false]",
         MODEL,
     )
     note_unit: str | None = setting(
-        None, "tied: the unit along a frame's notes.  [default: as --unit]", MODEL
+        None, "tied: the unit along the notes of a frame.  [default: that of --unit]", MODEL
     )
     note_hidden: int | None = setting(
-        None, "tied: its size.  [default: --hidden / 2]", MODEL, least=1, most=10**6
+        None, "tied: the size of --note-unit.  [default: --hidden / 2]", MODEL, least=1, most=10**6
     )
     note_layers: int | None = setting(
-        None, "tied: its layers.  [default: --layers]", MODEL, least=1, most=1000
+        None, "tied: the layers of --note-unit.  [default: --layers]", MODEL, least=1, most=1000
     )
     gate_activation: str = setting(
         "sigmoid", "sigmoid or hard-sigmoid.", MODEL, among=("sigmoid", "hard-sigmoid")
@@ -262,30 +260,30 @@ class Config:
     )
     output: str = setting(
         "auto",
-        "auto: note-unit for the tied model, logistic or, of mu-law audio, categorical for the "
-        "sample-wise one, bernoulli or gaussian for the frame-wise one. The tied model can also "
-        "have bernoulli, the frame-wise one nade (which implies it), and logistic for audio.",
+        "auto: note-unit for the tied model; logistic, or categorical for mu-law audio, for the "
+        "sample-wise one; bernoulli or gaussian for the frame-wise one. The tied model can also "
+        "use bernoulli, the frame-wise one nade (which implies it) and, for audio, logistic.",
         MODEL,
     )
     components: int = setting(
-        20, "Components of an audio output's mixture.", MODEL, least=1, most=10_000
+        20, "Mixture components of an audio output.", MODEL, least=1, most=10_000
     )
     nade_hidden: int = setting(200, "Hidden units of a nade output.", MODEL, least=1, most=10_000)
     end: bool = setting(False, "Also learn when pieces end.", MODEL)
     backend: str = setting(
         "auto",
-        "Code that runs the unit: auto, cpu, torch-nn or reference.",
+        "Implementation that runs the unit: auto, cpu, torch-nn or reference.",
         RUN,
         among=("auto", "cpu", "torch-nn", "reference"),
     )
     optimizer: str = setting("adam", "adam or rmsprop.", TRAINING, among=("adam", "rmsprop"))
     learning_rate: float = setting(
-        0.01, "At the start; search: tries several and keeps the best on valid.", USUAL, least=0
+        0.01, "The initial rate; or search: try several, keep the best on valid.", USUAL, least=0
     )
-    learning_rate_draws: int = setting(0, "Runs of the paper's search; 0: none.", least=0)
-    tpe_trials: int = setting(0, "Runs of a search by Optuna's TPE; 0: none.", least=0)
+    learning_rate_draws: int = setting(0, "Runs in the paper's search; 0: none.", least=0)
+    tpe_trials: int = setting(0, "Runs in a search by Optuna's TPE; 0: none.", least=0)
     bracket_trials: int = setting(
-        0, "Runs of a search that brackets the best rate; 0: none.", least=0
+        0, "Runs in a search that brackets the best rate; 0: none.", least=0
     )
     schedule: str = setting(
         "constant", "constant, or cosine (down to 0).", TRAINING, among=("cosine", "constant")
@@ -295,61 +293,60 @@ class Config:
     )
     input_noise: float = setting(
         0.0,
-        "sample-wise: a third of train is heard through noise of up to this share of its residual; "
-        "tied: half without up to this share of its notes, and a little with frames held.",
+        "sample-wise: read a third of train with noise of up to this share of its residual; tied: "
+        "half with up to this share of notes missing, and a little with a frame held on.",
         TRAINING,
         least=0,
     )
     steering: float = setting(
         0.0,
-        "sample-wise: how strongly drawn sound is held to train's, for some bits; 0: it whistles.",
+        "sample-wise: how strongly samples are steered towards the sound of train, at some cost in "
+        "bits; 0: not at all, and they whistle.",
         TRAINING,
         least=0,
         most=4,
     )
     carry_over: float = setting(
         0.0,
-        "sample-wise: share of the batches whose pieces go on from those of the batch before.",
+        "sample-wise: share of batches whose pieces continue from those of the previous batch.",
         TRAINING,
         least=0,
         most=1,
     )
     weight_dropout: float = setting(
-        0.0, "Dropout of a unit's recurrent weights.", TRAINING, least=0, below=1
+        0.0, "Dropout on a unit's recurrent weights.", TRAINING, least=0, below=1
     )
     zoneout: float = setting(
         0.0,
-        "Share of the states of the unit along time that keep their value at each step.",
+        "Probability that a state of the unit along time keeps its value at a step.",
         TRAINING,
         least=0,
         below=1,
     )
-    clip: float = setting(
-        1.0, "Rescale the gradient's norm to this if it is larger; 0: never.", TRAINING, least=0
-    )
+    clip: float = setting(1.0, "Clip the gradient's norm to this; 0: never.", TRAINING, least=0)
     average: float = setting(
-        0.995, "Decay of the weights' mean, which is saved; 0: none.", TRAINING, least=0, below=1
+        0.995, "Decay of the weights' average, which is saved; 0: none.", TRAINING, least=0, below=1
     )
     batch_size: int = setting(4, "Pieces in a batch.", DATA, least=1)
     parts: int = setting(
         1,
-        "Share each batch out among this many parts, a power of two: what --processes divide.",
+        "Split each batch into this many parts, a power of two; --processes must divide it.",
         DATA,
         least=1,
         most=1024,
     )
     truncate: int = setting(
         0,
-        "Backpropagate through windows of this many steps, frames or samples; 0: whole pieces.",
+        "Backpropagate through windows of this many steps (frames or samples); 0: whole pieces.",
         DATA,
         least=0,
     )
     epochs: int = setting(
-        40, "Passes through the pieces, at most; auto (0): until patience ends it.", USUAL, least=0
+        40, "Most passes over train; auto (0): until --patience runs out.", USUAL, least=0
     )
     minutes: float | None = setting(
         None,
-        "Train for this long in place of --epochs: schedules are planned for it, by the speed.",
+        "Minutes to train, instead of --epochs; schedules are planned from the measured speed.",
         TRAINING,
         least=0.01,
         most=10**6,
@@ -359,11 +356,11 @@ class Config:
     )
     valid_every: str = setting(
         "auto",
-        "Look at valid, or a part of it, also within epochs: after 2000 updates, or 10m for "
-        "minutes; epoch: only at their end; auto: within those that take long.",
+        "Score valid, or a part of it, within epochs too: after every N updates (2000) or minutes "
+        "(10m); epoch: only at their end; auto: within long ones.",
         TRAINING,
     )
-    augment_keys: bool = setting(False, "Transpose each piece to a random key in each epoch.", DATA)
+    augment_keys: bool = setting(False, "Transpose each piece to a random key every epoch.", DATA)
     seed: int = setting(1, "The same seed gives the same run.", USUAL, least=0, most=2**63 - 1)
 
     @property
@@ -372,13 +369,13 @@ class Config:
         return max(getattr(self, name) for name in SEARCHES.values())
 
     def most_epochs(self, best: float) -> float:
-        """The most that a run has; with auto, if none is better than that of this number."""
+        """The maximum number of epochs; with auto, if epoch `best` remains the best."""
         return self.epochs or best + self.patience
 
     def without_search(self) -> Self:
         """The same settings, for a single run.
 
-        Valid is scored as a whole unless they say otherwise: runs are chosen by it.
+        Valid is scored as a whole unless they state otherwise, because it decides between runs.
         """
         every = "epoch" if self.valid_every == "auto" else self.valid_every
         return replace(
@@ -387,7 +384,7 @@ class Config:
 
     @classmethod
     def neutral(cls) -> dict[str, Any]:
-        """What a file of an older version means by the settings that it lacks."""
+        """The values of settings that a file of an older version lacks."""
         return {f.name: f.default for f in fields(cls) if f.name not in VERSION_1}
 
     def to_json(self) -> dict[str, Any]:
@@ -409,7 +406,7 @@ def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
     if unknown:
         raise SeqmodelError(
             f"{origin} has the unknown setting {unknown[0]!r}: it was written by a newer version "
-            "of seqmodel; use that one"
+            "of seqmodel; use that version"
         )
 
 
@@ -421,7 +418,7 @@ def search_of(preset: str) -> str:
 def read_config_file(path: Path) -> dict[str, Any]:
     """The settings in a YAML file; SeqmodelError names the file and the invalid key.
 
-    One that holds a whole run's, of an older version, means the neutral values of those it lacks.
+    Settings missing from the complete config of an older version's run have neutral values.
     """
     try:
         values = plain.mapping(read_bytes(path, LONGEST_FILE))
@@ -457,7 +454,7 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
 
 
 def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
-    """The types that the setting `name` may have; UsageError if there is no such setting."""
+    """The types that the setting `name` can have; UsageError if there is no such setting."""
     types: dict[str, Any] = {field.name: field.type for field in fields(kind)}
     if name not in types:
         raise UsageError(f"there is no setting {name!r}{did_you_mean(name, types)}")
@@ -485,8 +482,8 @@ def resolve(
     """The complete config: options override the file, which overrides the preset.
 
     `presets` are a medium's own values for presets and models, which override the general ones.
-    `hidden` stays None if it is to be solved by the data's frame size. UsageError for a value out
-    of range or mutually exclusive settings, SeqmodelError for a unit's file that cannot be read.
+    `hidden` stays None if it depends on the data's frame size. UsageError for a value out of range
+    or mutually exclusive settings, SeqmodelError for a unit's file that cannot be read.
     """
     searches = set(SEARCHES.values())
     stated = {name for name, value in options.items() if value is not None}
@@ -519,39 +516,39 @@ def resolve(
     _check_time(config)
     if config.parts > config.batch_size:
         raise UsageError(
-            f"{config.parts} parts (by default one for each of --processes) need a --batch-size of "
+            f"{config.parts} parts (by default one per process) need a --batch-size of "
             f"{config.parts} or more, not {config.batch_size}"
         )
     return config
 
 
 def _check_exclusion(options: Mapping[str, Any], file: Mapping[str, Any]) -> None:
-    """UsageError where two options, or two settings left of the file, exclude each other."""
+    """UsageError if two options, or two remaining settings of the file, exclude each other."""
     if options.get("hidden") is not None and options.get("params") is not None:
-        raise UsageError("--hidden and --params exclude each other: give the size or the budget")
+        raise UsageError("--hidden and --params exclude each other: give one of them")
     for name in ("epochs", "patience"):
         if options.get("minutes") is not None and options.get(name):
-            raise UsageError(f"--minutes and --{name} exclude each other: give the one")
+            raise UsageError(f"--minutes and --{name} exclude each other: give one of them")
     for one, other in EITHER:
         if file.get(one) and file.get(other):
             raise UsageError(f"{one} and {other} exclude each other: leave one out")
 
 
 def _check_time(config: Config) -> None:
-    """UsageError where what ends the training, or looks at valid, fits no other setting."""
+    """UsageError if what ends training or scores valid does not fit the other settings."""
     if not (config.epochs or config.minutes) and config.schedule != "constant":
         raise UsageError(
-            "--epochs auto needs --schedule constant: a cosine is spread over a number of epochs"
+            "--epochs auto needs --schedule constant: a cosine needs a fixed number of epochs"
         )
     if config.trials and (config.minutes is not None or config.valid_every.endswith("m")):
         raise UsageError(
-            "a search compares runs, and --minutes, or --valid-every in minutes, go by the clock: "
-            "give epochs, and updates"
+            "a search cannot use --minutes, or --valid-every in minutes, because they depend on "
+            "the clock: use --epochs, and a number of updates"
         )
 
 
 def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
-    """What the setting must be instead of `value`, in each respect in which it is out of range."""
+    """What the setting must be instead of `value`, for each way in which it is out of range."""
     if value is None:
         return
     stated = {f.name: f.metadata for f in fields(kind)}[name]
@@ -570,7 +567,7 @@ def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
         yield f"a power of two, not {value}"
     every = r"auto|epoch|0*[1-9]\d*|(?=.*[1-9])\d+(\.\d+)?m"
     if name == "valid_every" and not re.fullmatch(every, value):
-        yield f"auto, epoch, a number of updates, or minutes such as 10m, not {value!r:.40}"
+        yield f"auto, epoch, a number of updates, or minutes like 10m, not {value!r:.40}"
     if (name, value) == ("truncate", 1):
         yield "0 or at least 2, not 1: nothing would be remembered"
 
@@ -581,7 +578,7 @@ def to_yaml(config: Config) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a text of several lines, such as a unit's, line by line."""
+    """Writes a multi-line string, such as a unit's text, as a block."""
 
     def represent_scalar(self, tag: str, value: Any, style: str | None = None) -> yaml.ScalarNode:
         return super().represent_scalar(tag, value, "|" if "\n" in value else style)

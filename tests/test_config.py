@@ -292,7 +292,7 @@ def test_an_unknown_setting_is_refused_by_name():
         Config.from_json(Newer(tiers=2).to_json(), ORIGIN)
     assert str(caught.value) == (
         f"{ORIGIN} has the unknown setting 'tiers': it was written by a newer version of seqmodel; "
-        "use that one"
+        "use that version"
     )
 
 

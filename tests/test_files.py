@@ -182,7 +182,7 @@ def test_refuse_existing_sees_files_folders_and_dangling_links(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     for name in ("link", "file", "folder"):
-        with pytest.raises(SeqmodelError, match=f"{name} exists already; add --force"):
+        with pytest.raises(SeqmodelError, match=f"{name} already exists; add --force"):
             refuse_existing(tmp_path / name, force=False)
         refuse_existing(tmp_path / name, force=True)
     refuse_existing(tmp_path / "new", force=False)

@@ -15,7 +15,7 @@ from seqmodel.locks import held, locked
 
 
 def busy(target):
-    return f"another process is writing {target}: wait until it has ended, or name another place"
+    return f"another process is writing {target}: wait for it to finish, or choose another path"
 
 
 def refused(target):

@@ -1,4 +1,4 @@
-"""Progress bars that fit the terminal, however narrow; imports rich, so import it lazily."""
+"""Progress bars that fit any terminal width; import lazily, because this loads rich."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,10 +12,10 @@ LEAST_BAR, MOST_BAR = 4, 40
 
 
 class Bars(Progress):
-    """Lines of a name, a bar and news on stderr, erased at the end.
+    """Lines with a name, a bar and news on stderr, erased at the end.
 
-    A task's `news` are texts, the most important first, of which those that do not fit are left
-    out; long names are cut at the start.
+    A task's `news` are strings, the most important first; those that do not fit are left out. Long
+    names are cut at the start.
     """
 
     def __init__(self) -> None:

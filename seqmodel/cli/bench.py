@@ -15,7 +15,7 @@ from seqmodel.units import UNITS, unit_spec
 
 Row = dict[str, Any]
 Table = tuple[str, list[tuple[str, int, str]]]
-"""A table's title, and of each column its head, its width and a row's cell in it."""
+"""A table's title, and the head, width and the row's cell of each column."""
 
 PARTS = ("units", "models", "sampling", "sound")
 
@@ -24,12 +24,12 @@ def bench(
     names: list[str] | None = typer.Argument(
         None,
         metavar="UNIT",
-        help="Units to measure.  [default: all; in models the paper's three, in sound gru]",
+        help="Units to measure.  [default: all; models: the paper's three; sound: gru]",
         autocompletion=one_of(UNITS),
     ),
     part: list[str] | None = typer.Option(
         None,
-        help=f"What to measure, repeatable: {', '.join(PARTS)}.  [default: all]",
+        help=f"What to measure; repeatable: {', '.join(PARTS)}.  [default: all]",
         autocompletion=one_of(PARTS),
     ),
     seconds: float = typer.Option(
@@ -39,15 +39,18 @@ def bench(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure speed on this machine, against torch.nn, and JAX where it is installed.
+    """Measure speed on this machine, against torch.nn.
 
-    Units: a forward pass without autograd; a step, forward and backward with all gradients. Models:
-    a training step on piano-rolls. Sound: one of the sample-wise model, the share of its features,
-    and sampling as a multiple of real time. All steps take turns with torch.nn, so that whatever
-    slows the machine down slows both. Still, ratios hold only on a quiet machine: on a busy one
-    threads wait for each other, most of all in torch's own layers. Figures are medians over the
-    rounds, followed by +- half the interquartile range. Rows are printed as they are measured, on
-    stderr with --json. --device is where units run; all else is measured on the CPU.
+    units: a forward pass without autograd; a step, forward and backward with all gradients.
+    models: a training step on piano-rolls. sampling: drawing one piece. sound: a training step of
+    the sample-wise model, the share its features take, and sampling speed as a multiple of real
+    time.
+
+    Steps alternate with those of torch.nn, and of JAX if it is installed, so that whatever slows
+    the machine down slows all. Even so, ratios hold only on a quiet machine: on a busy one threads
+    wait for each other, most of all in torch's own layers. Figures are medians over the rounds,
+    +- half the interquartile range. Rows are printed as they are measured, on stderr with --json.
+    --device applies to units; everything else is measured on the CPU.
     """
     units = [read_unit(name) for name in dict.fromkeys(names or ())]
     for unit in units:
@@ -90,7 +93,7 @@ def bench(
 def _parts(
     units: list[str], device: str, seconds: float
 ) -> dict[str, tuple[Iterator[Row], Callable[[Row], Table]]]:
-    """Of each part the rows, each measured as it is asked for, and how they are shown."""
+    """The rows of each part, measured as they are iterated, and how to show them."""
     from seqmodel.bench import measure
 
     return {
@@ -102,7 +105,7 @@ def _parts(
 
 
 def _line(cells: Iterable[tuple[str, int]]) -> str:
-    """The texts, each at the right of its width, but the first at the left."""
+    """The cells, right-aligned in their widths, the first left-aligned."""
     (first, width), *others = cells
     return f"  {first:{width}}" + "".join(f"{cell:>{width}}" for cell, width in others)
 

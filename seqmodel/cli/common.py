@@ -14,35 +14,35 @@ Result = TypeVar("Result")
 
 
 class Said:
-    """What holds of all that the command under way prints."""
+    """Output settings of the running command."""
 
     quiet = False
-    """Whether it was given --quiet: nothing but results and errors."""
+    """Whether --quiet was given: print only results and errors."""
 
 
 def be_quiet(value: bool) -> None:
-    """Take note of --quiet."""
+    """Record --quiet."""
     Said.quiet = value
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    """Print a result for machines."""
+    """Print a result as JSON."""
     typer.echo(json.dumps(values, indent=2, allow_nan=False))
 
 
 def show(*lines: str) -> None:
-    """Print a result for people, line by line, with all escaped that a terminal might obey."""
+    """Print a result for people, line by line, with terminal control characters escaped."""
     typer.echo("\n".join(map(printable, lines)))
 
 
 def message(text: str) -> None:
-    """Print one line that is not a result, if there is one to print and --quiet is not given."""
+    """Print a line that is not a result to stderr, unless it is empty or --quiet is given."""
     if text and not Said.quiet:
         typer.echo(printable(text), err=True)
 
 
 def from_here(path: Path) -> Path:
-    """A path as one would type it: relative if it is below the working directory."""
+    """A path as a user would type it: relative if it is below the working directory."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -50,7 +50,7 @@ def from_here(path: Path) -> Path:
 def split_lines(
     splits: Mapping[str, Mapping[str, int]], more: Mapping[str, str] | None = None
 ) -> list[str]:
-    """What each split of a dataset holds, one line each; `more` gives the last column."""
+    """The contents of each split of a dataset, one line each; `more` is the last column."""
     rows = []
     for name, counts in splits.items():
         if counts["pieces"]:
@@ -73,8 +73,8 @@ def blaming(
 ) -> Result:
     """`use(values)`, for settings read from the file `origin`.
 
-    Its error names the file, unless it is the same without: a setting may be wrong only together
-    with others.
+    Errors name the file, unless they also occur without it: a setting may be wrong only in
+    combination with others.
     """
     try:
         return use(values)

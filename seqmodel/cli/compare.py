@@ -44,91 +44,91 @@ seqmodel compare music --units gru --vary dropout=0,0.2,0.4"""
 
 def compare(
     data: list[Path] | None = typer.Argument(
-        None, metavar="DATA", help="Prepared datasets; the bundled sample if none."
+        None, metavar="DATA", help="Prepared datasets.  [default: the bundled sample]"
     ),
     out: Path | None = usual(
         None,
         metavar="FOLDER",
-        help="The folder of the experiment.  [default: in results/, by the data and --quick]",
+        help="The experiment's folder.  [default: in results/, named after the data and --quick]",
     ),
     units: str = usual(
         "",
         metavar="A,B,...",
-        help="See `seqmodel units`; or NAME.unit, module:Class.  [default: tanh,gru,lstm]",
+        help="Names from `seqmodel units`, NAME.unit or module:Class.  [default: tanh,gru,lstm]",
         autocompletion=several_of(UNITS),
     ),
     vary: list[str] | None = usual(
         None,
         metavar="KEY=A,B,...",
-        help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
-        "train --print-config`.",
+        help="Compare values of another setting, too or instead; repeatable. Keys are those of "
+        "`seqmodel train --print-config`.",
     ),
     params: int | None = usual(
-        None, help="Solve every unit's size for this many parameters, without outputs."
+        None, help="Choose every unit's size for this many parameters, not counting outputs."
     ),
     preset: str | None = of_settings(
         None,
-        help=f"What all runs start from: {' or '.join(PRESETS)}.",
+        help=f"The preset of all runs: {' or '.join(PRESETS)}.",
         autocompletion=one_of(PRESETS),
     ),
     config: Path | None = of_settings(
-        None, metavar="FILE", help="Settings of all runs, from a YAML file."
+        None, metavar="FILE", help="Settings for all runs, from a YAML file."
     ),
     setting: list[str] | None = usual(
-        None, "--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."
+        None, "--set", metavar="KEY=VALUE", help="A setting for all runs; repeatable."
     ),
     search: str | None = of_search(
         None,
         help="bracket: learning rates on both sides of the best so far, ever closer, or further "
-        "out while it is the lowest or highest. paper: exp(U(-12, -6)), the same for all. tpe: "
-        "Optuna's sampler over the rate and what --tune names. none: the settings unchanged.  "
-        "[default: bracket; with --tune tpe, with the paper preset paper]",
+        "out while it is the lowest or highest. paper: rates from exp(U(-12, -6)), the same for "
+        "all. tpe: Optuna's sampler over the rate and whatever --tune names. none: the settings as "
+        "given.  [default: bracket; with --tune: tpe; with the paper preset: paper]",
         autocompletion=one_of((*SEARCHES, "none")),
     ),
     trials: int | None = of_search(
-        None, min=1, help="Runs of each search.  [default: 7; of paper and tpe 10]"
+        None, min=1, help="Runs in each search.  [default: 7; paper and tpe: 10]"
     ),
     tune: list[str] | None = of_search(
-        None, metavar="KEY=LOW..HIGH", help="Search this too; repeatable."
+        None, metavar="KEY=LOW..HIGH", help="Search this setting too; repeatable."
     ),
     seeds: int | None = usual(
         None,
         min=1,
-        help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
+        help="Runs of each search's winner, including the first.  [default: 3; with --quick: 1]",
     ),
     against: str | None = of_verdicts(
-        None, metavar="A", help="Compare each with this one.  [default: with the best]"
+        None, metavar="A", help="Test each against this one.  [default: against the best]"
     ),
-    all_pairs: bool = of_verdicts(False, "--all-pairs", help="Compare each with each."),
+    all_pairs: bool = of_verdicts(False, "--all-pairs", help="Test every pair."),
     quick: bool = usual(False, "--quick", help="A first answer: no search, one seed, few epochs."),
     jobs: int | None = usual(
         None,
         min=1,
-        help="Processes, of one thread each.  [default: one per core, as far as memory allows]",
+        help="Processes, with one thread each.  [default: one per core, as far as memory allows]",
     ),
     storage: str | None = of_run(
         None,
         metavar="URL",
         envvar="SEQMODEL_STORAGE",
-        help="A database shared by several hosts, such as postgresql://me@host/name; the "
-        "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
+        help="A database shared by several hosts, such as postgresql://me@host/name; the password "
+        "can be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
     ),
     artifacts: Path | None = of_run(
         None,
         metavar="FOLDER",
-        help="With --storage: a folder that all hosts see, where each leaves the checkpoints "
-        "of its winners, so that every host's page has all samples.",
+        help="With --storage: a folder shared by all hosts, where each stores the checkpoints of "
+        "its winners, so that every host's page has all samples.",
     ),
-    status: bool = of_run(False, "--status", help="Print how far the experiment is, and stop."),
+    status: bool = of_run(False, "--status", help="Print the progress of the experiment and stop."),
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Find out which unit, or which value of a setting, is better.
 
-    For each dataset and unit: a search on valid, then the winner trained over the seeds and scored
-    on every split. Repeat the command to resume, or start it several times, also on other hosts
-    with --storage, to share the work; more units, data, trials or seeds extend it. Tables and
-    curves are written to --out.
+    For each dataset and unit, search on valid, then train the winner with several seeds and score
+    it on every split. Repeat the command to resume. Start it several times to share the work, with
+    --storage on other hosts too. More units, data, trials or seeds extend the experiment. Tables
+    and curves are written to --out.
     """
     if status:
         if not (out or data):
@@ -142,7 +142,7 @@ def compare(
     if against is not None and all_pairs:
         raise UsageError("--against and --all-pairs exclude each other")
     if artifacts is not None and storage is None:
-        raise UsageError("--artifacts goes with --storage: without it all runs are in --out")
+        raise UsageError("--artifacts needs --storage: without it, all runs are in --out")
     given: dict[str, Any] = {"preset": preset} if preset else {}
     given |= dict(_setting(text) for text in setting or [])
     given |= {"params": params} if params else {}
@@ -183,7 +183,7 @@ def compare(
 
 
 def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
-    """In results/; a quick answer has its own, so that the whole experiment may follow."""
+    """In results/; separate for --quick, so that the full experiment can follow."""
     names = [source.name for source in sources]
     return RESULTS / "-".join([*names, "quick"] if quick else names)
 
@@ -206,7 +206,7 @@ def _search(
     *,
     quick: bool,
 ) -> "tuple[str, dict[str, Range]]":
-    """The search to make, and its space: the settings that it tries, and their ranges."""
+    """The search to run, and its space: the settings it tries, with their ranges."""
     from seqmodel.experiment.plan import default_space, tuned
 
     of_preset = search_of({**file, **options}.get("preset", Config.preset))
@@ -215,15 +215,15 @@ def _search(
         for name in varied:
             if name in given:
                 raise UsageError(f"{name} is varied and {option}: leave one out")
-    # What is varied is not searched; without anything else to search there is no search.
+    # What is varied is not searched; if nothing else is to be searched, there is no search.
     unsearched = "learning_rate" in varied and not tune
     chosen = search or ("none" if quick or unsearched else "tpe" if tune else of_preset)
     if chosen not in (*SEARCHES, "none"):
         raise UsageError(f"--search must be one of {', '.join(SEARCHES)}, none, not {chosen!r}")
     if tune and chosen != "tpe":
-        raise UsageError("--tune goes with --search tpe")
+        raise UsageError("--tune needs --search tpe")
     if unsearched and chosen != "none":
-        raise UsageError(f"--search {chosen} searches learning_rate, which is varied: name none")
+        raise UsageError(f"--search {chosen} tries rates, but learning_rate is varied: use none")
     space = default_space(chosen, paper=of_preset == "paper") | tunes
     return chosen, {name: bounds for name, bounds in space.items() if name not in varied}
 
@@ -238,7 +238,7 @@ def _sample() -> Path:
 def _run(
     plan: "Plan", folder: Path, storage: str | None, artifacts: Path | None, jobs: int | None
 ) -> str:
-    """Run what is left of an experiment and write its results; returns what is to be printed."""
+    """Run the rest of an experiment and write its results; returns the text to print."""
     from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, remember
     from seqmodel.experiment.jobs import Task, collect, work
     from seqmodel.experiment.output import write_results
@@ -262,7 +262,7 @@ def _run(
         counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
         most = sum(cell.total - cell.done for cell in counts.values())
         if most:
-            (folder / ANSWER).unlink(missing_ok=True)  # it is to be another
+            (folder / ANSWER).unlink(missing_ok=True)  # it will be replaced
     if most:
         with stop_on_signals() as stop, shown(counts) as (take, say):
             work(
@@ -274,7 +274,7 @@ def _run(
         text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):
         now = Studies.begun(opened, name_in(opened, folder, storage))
-        if now is not None and plan.differs(now.plan) is None:  # nobody has added to it
+        if now is not None and plan.differs(now.plan) is None:  # nobody has extended it
             remember(folder, plan, text, status_of(studies, folder), files)
     return text
 
@@ -316,13 +316,13 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 def shown(
     counts: Mapping[str, Counts],
 ) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
-    """Yield a function that takes processes' events, and one that prints.
+    """Yield a function that takes the processes' events, and one that prints.
 
-    `counts` are each cell's at the start.
+    `counts` are those of each cell at the start.
     """
     cells, at_hand = dict(counts), dict[str, Event]()
     ended = sum(cell.done for cell in cells.values())
-    began, gained = monotonic(), 0.0  # whole runs' worth of ended runs
+    began, gained = monotonic(), 0.0  # of ended runs, in units of a whole run
     with display("all runs", silence=LONG_SILENCE) as lines:
 
         def take(event: Event) -> None:
@@ -332,7 +332,7 @@ def shown(
                 del at_hand[event.run]
                 gained += weight(event.run) * event.gained
                 cells[event.cell] = event.counts or cells[event.cell]
-                # Others may have ended too, whose events are to come, or runs of other commands.
+                # Others may have ended whose events are still to come, or runs of other commands.
                 counted = sum(cell.done for cell in cells.values())
                 ended = max(ended + 1, counted - len(at_hand))
             total = sum(cell.total for cell in cells.values())
@@ -355,7 +355,7 @@ def shown(
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
-    """What --status says: a line per cell and per run in progress, and a total."""
+    """The output of --status: a line per cell and per run in progress, and a total."""
     lines = []
     for cell in status["cells"]:
         valid = cell["best_valid_nats_per_frame"]

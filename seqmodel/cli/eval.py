@@ -35,7 +35,7 @@ from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
 MOST_SHOWN = 16
-"""With more values of a label, --classify shows no table of confusions; --json has it."""
+"""If a label has more values, --classify prints no confusion matrix; --json includes it."""
 
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset, Split
@@ -47,40 +47,40 @@ def evaluate(
     runs: list[Path] | None = typer.Argument(
         None,
         metavar="RUN",
-        help="The run: its folder or zip; the newest if none. Several: their average.",
+        help="The run, a folder or zip; several: their average.  [default: the newest]",
     ),
     data: Path | None = typer.Option(
         None,
         metavar="PATH",
-        help="A prepared dataset, or media files: a file, folder or glob, all of it scored.  "
+        help="A prepared dataset; or media files to score in full: a file, folder or glob.  "
         "[default: the run's dataset]",
     ),
     split: str | None = typer.Option(
         None,
-        help="Of a dataset: train, valid or test.  [default: valid]",
+        help="The dataset's train, valid or test.  [default: valid]",
         autocompletion=one_of(SPLITS),
     ),
     per_piece: bool = typer.Option(
-        False, "--per-piece", help="A line of CSV for each piece instead."
+        False, "--per-piece", help="Print a line of CSV for each piece instead."
     ),
     per_frame: bool = typer.Option(
-        False, "--per-frame", help="A line of CSV for each frame instead."
+        False, "--per-frame", help="Print a line of CSV for each frame instead."
     ),
     voices: bool = typer.Option(
         False,
         "--voices",
-        help="Also the nats of which voice sings what, where the data have the voices apart.",
+        help="Also score which voice sings what, if the data have separate voices.",
     ),
     classify: str | None = typer.Option(
         None,
         metavar="LABEL",
-        help="Also the likeliest value of the label for each piece, and how often it is correct.",
+        help="Also find the likeliest value of the label for each piece, and the accuracy.",
     ),
     plot: Path | None = typer.Option(
-        None, metavar="FILE.png", help="Draw the one piece of --data above its nats."
+        None, metavar="FILE.png", help="Draw the single piece of --data above its nats."
     ),
     batch_size: int = typer.Option(
-        32, min=1, help="Pieces at a time; changes the speed, not the figures."
+        32, min=1, help="Pieces scored at once; affects the speed, not the figures."
     ),
     samples: int | None = typer.Option(
         None,
@@ -91,17 +91,17 @@ def evaluate(
     seconds: float | None = typer.Option(
         None,
         min=0.001,
-        help="The samples' length in seconds.  [default: the lengths of pieces of the split]",
+        help="The samples' length in seconds.  [default: the lengths of the split's pieces]",
     ),
     judge: str | None = typer.Option(
         None,
         metavar="LABEL",
-        help="Also how many are recognised as the value asked for, by a classifier of real audio.",
+        help="Also report how many samples a classifier of real audio recognises as intended.",
     ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
     temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
     guidance: float = typer.Option(
-        1.0, min=0.0, max=100.0, help="How strongly the samples are held to their labels' course."
+        1.0, min=0.0, max=100.0, help="How strongly labels guide the samples."
     ),
     device: Device = "auto",
     force: Force = False,
@@ -111,14 +111,15 @@ def evaluate(
     """Score a run: exact nats per frame, next to trivial baselines.
 
     Every frame of the split is scored, the first included, each given all frames before it.
-    With --samples, statistics of drawn pieces are shown next to those of the split and of the
-    training data: of music voices, chords, lines, and how many frames in a row are copied from
-    training; of audio level, pitch, spectrum, pauses and bursts. Drones are pieces with a note, or
-    a chord, held longer than any in training. Distances are between distributions: 0 if equal, 1 if
-    they share nothing; that of spectra is in dB. The baseline flac is libFLAC's level 8.
-    Media files are prepared as the run's data were, without splits, and nothing of that is kept.
-    Of several runs the probabilities of each frame are averaged, which is exact too; it is often
-    better than any one of them.
+    Media files are prepared like the run's data, without splits, in a temporary folder. For
+    several runs, the probabilities of each frame are averaged; this is exact too, and often better
+    than any one of them. The baseline flac is libFLAC at level 8.
+
+    --samples compares statistics of drawn pieces with those of the split and of train. For music:
+    voices, chords, lines, and how many frames in a row are copied from train; for audio: level,
+    pitch, spectrum, pauses and bursts. Drones are pieces that hold a note or a chord longer than
+    any in train. Distances are between distributions: 0 if equal, 1 if disjoint; that of spectra
+    is in dB.
     """
     if split is not None and split not in SPLITS:
         raise UsageError(f"--split must be train, valid or test, not {split!r}")
@@ -126,7 +127,7 @@ def evaluate(
     from seqmodel.data.dataset import MANIFEST
 
     files = data if data is not None and not (data / MANIFEST).is_file() else None
-    no_dataset = f"--data {files}, which is no dataset,"
+    no_dataset = f"--data {files}, which is not a dataset,"
     special = {no_dataset: files, "several runs": len(runs or []) > 1}
     given = given_options(context, special)
     exclude(given, [(one, no_dataset) for one in ("--split", "--samples", "--classify")])
@@ -143,7 +144,7 @@ def evaluate(
 
     paths = runs or [chosen_run(_media(data, files))]
     loaded, *others = every = load_runs(paths, device, batch_size)
-    if samples is not None:  # fail now rather than after scoring
+    if samples is not None:  # fails now rather than after scoring
         comparison_of(loaded.guided(guidance))
     with ExitStack() as opened:
         dataset = _open(every, data, files, opened)
@@ -196,7 +197,7 @@ def evaluate(
 
 
 def _media(data: Path | None, files: Path | None) -> set[str] | None:
-    """The medium of what is to be scored, for the choice of a run."""
+    """The medium of the data to score, for choosing a run."""
     from seqmodel.data.dataset import open_dataset
     from seqmodel.data.sources import find_sources
 
@@ -208,7 +209,7 @@ def _media(data: Path | None, files: Path | None) -> set[str] | None:
 def _open(
     runs: Sequence["Run"], data: Path | None, files: Path | None, opened: ExitStack
 ) -> "Dataset":
-    """What is to be scored, until `opened` ends; says what is special about it."""
+    """The data to score, open until `opened` closes; prints remarks on them."""
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.evaluate import prepared_like
 
@@ -224,19 +225,19 @@ def _open(
         if not other.trained_on(dataset):
             raise UsageError(
                 f"{run.folder} was trained on {dataset.folder}, but {other.folder} was not: "
-                "name what is to be scored with --data"
+                "name the data to score with --data"
             )
     run.check_reads(dataset)
     differences = dataset.frame.differences(run.frame)
     if differences:
         message(
-            f"{dataset.folder} was prepared differently from what the run was trained on "
+            f"{dataset.folder} was prepared differently from the run's training data "
             f"({'; '.join(differences)}): the figures are not a fair test",
         )
     unknown = beyond(dataset.frame.known_labels, run.model.known_labels)
     if data is not None and unknown:
         which = in_words(unknown)
-        message(f"labels that {run.folder} does not know count as none: {which}")
+        message(f"labels unknown to {run.folder} count as none: {which}")
     return dataset
 
 
@@ -251,7 +252,7 @@ def _draw(path: Path, runs: Sequence["Run"], split: "Split", nats: list[float]) 
 
 
 def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:
-    """A header and a line for each piece, or for each frame, counted from 0."""
+    """A header and a line for each piece, or for each frame, numbered from 0."""
     columns = ["source", "frames", "nats", "nats_per_frame"]
     rows = [[piece[name] for name in columns] for piece in pieces]
     if per_frame:
@@ -282,7 +283,7 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
 def _confusion(
     label: str, pieces: int, accuracy: float, values: list[str], confusion: list[list[int]]
 ) -> list[str]:
-    """A row for each true value; where there are too many to show, of these only how many."""
+    """A heading and a row for each true value; only the heading if there are too many."""
     among = f"{label} by likelihood, of {len(values):,} equally probable ones"
     head = f"{among}: {accuracy:.1%} of {plural(pieces, 'piece')}"
     if len(values) > MOST_SHOWN:

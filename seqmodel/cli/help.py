@@ -1,4 +1,4 @@
-"""What shells and `--help` show of options: completion, groups, plain words for types, ranges."""
+"""Options in shells and `--help`: completion, groups, plain words for types and ranges."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -72,11 +72,11 @@ WRONG = {
     r"Input should be greater than or equal to (\S+)": r"must be at least \1",
     r"Input should be less than or equal to (\S+)": r"must be at most \1",
 }
-"""What the library that checks values says -> what we say."""
+"""The validating library's wording -> ours."""
 
 
 def plain(text: str) -> str:
-    """An error about an option's value in the words of our own errors; others unchanged."""
+    """An error about an option's value, reworded like our own errors; others unchanged."""
     said = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
     for theirs, ours in WRONG.items():
         if said and re.fullmatch(theirs, said[2]):

@@ -38,15 +38,15 @@ def inspect(
     path: Path = typer.Argument(
         ..., metavar="PATH", help="A media file, a prepared dataset or a run."
     ),
-    plot: Path | None = typer.Option(None, metavar="FILE.png", help="Draw it too, as PNG."),
+    plot: Path | None = typer.Option(None, metavar="FILE.png", help="Also draw it, as PNG."),
     listen: Path | None = typer.Option(
-        None, metavar="FILE.wav", help=f"Render a file of {RENDERED} as sound too: {SOUNDS}."
+        None, metavar="FILE.wav", help=f"Also render a file of {RENDERED} as sound: {SOUNDS}."
     ),
     *,
     verify: bool = typer.Option(
         False,
         "--verify",
-        help="Check all bytes against their hashes; for datasets this is always done.",
+        help="Check all bytes against their hashes, as is always done for datasets.",
     ),
     force: Force = False,
     as_json: Json = False,
@@ -57,8 +57,8 @@ def inspect(
 
     Music is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as a histogram of
     notes or sample values, a run as its learning curve. A dataset is read in full and checked
-    against the hashes of its pieces. --listen plays music through a small synthesizer as a model
-    sees it, on the grid it is drawn on.
+    against the hashes of its pieces. --listen renders music with a small synthesizer as a model
+    sees it, on the grid of the drawing.
     """
     from seqmodel.report import inspection
 
@@ -69,7 +69,7 @@ def inspect(
     kind = inspection.kind_of(path)
     _check_listen(listen, path, kind, media_options)
     if verify and kind not in ("dataset", "run"):
-        raise UsageError(f"--verify is for datasets and runs, which hold hashes, not for {path}")
+        raise UsageError(f"--verify is for datasets and runs, which store hashes, not for {path}")
     if kind == "dataset":
         values, lines = inspection.inspect_dataset(path, plot), _dataset
     elif kind == "run":
@@ -93,17 +93,17 @@ def inspect(
 def _check_listen(
     listen: Path | None, path: Path, kind: str, media_options: Mapping[str, Any]
 ) -> None:
-    """UsageError if --listen is not possible, or an option that requires it is given without it."""
+    """UsageError if --listen is impossible, or missing for an option that requires it."""
     if listen is None:
         options = [option for medium in MEDIA.values() for option in medium.listen_options]
         for option in options:
             if media_options[option.name] is not None:
-                raise UsageError(f"{option.flag} goes with --listen")
+                raise UsageError(f"{option.flag} needs --listen")
         return
     stored = kind in ("dataset", "run", "rolls")
     medium = medium_of_file(path)
     if stored or not medium.listen_formats:
-        what = "a file of many" if kind == "rolls" else f"a {kind}" if stored else medium.name
+        what = "a file of rolls" if kind == "rolls" else f"a {kind}" if stored else medium.name
         raise UsageError(f"--listen renders files of {RENDERED}, and {path} is {what}")
     if listen.suffix.lower().lstrip(".") not in medium.listen_formats:
         raise UsageError(f"--listen writes sound only: {listen} must end in one of {SOUNDS}")

@@ -34,13 +34,13 @@ from seqmodel.training.trackers import Tracker
 from seqmodel.unit_setting import unit_name
 
 SAMPLES = 4
-"""Drawn once a run has trained for over LONG_ENOUGH seconds, to see whether they are in order."""
+"""Number drawn once a run has trained for over LONG_ENOUGH seconds, to check for odd ones."""
 LONG_ENOUGH = 60
 
 
 @dataclass
 class Job:
-    """Trains `settings`, with or without a learning-rate search, and reports the result."""
+    """Trains a run by `settings`, with or without a learning-rate search; reports the result."""
 
     settings: Config
     device: str
@@ -63,7 +63,7 @@ class Job:
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
         """Train a new run in `folder`, or in a new one in runs/."""
         with ExitStack() as stack:
-            # Everything that can be wrong is checked before a folder is made.
+            # Everything that can be wrong is checked before a folder is created.
             if folder is not None:
                 stack.enter_context(locked(folder))
                 runs.RUN_FOLDER.check_target(folder, force=force)
@@ -82,18 +82,17 @@ class Job:
             if folder is None:
                 name = self._dataset.folder.resolve().name.removesuffix("-data")
                 folder = runs.new_run_folder(name, unit_name(self.settings.unit))
-                # An error before the first update leaves no folder.
+                # An error before the first update leaves no folder behind.
                 stack.callback(remove_empty, [folder, runs.RUNS])
                 stack.enter_context(locked(folder))
             begin, _ = self._ways()
-            # The folder appears complete with all that --resume needs, whenever the process is
-            # killed. An old run is kept until then, and until the first update is known not to
-            # diverge.
+            # The folder appears with everything that --resume needs, so the process may be killed
+            # at any time. An old run stays until then, and until the first update has not diverged.
             with new_folder(folder, runs.RUN_FOLDER, force=True) as new:
                 begun = begin(self.settings, self._dataset, new, weights)
                 if replaces:
                     begun.try_update()
-            del begun  # and the memory it takes
+            del begun  # to free its memory
             try:
                 self._train(folder, device)
             except UnfitError:
@@ -166,7 +165,7 @@ def _check_splits(dataset: Dataset) -> None:
 
 
 def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
-    """SeqmodelError unless weights can be taken from the run."""
+    """SeqmodelError unless the run's weights fit."""
     try:
         run.check_reads(dataset)
         check_labels(run, settings, dataset.frame, "its model")
@@ -189,7 +188,7 @@ def _warn_if_trivial(
         return
     message(
         f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
-        f"train longer, or at another --learning-rate; `seqmodel eval {folder}` shows all figures"
+        f"train longer, or with another --learning-rate; `seqmodel eval {folder}` shows all figures"
     )
 
 
@@ -203,16 +202,16 @@ def _warn_if_odd(folder: Path) -> None:
             piece = sampler.piece(sampling.length, seed=1, number=number, freeze=freeze)
             try:
                 hints.append(sampling.write(BytesIO(), piece).hint)
-            except SeqmodelError as error:  # samples that are not finite
+            except SeqmodelError as error:  # not finite
                 hints.append(str(error))
     if found := [hint for hint in hints if hint]:
-        message(f"of {SAMPLES} samples {len(found)} may disappoint: {found[0]}")
+        message(f"{len(found)} of {SAMPLES} samples may disappoint: {found[0]}")
 
 
 def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
-    """The settings from the options given, which override those of the file `config`.
+    """The settings from the given options, which override those in the file `config`.
 
-    SeqmodelError for what is wrong in the file; UsageError for an option that is, or has no effect.
+    SeqmodelError for an error in the file; UsageError for an option that is wrong or has no effect.
     """
     file = read_config_file(config) if config else {}
     return blaming(
@@ -221,15 +220,15 @@ def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -
 
 
 def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
-    """The settings of the run to resume, updated; UsageError for a change of what it must keep."""
+    """The settings of the run to resume, updated; UsageError if a fixed one is changed."""
     if folder.is_file():
         raise SeqmodelError(
-            f"{folder} is a file, without the state of training: start from its weights with "
+            f"{folder} is a file, which holds no training state: start from its weights with "
             f"--init-from {folder}"
         )
     if not (folder / runs.CONFIG).is_file():
         raise SeqmodelError(
-            f"{folder} is not a run folder (no {runs.CONFIG}); there is nothing to resume"
+            f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
         )
     stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
     given = _with_rates(given, stored, trials)
@@ -253,7 +252,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
     settings = blaming(folder / runs.CONFIG, stored, continued)
     ended = epochs_of(runs.read_metrics(folder))
     if 0 < settings.epochs < ended:
-        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
+        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} done in {folder}")
     if not (folder / runs.LAST).is_file() and not settings.trials:
         raise SeqmodelError(
             f"{folder} has no checkpoint to resume from ({runs.LAST}); "
@@ -270,7 +269,7 @@ def _with_rates(
     rate = others.pop("learning_rate", None)
     if rate is not None and rate != "search":
         if trials is not None:
-            raise UsageError(f"--trials goes with --lr search, not with --lr {rate}")
+            raise UsageError(f"--trials needs --lr search, not --lr {rate}")
         try:
             return {**others, "learning_rate": float(rate)}
         except ValueError:
@@ -282,7 +281,7 @@ def _with_rates(
 
 
 def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
-    """The settings for the medium of their data, all sizes solved; UsageError for no such unit."""
+    """The settings for the medium of their data, with all sizes; UsageError for unknown units."""
     data = given.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
     both = {**file, **given}

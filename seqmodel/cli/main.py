@@ -23,7 +23,7 @@ from seqmodel.system.machine import keep_freed_memory
 
 app = typer.Typer(
     name="seqmodel",
-    help="Sequence modelling with gated recurrent units: MIDI or audio in, honest likelihoods, new "
+    help="Sequence modelling with gated recurrent units: MIDI or audio in, exact likelihoods, new "
     "music and new sound out.",
     epilog="Start with: seqmodel train --unit lstm && seqmodel sample out.mid",
     invoke_without_command=True,
@@ -57,7 +57,7 @@ MEMORY_ADVICE = {
 STDERR = 2
 
 OUT_OF_MEMORY = ("allocate memory", "failed to map segment", "Cannot allocate")
-"""What libraries say when memory runs out, in errors of any type."""
+"""How libraries report that memory has run out, in errors of any type."""
 
 
 def _version(wanted: bool) -> None:
@@ -86,20 +86,20 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     keep_freed_memory()
     _prepare_streams()
-    # So that temporary files are removed. What the caller has ignored, as nohup does, stays so.
+    # So that temporary files are removed. Signals the caller ignores, as nohup does, stay ignored.
     endings = signals.unless_ignored(signals.TERMINATE, signals.HANGUP)
     with signals.handled(_exit_on_signal, *endings):
         try:
             status = _status()
         finally:
-            Said.quiet = False  # which was this command's
-    sys.exit(status)  # nothing is left to be removed
+            Said.quiet = False  # it was for this command
+    sys.exit(status)  # with nothing left to clean up
 
 
 def _status() -> int:
-    """Run the command line and explain how it ended, unless well; returns the exit status."""
+    """Run the command line and explain any failure; returns the exit status."""
     try:
-        if "" in sys.argv[1:]:  # as a path it would mean the current folder
+        if "" in sys.argv[1:]:  # a path "" would mean the current folder
             raise UsageError("an argument is empty: is a shell variable unset?")
         status: int = app(prog_name="seqmodel", standalone_mode=False) or 0
         sys.stdout.flush()
@@ -136,12 +136,12 @@ def _status() -> int:
 
 
 class _Stream(io.FileIO):
-    """stdout or stderr, whose failures are not those of other files; the work needs no stderr."""
+    """stdout or stderr: errors are told apart from those of other files; losing stderr is none."""
 
     _failed = False
 
     def write(self, data: Any) -> int:
-        if self._failed:  # lose the rest: flushing at exit would raise the error again
+        if self._failed:  # drop the rest: flushing at exit would raise the error again
             return len(data)
         try:
             return super().write(data)
@@ -157,7 +157,7 @@ class _Stream(io.FileIO):
 
 
 def _prepare_streams() -> None:
-    """Make stdout and stderr a `_Stream`, unless a Windows console; stdin reads its encoding."""
+    """Make stdout and stderr a `_Stream`, except a Windows console; set the encoding of stdin."""
     if signals.ENCODING and isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding=signals.ENCODING)
     for name in ("stdout", "stderr"):
@@ -172,7 +172,7 @@ def _prepare_streams() -> None:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error, or the one that led to it, says that memory ran out."""
+    """Whether an error, or its cause, says that memory ran out."""
     while error is not None:
         said = str(error)
         if isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY):
@@ -182,7 +182,7 @@ def _lacks_memory(error: BaseException | None) -> bool:
 
 
 def _shortened(message: str) -> str:
-    """The message, its long words cut in the middle, and so the whole if it is still long."""
+    """The message with long words cut in the middle, and itself cut if it is still long."""
     message = re.sub(r"\S{300,}", lambda word: f"{word[0][:100]}...{word[0][-50:]}", message)
     return message if len(message) <= 1500 else f"{message[:1000]} ... {message[-300:]}"
 

@@ -1,6 +1,6 @@
-"""Options that several commands have, those made from data, and checks of what was given.
+"""Options shared by several commands, options generated from data, and checks of what was given.
 
-A setting of `Config` and an option of a medium are stated once, there; commands take them as
+Settings of `Config` and options of a medium are defined only there; commands take them as
 `**settings` and `**media_options`, so that adding one, or a medium, changes no command.
 """
 
@@ -35,7 +35,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "learning_rate": ("search",),
     "epochs": ("auto",),
 }
-"""For completion, the values of settings that `Config` does not list."""
+"""For completion: values of settings that `Config` does not list."""
 DEFAULTS = {
     kind: asdict(resolve({}, presets=presets_of_kind(medium, kind)))
     for name, medium in MEDIA.items()
@@ -47,19 +47,19 @@ Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", callback=be_quiet, help="Print only results and errors."),
 ]
-"""Heeded by `message` and `display`; commands need not ask."""
+"""Respected by `message` and `display`; commands need not check it."""
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing target.")]
 Device = Annotated[
     str,
     typer.Option(
-        help="Where to compute: auto, cpu or cuda; auto takes a GPU where it should be faster.",
+        help="Where to compute: auto, cpu or cuda; auto uses a GPU where it should be faster.",
         autocompletion=one_of(DEVICES),
     ),
 ]
 
 
 def check_temperature(temperature: float, mark_temperature: float | None = None) -> None:
-    """UsageError unless they are numbers; the options have checked that none is negative."""
+    """UsageError unless they are finite; the options have checked that none is negative."""
     of_marks = "--mark-temperature", mark_temperature or 0.0
     for option, value in (("--temperature", temperature), of_marks):
         if not math.isfinite(value):
@@ -67,7 +67,7 @@ def check_temperature(temperature: float, mark_temperature: float | None = None)
 
 
 def given_options(context: typer.Context, special: Mapping[str, object]) -> set[str]:
-    """The flags of the options that have another value than by default, and what else holds."""
+    """The flags of options with a value other than the default, and `special` ones that hold."""
     given = {name for name, holds in special.items() if holds}
     for param in context.command.params:
         value = context.params.get(param.name or "")
@@ -77,7 +77,7 @@ def given_options(context: typer.Context, special: Mapping[str, object]) -> set[
 
 
 def require(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
-    """UsageError for an option without another that it needs, such as "--samples N"."""
+    """UsageError for an option given without another that it needs, such as "--samples N"."""
     for option, needed in pairs:
         if option in given and needed.split()[0] not in given:
             raise UsageError(f"{option} needs {needed}")
@@ -91,24 +91,24 @@ def exclude(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def check_target(path: Path, *, force: bool) -> None:
-    """SeqmodelError, before any work, if a file cannot be written here or may not be replaced."""
+    """SeqmodelError, before any work, if a file cannot be written or may not be replaced."""
     from seqmodel.files import check_writable, refuse_existing
 
     refuse_existing(path, force=force)
     if not path.parent.exists():
-        raise SeqmodelError(f"{path}: there is no folder {path.parent}; make it first")
+        raise SeqmodelError(f"{path}: there is no folder {path.parent}; create it first")
     check_writable(path)
 
 
 def check_plot(path: Path, *, force: bool) -> None:
-    """As `check_target`, for --plot."""
+    """`check_target` for --plot."""
     if path.suffix.lower() != ".png":
         raise UsageError(f"--plot draws PNG only: {path} must end in .png")
     check_target(path, force=force)
 
 
 def chosen_run(media: Collection[str] | None = None) -> Path:
-    """The newest run that is trained, of one of the media if given, or else the bundled one."""
+    """The newest trained run, of one of the media if given, or else the bundled one."""
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
     from seqmodel.runs.folder import RUNS, newest_run, no_run
 
@@ -121,14 +121,14 @@ def chosen_run(media: Collection[str] | None = None) -> Path:
     for medium in media or PRETRAINED:
         if medium in PRETRAINED:
             taken, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
-            choice = f"no run{of} in {RUNS}/: taking {taken}, trained on the bundled {sample}"
+            choice = f"no run{of} in {RUNS}/: using {taken}, trained on the bundled {sample}"
             message(choice)
             return taken
     raise no_run(RUNS)
 
 
 def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"]:
-    """Runs that have an average, each where `--device` places it for batches of this size."""
+    """Runs that can be averaged, each where `--device` places it for batches of this size."""
     from seqmodel.evaluation.likelihood import check_average
     from seqmodel.runs.folder import load_run
 
@@ -142,7 +142,7 @@ def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"
 
 
 def with_parameters(command: Command, parameters: Iterable[Parameter]) -> Command:
-    """Give `command` these parameters, which Typer reads, in place of its `**` one."""
+    """Give `command` these parameters, for Typer to read, in place of its `**` one."""
     own = [p for p in signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
     first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
     last = [p for p in own if p.kind is p.KEYWORD_ONLY]
@@ -152,7 +152,7 @@ def with_parameters(command: Command, parameters: Iterable[Parameter]) -> Comman
 
 
 def _parameter(name: str, kind: Any, *flags: str, **stated: Any) -> Parameter:
-    """A keyword-only parameter of a command that is None unless its option is given."""
+    """A keyword-only parameter of a command, None unless its option is given."""
     info: Any = typer.Option(*flags, show_default=False, **stated)
     annotation = Annotated[kind | None, info]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -188,7 +188,7 @@ def _of_setting(field: Field[Any]) -> Parameter:
 
 
 def _default(name: str) -> str:
-    """Such as "  [default: 2; audio: 8]"; "" for none."""
+    """Text such as "  [default: 2; audio: 8]"; "" without a default."""
     values = [(kind, str(values[name]).lower()) for kind, values in DEFAULTS.items()]
     first, *others = values
     if first[1] == "none":
@@ -205,7 +205,7 @@ def with_media_options(rows: Rows) -> Callable[[Command], Command]:
 def options_of(
     medium: Medium, given: Mapping[str, Any], rows: Rows, because: str
 ) -> dict[str, Any]:
-    """The given options that belong to the medium; UsageError for one that others have alone.
+    """The given options that belong to the medium; UsageError for one that only others have.
 
     `because` completes the message, such as "a.wav is audio".
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seqmodel.data.sources import SourceFile
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
-# How many skipped or repaired files are listed; the manifest has them all.
+# How many skipped or repaired files are listed; the manifest lists all of them.
 LISTED_FILES = 5
 
 
@@ -39,21 +39,22 @@ def prepare(
         False, "--strict", help="Fail at the first file that cannot be used."
     ),
     null: bool = typer.Option(
-        False, "-0", "--null", help="Paths on stdin end with zero bytes, as from find -print0."
+        False, "-0", "--null", help="Paths on stdin are NUL-terminated, as from find -print0."
     ),
     split_by: Literal["piece", "time"] | None = typer.Option(
         None,
         "--split-by",
-        help="Pieces that no folder places: whole to one split each, or each cut in time, 80% "
-        "to train, then 10% to valid and to test.  [default: whole; in time where fewer than "
-        "10 would leave a split empty]",
+        help="Pieces outside folders named after splits: put each whole into one split, or cut "
+        "each in time, 80% to train, then 10% each to valid and test.  [default: piece; time if "
+        "there are fewer than 10 and a split would be empty]",
         show_default=False,
     ),
     labels: str | None = typer.Option(
         None,
         metavar="PATTERN",
-        help="What each piece is, for models to be told: by a pattern of file names such as "
-        "'{digit}_{speaker}_*', or of paths; by their folder; or a .csv file of path and labels.",
+        help="Labels of each piece, for models to be conditioned on: a pattern of file names such "
+        "as '{digit}_{speaker}_*', or of paths; folder, for the names of folders; or a .csv file "
+        "of paths and labels.",
     ),
     force: Force = False,
     as_json: Json = False,
@@ -62,16 +63,16 @@ def prepare(
 ) -> None:
     """Turn media files into a dataset.
 
-    Folders named train, valid and test decide the splits; all other pieces are split 80/10/10 by a
-    hash of their content, or in time where they are few. A file that cannot be used is skipped and
-    explained.
+    Folders named train, valid and test determine the splits; all other pieces are split 80/10/10
+    by a hash of their content, or in time if there are few. Files that cannot be used are skipped,
+    and the reason is printed.
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
     from seqmodel.data.sources import find_sources, with_labels
     from seqmodel.locks import locked
 
     if null and "-" not in sources:
-        raise UsageError("-0 goes with -, for paths on stdin")
+        raise UsageError("-0 needs -, for paths on stdin")
     names = [name for source in sources for name in (_stdin(null) if source == "-" else [source])]
     found = find_sources(names)
     if labels is not None:
@@ -96,16 +97,16 @@ def prepare(
 
 
 def _stdin(null: bool) -> list[str]:
-    """The paths on stdin, one per line, or each terminated by a zero byte."""
+    """The paths on stdin, one per line or NUL-terminated."""
     names = sys.stdin.read().split("\0") if null else [line.rstrip("\n") for line in sys.stdin]
     names = [name for name in names if name]
     if any("\0" in name for name in names):
         raise UsageError(
-            "stdin holds zero bytes: -0 reads paths from find -print0; a file is named, not piped"
+            "stdin has NUL bytes: use -0 for paths from find -print0; name a file, do not pipe it"
         )
     if not names:
-        how = "each ended by a zero byte" if null else "one per line"
-        raise UsageError(f"there are no paths on stdin, where - reads them, {how}")
+        how = "NUL-terminated" if null else "one per line"
+        raise UsageError(f"there are no paths on stdin, which - reads, {how}")
     return names
 
 
@@ -127,7 +128,7 @@ def label_lines(known: KnownLabels) -> list[str]:
 
 
 def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -> list[str]:
-    """Which labels files lack, and which values train lacks."""
+    """Remarks on labels missing from files, and on values missing from train."""
     there = defaultdict[str, list[str]](list)
     for name, value in (label for file in files for label in file.labels.items()):
         there[name].append(value)
@@ -138,12 +139,12 @@ def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -
     ]
     frame = definition_from_json(manifest["media"], manifest["frame"])
     if lacking := beyond(there, frame.known_labels):
-        lines.append(f"values that train lacks, which count as none: {in_words(lacking)}")
+        lines.append(f"values not in train, which count as none: {in_words(lacking)}")
     return lines
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:
-    """All remarks on a dataset; `apart` are files that no folder places."""
+    """All remarks on a dataset; `apart` are files in no folder named after a split."""
     lines = [*source_remarks(medium, manifest), *medium.prepare_advice(manifest)]
     straddling = manifest["also_in_another_split"]
     if straddling:
@@ -155,14 +156,14 @@ def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> lis
     by = manifest["split_by"]
     if by["folder"] and by["content_hash"] and apart:
         lines.append(
-            f"{plural(by['folder'], 'piece')} placed by folders named train, valid or test; the "
+            f"{plural(by['folder'], 'piece')} split by folders named train, valid or test; the "
             f"other {by['content_hash']:,}, such as {apart[0]}, by a hash of their content"
         )
     if by.get("time"):
         lines.append(
             "split in time: the first 80% of each recording or piece to train, then 10% to valid "
-            "and 10% to test, with gaps; put files into folders named train, valid and test to "
-            "choose"
+            "and 10% to test, with gaps; to choose, put files into folders named train, valid and "
+            "test"
         )
     else:
         lines += [
@@ -180,7 +181,7 @@ def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> lis
 
 
 def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
-    """What was skipped, repaired or assumed."""
+    """Remarks on what was skipped, repaired or assumed."""
     skipped: dict[str, list[str]] = {"file": []}
     for skip in manifest["skipped"]:
         path = Path(skip["source"])
@@ -201,7 +202,7 @@ def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _listed(what: str, lines: Sequence[str]) -> list[str]:
-    """A headline and the first few lines; nothing if there are none."""
+    """A heading and the first few lines; nothing if there are none."""
     if not lines:
         return []
     more = [f"  ... and {len(lines) - LISTED_FILES} more; --json lists all"]

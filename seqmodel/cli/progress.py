@@ -1,6 +1,6 @@
-"""What commands show of their progress on stderr: a live bar on a terminal, plain lines elsewhere.
+"""Progress of commands on stderr: a live bar on a terminal, plain lines elsewhere.
 
-Without a terminal there is a line now and then, lest a log look as if nothing happened.
+Without a terminal, a line is printed now and then, so that logs show that work goes on.
 """
 
 import sys
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from seqmodel.training.trackers import Listener, Tick
 
 SILENCE = 10.0
-"""Seconds without a line, where there is no terminal, after which one tells how far the work is."""
+"""Without a terminal, seconds without a line until one reports progress."""
 LONG_SILENCE = 60.0
-"""The same for work that prints lines of its own, and lasts."""
+"""The same for long work that also prints its own lines."""
 BEAT = 1.0
-"""Seconds between two looks whether it is time for a line."""
+"""Seconds between checks whether a line is due."""
 
 
 class Display(NamedTuple):
@@ -34,16 +34,16 @@ class Display(NamedTuple):
     say: Callable[[str], None]
     """Prints a line."""
     show: Callable[..., None]
-    """Called with what is done, news of it, the most important first, and, if known, how much is
-    `done` and the `total`."""
+    """Called with the name of the work, news of it, the most important first, and, if known, how
+    much is `done` and the `total`."""
     also: Callable[..., None]
-    """Called with the name of a part at work, news of it and the `share` done, for a bar of its own
-    on a terminal; without news that bar goes."""
+    """Called with the name of a part in progress, news of it and the `share` done, to give it its
+    own bar on a terminal; without news that bar is removed."""
 
 
 @contextmanager
 def display(what: str, silence: float = SILENCE) -> Iterator[Display]:
-    """Yield what stderr can show of the work `what`; nothing with --quiet."""
+    """Yield a display of the work `what` on stderr; it shows nothing with --quiet."""
     if Said.quiet:
         yield Display(_silent, _silent, _silent)
         return
@@ -82,7 +82,7 @@ def _bar(what: str) -> Iterator[Display]:
 
 @contextmanager
 def _lines(what: str, silence: float) -> Iterator[Display]:
-    """Plain lines: what is said and, by a thread, after `silence` what is under way."""
+    """Plain lines: all that is said and, from a thread, after each `silence` the progress."""
     said = since = monotonic()
     latest, over, turn = [what], Event(), Lock()
 
@@ -105,7 +105,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
 
     def watch() -> None:
         while not over.wait(BEAT):
-            with suppress(OSError):  # whoever read the lines has gone: not for us to decide
+            with suppress(OSError):  # the reader has gone: for the main thread to handle
                 beat()
 
     thread = Thread(target=watch, daemon=True)
@@ -118,7 +118,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
 
 
 def counting(shown: Display, what: str, then: str = "") -> Progress:
-    """A function that shows how much of a total is done; `then` is what follows once all is."""
+    """A function that shows how much of a total is done; `then` names what follows."""
     before, began = 0, monotonic()
 
     def count(done: int, total: int) -> None:
@@ -136,7 +136,7 @@ def counting(shown: Display, what: str, then: str = "") -> Progress:
 
 @contextmanager
 def counter(what: str, then: str = "") -> Iterator[Progress]:
-    """Yield such a function, with a display of its own."""
+    """Yield such a function, with its own display."""
     with display(what) as shown:
         yield counting(shown, what, then)
 
@@ -151,7 +151,7 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
     with display("starting", silence=LONG_SILENCE) as shown:
 
         @cache
-        def begin() -> None:  # only with the first event: an early error stands alone
+        def begin() -> None:  # at the first event: an earlier error is printed without the title
             shown.say(title)
 
         def tick(event: "Tick") -> None:
@@ -189,6 +189,6 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
 
 
 def of_part(line: Mapping[str, Any]) -> str:
-    """What to add to a figure on valid, of a line of metrics, if only some pieces are scored."""
+    """A note on a line's figure on valid if only some pieces are scored."""
     pieces = line.get(PART)
     return "" if pieces is None else f"  ({pieces:,} pieces of valid)"

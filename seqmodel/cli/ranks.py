@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SEQMODEL_RENDEZVOUS")
-"""Set where this process is one of several: by torchrun; by the first of `--processes`, a port."""
+"""Set if this process is one of several: by torchrun; by the first of `--processes`, to a port."""
 GRACE = 10.0
-"""Seconds that a process has to end by itself once all is done."""
+"""Seconds for a process to exit by itself once all is done."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class ProcessRank:
     local_rank: int = 0
     """Its number on this host."""
     launched: bool = False
-    """Whether something else starts the other processes."""
+    """Whether the other processes are started by something else."""
 
 
 def process_rank() -> ProcessRank:
-    """What the environment says of this process."""
+    """This process as described by the environment."""
     if not any(name in os.environ for name in LAUNCHED):
         return ProcessRank()
     rank, size, local = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -53,7 +53,7 @@ def process_rank() -> ProcessRank:
 
 
 def was_restarted() -> bool:
-    """Whether a launcher has started this training again; only the first process may ask, once."""
+    """Whether a launcher restarted this training; only the first process may ask, and only once."""
     if any(int(os.environ.get(name, "0")) > 0 for name in RESTARTS):
         return True
     if LAUNCHED[0] not in os.environ:
@@ -64,7 +64,7 @@ def was_restarted() -> bool:
 
 
 def processes_of(option: int | None) -> int:
-    """How many processes there are to be, for `--processes`; UsageError if that cannot be."""
+    """The number of processes for `--processes`; UsageError if it is impossible."""
     from seqmodel.system.processes import lacks_groups
 
     here = process_rank()
@@ -79,11 +79,11 @@ def processes_of(option: int | None) -> int:
 
 
 def check_processes(config: Config, size: int) -> None:
-    """UsageError unless so many processes can train this together."""
+    """UsageError unless this many processes can train this together."""
     if size > 1 and config.trials:
         raise UsageError(
-            "a search for the learning rate, as of --lr search or the paper preset, trains in one "
-            f"process, not in {size}"
+            "a search for the learning rate, as with --lr search or the paper preset, uses one "
+            f"process, not {size}: start only one"
         )
     if config.parts % size:
         parts = plural(config.parts, "part")
@@ -94,9 +94,9 @@ def check_processes(config: Config, size: int) -> None:
 def leading(
     size: int, config: Config, dataset: "Dataset", folder: Path, device: str
 ) -> Iterator["Processes | None"]:
-    """The `size` processes within the block, told to train this run; None if this one is alone.
+    """Yield the `size` processes, ready to train this run; None if this is the only one.
 
-    UnfitError if one of them cannot take part; PeerError when another process is gone or stuck.
+    UnfitError if one of them cannot take part; PeerError if another process is gone or stuck.
     """
     if size == 1:
         yield None
@@ -105,7 +105,7 @@ def leading(
     from seqmodel.training import processes
 
     here = process_rank()
-    again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
+    again = f"continue from the last checkpoint with `seqmodel train --resume --run {folder}`"
     others = list[subprocess.Popen[bytes]]()
     try:
         if here.launched:
@@ -134,18 +134,18 @@ def leading(
         raise processes.PeerError(f"{_ended(others) or error}; {again}") from error
     finally:
         for process in others:
-            process.kill()  # the frozen ones, too
-            process.communicate()  # which closes its stdin
+            process.kill()  # also if it is frozen
+            process.communicate()  # closes its stdin
 
 
 def _start(rank: int, size: int, port: int, data: Path) -> "subprocess.Popen[bytes]":
-    """Start another process on this host, which meets this one at the port."""
+    """Start another process on this host, which connects to this one at the port."""
     environment = {
         LAUNCHED[1]: str(port), "WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank),
         "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
     }  # fmt: skip
-    # In a session of its own: Ctrl-C is for this process to handle. Its stdin ends when this
-    # process does, however that ends.
+    # In its own session: Ctrl-C is for this process to handle. Its stdin closes when this process
+    # ends, however that happens.
     return subprocess.Popen(
         [sys.executable, "-m", "seqmodel", "train", str(data.resolve())],
         env=os.environ | environment,
@@ -156,7 +156,7 @@ def _start(rank: int, size: int, port: int, data: Path) -> "subprocess.Popen[byt
 
 
 def _ended(others: Sequence["subprocess.Popen[bytes]"]) -> str | None:
-    """Which of the others was killed or, failing that, has ended first; None if none has."""
+    """Which other process was killed or, failing that, ended first; None if none has ended."""
     ended = list[tuple[bool, str]]()
     for rank, process in enumerate(others, 1):
         with suppress(subprocess.TimeoutExpired):
@@ -167,9 +167,9 @@ def _ended(others: Sequence["subprocess.Popen[bytes]"]) -> str | None:
 
 
 def follow(data: Path | None) -> None:
-    """Train as the first process says, with the dataset at `data`, or where that has it.
+    """Train as ordered by the first process, on the dataset at `data`, or where the first has it.
 
-    Errors that concern all are raised once on each host.
+    Errors that concern all processes are raised once on each host.
     """
     import torch
 
@@ -197,7 +197,7 @@ def follow(data: Path | None) -> None:
             config = Config.from_json(order["config"], Path(order["folder"]))
             path, hashes = data or config.data, order["data"]
             dataset = processes.check_all(group, lambda: _same_dataset(path, hashes))
-            kind = order["device"]  # each process has a GPU of its own, if they have any
+            kind = order["device"]  # each process has its own GPU, if there are any
             device = torch.device(f"cuda:{here.local_rank}" if kind == "cuda" else kind)
             again = f"continue with `seqmodel train --resume --run {order['folder']}`"
             trainer = Trainer(config, dataset, None, device, again, group)
@@ -213,20 +213,20 @@ def follow(data: Path | None) -> None:
 
 
 def _end_with_the_first() -> None:
-    """End this process once the first of `--processes` has, for which it might wait in vain."""
+    """End this process once the first of `--processes` has, instead of waiting in vain."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
 
 def _watched(here: ProcessRank, more: str = "") -> AbstractContextManager[None]:
-    """A watchdog for the first process of a host under torchrun, which would let it stay frozen."""
+    """A watchdog for a host's first process under torchrun, which would leave it frozen."""
     from seqmodel.system.watchdog import watched
     from seqmodel.training.processes import PATIENCE
 
     if not here.launched or here.local_rank:
         return nullcontext()
     patience = PATIENCE.seconds
-    said = f"process {here.rank} was frozen for {patience} s, and so has been killed"
+    said = f"process {here.rank} was frozen for {patience} s and has been killed"
     return watched(patience, said + more)
 
 
@@ -236,6 +236,6 @@ def _same_dataset(data: Path | str | None, hashes: Sequence[str]) -> "Dataset":
     dataset = open_dataset(str(data))
     if [dataset.fingerprint(), dataset.given_hash()] != hashes:
         raise SeqmodelError(
-            f"{dataset.folder} is another dataset than process 0 has: copy its folder here"
+            f"{dataset.folder} differs from the dataset of process 0: copy its folder here"
         )
     return dataset

@@ -48,11 +48,10 @@ WRITTEN = ", ".join(
 DEFAULT_LENGTH = "; ".join(medium.default_length for medium in MEDIA.values())
 FORMATS = [*dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.formats)]
 FEW_PARTICLES = 2.0
-"""Where fewer are effective, what is given may be unlike the training data."""
+"""With fewer effective ones, what is given may be unlike the training data."""
 FOREIGN = 3.0
-"""A file with more than so many times the nats per frame of valid is foreign to a run. By the
-bundled one its tunes of valid have up to 1.3 times the mean, chorales 11 times and more, songs 5 to
-70."""
+"""A file with over this many times the nats per frame of valid is foreign to a run. Scored by the
+bundled one, tunes of valid have up to 1.3 times the mean, chorales 11 or more, songs 5 to 70."""
 ENDED = {
     "model": "ended by the model",
     "freeze": "ended where a chord outlasts train's longest",
@@ -64,7 +63,7 @@ NEEDS = [
     ("--include-prime", "--prime FILE"),
     ("--guidance", "--label NAME=VALUE"),
 ]
-"""Options and what each needs."""
+"""Options, each with what it needs."""
 NOT_WITH_FILL = ("--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of")
 EXCLUSIVE = [
     ("--length", "--seconds"),
@@ -75,12 +74,11 @@ EXCLUSIVE = [
     ("several runs", "--fill"),
     *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0")),
 ]
-"""Pairs of options."""
+"""Pairs of options that exclude each other."""
 Report = tuple[dict[str, Any], list[str], list[str]]
-"""Of a piece: facts for JSON, the same as lines, of which the first goes on after its path, and
-warnings."""
+"""A piece's facts for JSON, the same as lines, the first without the path, and warnings."""
 Write = Callable[[int, BinaryIO, Progress], Report]
-"""Draws a piece, by its number, and writes it."""
+"""Draws the piece with a given number and writes it."""
 
 pieces_option = partial(typer.Option, rich_help_panel="Pieces")
 primer_option = partial(typer.Option, rich_help_panel="Primer")
@@ -96,76 +94,77 @@ def sample(
         None,
         "--run",
         metavar="RUN",
-        help="Its folder or zip; given more than once, their average draws, frame by frame.  "
-        "[default: the newest that can write OUT]",
+        help="The run, a folder or zip; if repeated, draw from the average of the runs, frame by "
+        "frame.  [default: the newest that can write OUT]",
     ),
     number: int = pieces_option(
-        1, "-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ..."
+        1, "-n", "--number", min=1, help="Number of pieces: out-1.mid, out-2.mid, ..."
     ),
     length: int | None = pieces_option(
         None,
         min=1,
-        help=f"Frames; a run trained with --end may stop sooner.  [default: {DEFAULT_LENGTH}]",
+        help=f"Frames; a run trained with --end can stop sooner.  [default: {DEFAULT_LENGTH}]",
     ),
     seconds: float | None = pieces_option(None, min=0.001, help="Length in seconds instead."),
     min_length: int = pieces_option(
         1,
         min=1,
         metavar="FRAMES",
-        help="The model may not end a piece before this many frames.",
+        help="Do not let the model end a piece before this many frames.",
         show_default=False,
     ),
-    no_end: bool = pieces_option(False, "--no-end", help="The model may not end a piece at all."),
+    no_end: bool = pieces_option(False, "--no-end", help="Do not let the model end a piece."),
     best_of: int = pieces_option(
         1,
         min=1,
-        help="Draw as many for each, and keep the one whose nats per frame come nearest to "
-        "training's.",
+        help="Draw this many drafts of each piece and keep the one whose nats per frame are "
+        "closest to those of train.",
     ),
     seed: int = pieces_option(1, min=0, help="The same seed gives the same bytes."),
     temperature: float = pieces_option(
         1.0,
         min=0.0,
-        help="Below 1 tamer (chords plainer, sound smoother), above 1 wilder; 0: always the "
+        help="Below 1: tamer (plainer chords, smoother sound); above 1: wilder; 0: always the "
         "likeliest.",
     ),
     mark_temperature: float | None = pieces_option(
         None,
         min=0.0,
-        help="That of parts, velocity and timing, for data prepared with them.  "
+        help="Temperature of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
     guidance: float = pieces_option(
         1.0,
         min=0.0,
         max=100.0,
-        help="Hold sound with labels so many times as strongly to their course: 4 is clearer, and "
-        "hoarser.",
+        help="How strongly labels guide sound; 4 is clearer, but hoarser.",
     ),
     label: list[str] | None = pieces_option(
         None,
         metavar="NAME=VALUE",
-        help="What the piece is, for runs on data prepared with --labels; NAME=FIRST..LAST or "
-        "NAME=A,B: each in turn.",
+        help="The piece's label, for data prepared with --labels; repeatable. NAME=FIRST..LAST or "
+        "NAME=A,B: each value in turn.",
     ),
     prime: Path | None = primer_option(
-        None, metavar="FILE", help="Continue this file, of the run's medium, or a sampled .npy."
+        None, metavar="FILE", help="Continue this file of the run's medium, or a sampled .npy."
     ),
-    prime_frames: int | None = primer_option(None, min=1, help="Only its first frames, at most."),
+    prime_frames: int | None = primer_option(
+        None, min=1, help="Use at most this many of its frames."
+    ),
     prime_seconds: float | None = primer_option(
-        None, min=0.001, help="Only its first seconds, at most."
+        None, min=0.001, help="Use at most this many seconds of it."
     ),
     include_prime: bool = primer_option(
         False,
         "--include-prime/--no-include-prime",
-        help="Write it before the new frames; MIDI into MIDI with all that it holds up to there.",
+        help="Write it before the new frames; MIDI into MIDI keeps all of its events up to there.",
     ),
     *,
     output_format: str | None = typer.Option(
         None,
         "--format",
-        help=f"{', '.join(FORMATS)}, if OUT's suffix does not say; npy holds the frames, raw "
-        "16-bit PCM, little-endian, without a header.",
+        help=f"{', '.join(FORMATS)}, if OUT has no such suffix; npy: the frames; raw: 16-bit "
+        "little-endian PCM without a header.",
         autocompletion=one_of(FORMATS),
     ),
     force: Force = False,
@@ -175,13 +174,14 @@ def sample(
 ) -> None:
     """Draw new pieces from what a run has learned.
 
-    MIDI of music, WAV or FLAC of audio, written here and prepared again as the run's data were,
-    gives back exactly what was drawn. Audio has the run's rate, in 16 bits; with - as wav or raw it
-    plays while it grows: seqmodel sample - --format wav | aplay. Music as sound is played by a
-    small synthesizer at 44,100 Hz. A run trained with --end stops by itself; whether it did, or
-    was cut off at the limit, or held a chord for longer than any in train, is reported. With --fill
-    a part of a file is drawn anew, so that it fits the rest: a bar, some notes, or the voices under
-    a melody. Of a MIDI file all else stays, event for event, in a .mid: tracks, programs, drums,
+    Music written as MIDI, or audio as WAV or FLAC, gives back exactly the drawn frames when
+    prepared like the run's data. Audio has the run's sample rate, in 16 bits, and can be played as
+    it is drawn: seqmodel sample - --format wav | aplay. Music as sound is rendered by a small
+    synthesizer at 44,100 Hz. A run trained with --end stops by itself; the output says whether it
+    did, was cut off at the limit, or held a chord longer than any in train.
+
+    --fill redraws a part of a file to fit the rest: a bar, some notes, or the voices under a
+    melody. From MIDI to MIDI everything else stays, event for event: tracks, programs, drums,
     velocities, controllers, tempos, lyrics.
     """
     to_stdout = str(out) == "-"
@@ -207,19 +207,19 @@ def sample(
     paths = runs or [chosen_run(_able(kind))]
     every = [run.guided(guidance) for run in load_runs(paths, "cpu", 1)]
     labels = _combinations(label or [], every, number)
-    told = [[run.telling(own) for run in every] for own in labels]  # take turns
+    told = [[run.telling(own) for run in every] for own in labels]  # used in turn
     loaded = told[0][0]
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     if kind not in medium.formats:
         raise UsageError(
-            f"{trained}, which cannot be written as {kind}: take one of "
+            f"{trained}, which cannot be written as {kind}: use one of "
             f"{', '.join(medium.formats)}, or another run with --run"
         )
     if (min_length > 1 or no_end) and not loaded.config.end:
         raise UsageError(
-            f"{loaded.folder} was trained without --end, so its pieces always last until the "
-            f"limit: leave out {'--no-end' if no_end else '--min-length'}"
+            f"{loaded.folder} was trained without --end, so its pieces always reach the limit: "
+            f"leave out {'--no-end' if no_end else '--min-length'}"
         )
     unit = ", ".join(dict.fromkeys(unit_name(run.config.unit) for run in every))
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
@@ -242,7 +242,7 @@ def sample(
     for remark in (
         *sampling.remarks,
         *_idle(every, options.get("metre"), mark_temperature),
-        # Unless it is told, the file would be scored for nothing.
+        # Do not score the file if the remark would not be shown.
         *(() if Said.quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
     ):
         message(remark)
@@ -268,7 +268,7 @@ def sample(
 
 
 def _combinations(asked: Sequence[str], runs: Sequence["Run"], number: int) -> list[Labels]:
-    """What --label asks for, which all runs know; each piece has the next of these."""
+    """The combinations that --label asks for, known to all runs; pieces use them in turn."""
     labels, *_ = [combinations(asked, run.model.known_labels) for run in runs]
     if len(labels) > number:
         raise UsageError(f"--label asks for {len(labels)} combinations: -n {len(labels)} draws all")
@@ -276,14 +276,14 @@ def _combinations(asked: Sequence[str], runs: Sequence["Run"], number: int) -> l
 
 
 def _idle(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
-    """Remarks on options that the runs' models know nothing of."""
+    """Remarks on options without effect on the runs' models."""
     for run in runs if metre else ():
         if not run.config.bars:
             without = f"{run.folder} was trained without --bars"
-            yield f"{without}: the notes that are drawn do not follow --metre"
+            yield f"{without}: the drawn notes do not follow --metre"
     if mark_temperature is not None and not runs[0].frame.marks:
         without = f"{runs[0].folder} was trained on notes alone"
-        yield f"{without}: --mark-temperature does nothing"
+        yield f"{without}: --mark-temperature has no effect"
 
 
 def _writing(
@@ -295,11 +295,11 @@ def _writing(
     best_of: int,
     number: int,
 ) -> Write:
-    """The function that draws or fills piece k of a `number`, to be called with 0, 1, ... in turn.
+    """The function that draws or fills piece k of `number`; call it with 0, 1, ... in order.
 
-    It is of the runs `told` at k; there are as many as combinations of labels, which take turns. Of
-    `best_of` drafts it is the one whose nats per frame come nearest to training's. `stated` and
-    `shortest` are as in `Sampler`.
+    `told` holds the runs for each combination of labels, which pieces use in turn. A piece is the
+    one of `best_of` drafts whose nats per frame are closest to training's. `stated` and `shortest`
+    are as in `Sampler`.
     """
     import numpy as np
     from numpy.typing import NDArray
@@ -368,18 +368,18 @@ def _writing(
 
 
 def _foreign(run: "Run", sampling: Sampling, path: Path | None) -> list[str]:
-    """A remark on a file that is filled or continued, if the run finds it unlike its own music."""
+    """A remark on a file to fill or continue, if it is unlike the run's music."""
     piece = sampling.primer if sampling.filling is None else sampling.filling.piece
     usual = run.metrics().get("valid_nats_per_frame")
     if usual is None or run.frame.values != "binary" or len(piece) < 2:
         return []
-    # The first frame says little: it is as costly in valid's pieces, which are longer.
+    # Without the first frame, which is as costly in valid but in longer pieces.
     nats = float(run.nll(piece, sampling.given)[1:].mean())
     if nats <= FOREIGN * usual:
         return []
     return [
-        f"{path} is foreign to {run.folder}: {nats:.1f} nats per frame, where valid has "
-        f"{usual:.1f}; what is drawn may not suit it"
+        f"{path} is foreign to {run.folder}: {nats:.1f} nats per frame, compared with "
+        f"{usual:.1f} on valid; what is drawn may not suit it"
     ]
 
 
@@ -390,9 +390,9 @@ def _filling(
     seed: int,
     stated: Mapping[str, Any],
 ) -> Write:
-    """The function that draws piece k around what is given, by the runs in turn.
+    """The function that draws piece k around what is given, using the runs in turn.
 
-    UsageError where the particles do not fit in memory; SeqmodelError if that is impossible.
+    UsageError if the particles do not fit in memory; SeqmodelError if filling is impossible.
     """
     import numpy as np
 
@@ -460,13 +460,13 @@ def _format(out: Path, given: str | None) -> str:
 
 
 def _able(kind: str) -> list[str]:
-    """The media that can be written in a format, first those whose files have it."""
+    """The media that can be written in a format, those with such files first."""
     able = [medium for medium in MEDIA.values() if kind in medium.formats]
     return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]
 
 
 def _check_file(use: str, option: str, file: Path | None, medium: Medium, trained: str) -> None:
-    """UsageError if a file that is to be continued or filled belongs to another medium."""
+    """UsageError if a file to continue or fill belongs to another medium."""
     if file is None:
         return
     suffix = file.suffix.lower()

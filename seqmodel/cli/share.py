@@ -1,4 +1,4 @@
-"""`seqmodel report` and `seqmodel export`: runs as one file, to view and to share."""
+"""`seqmodel report` and `seqmodel export`: runs as a single file, to view and to share."""
 
 import shlex
 import sys
@@ -36,25 +36,25 @@ def report(
         Path("report.html"), "--out", "-o", metavar="FILE.html", help="The page to write."
     ),
     samples: int = typer.Option(
-        1, min=0, metavar="N", help="Samples of each run, to see and to hear."
+        1, min=0, metavar="N", help="Samples of each run, to look at and play."
     ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
     watch: bool = typer.Option(
-        False, "--watch", help="Write nothing; serve a page that follows training, until Ctrl-C."
+        False, "--watch", help="Serve a live page of training until Ctrl-C; write nothing."
     ),
     *,
     force: Force = False,
     quiet: Quiet = False,
     **media_options: Any,
 ) -> None:
-    """Write an HTML page on runs: figures, curves, playable samples.
+    """Write an HTML page about runs: figures, curves, playable samples.
 
-    It is one file that needs no network: figures on every split beside trivial baselines, curves
-    over updates or time, samples drawn with --seed, and what all of it comes from. With --fill each
-    run draws a part of a file anew instead, as `sample` does.
+    The page is one file that needs no network: figures on every split next to trivial baselines,
+    curves over updates or time, samples drawn with --seed, and where all of it comes from. With
+    --fill, each run redraws a part of a file instead, as `sample` does.
 
-    With --watch it is a page of this machine, at an address that is told: what training has
-    recorded so far, without samples, brought up to date as long as it is open.
+    --watch serves the page on this machine and prints its address. It shows what training has
+    recorded so far, without samples, and stays up to date while open.
     """
     given = given_options(context, {})
     others = sorted(o for o in given if o.startswith("--") and o not in ("--watch", "--quiet"))
@@ -73,7 +73,7 @@ def report(
         chosen = runs or [chosen_run()]
         with server_of(chosen, command, message) as server:
             address, names = f"http://127.0.0.1:{server.server_port}/", [*map(str, chosen)]
-            show(f"{address} follows {listed(names)}; Ctrl-C ends it")
+            show(f"{address} follows {listed(names)}; stop it with Ctrl-C")
             server.serve_forever()
         return
     check_target(out, force=force)
@@ -95,22 +95,22 @@ def report(
 
 
 def export(
-    run: Path = typer.Argument(..., metavar="RUN", help="The run: its folder or zip."),
-    out: Path = typer.Argument(..., metavar="FILE", help="What to write."),
+    run: Path = typer.Argument(..., metavar="RUN", help="The run: a folder or zip."),
+    out: Path = typer.Argument(..., metavar="FILE", help="The file to write."),
     seed: int | None = typer.Option(
-        None, min=0, help="A page's first seed.  [default: one that sounds at once]"
+        None, min=0, help="The page's initial seed.  [default: one that sounds at once]"
     ),
     temperature: float | None = typer.Option(
-        None, min=0, max=2, help="A page's first temperature, in steps of 0.05.  [default: 1]"
+        None, min=0, max=2, help="The page's initial temperature, in steps of 0.05.  [default: 1]"
     ),
     tempo: int | None = typer.Option(
-        None, min=1, metavar="BPM", help="A page's first tempo.  [default: train's]"
+        None, min=1, metavar="BPM", help="The page's initial tempo.  [default: that of train]"
     ),
-    title: str | None = typer.Option(None, metavar="TEXT", help="A page's title."),
+    title: str | None = typer.Option(None, metavar="TEXT", help="The page's title."),
     label: list[str] | None = typer.Option(
         None,
         metavar="NAME=VALUE",
-        help="What a page draws, of a run on data prepared with --labels.",
+        help="The label of what the page draws, for data prepared with --labels; repeatable.",
     ),
     *,
     force: Force = False,
@@ -118,8 +118,8 @@ def export(
 ) -> None:
     """Write a trained run to one file to share. Its suffix decides the format.
 
-    .html is a page that draws new music or sound in the browser, without end, as it plays; .onnx is
-    a graph for other programs; .zip is the run itself, which --run takes in place of a folder.
+    .html: a page that draws endless new music or sound in the browser as it plays. .onnx: a graph
+    for other programs. .zip: the run itself, which --run accepts in place of a folder.
     """
     from seqmodel.export import EXPORTS
     from seqmodel.files import write_file
@@ -138,7 +138,7 @@ def export(
     loaded = load_run(run)
     labels, *more = combinations(label or [], loaded.model.known_labels)
     if more:
-        raise UsageError(f"--label asks for {1 + len(more)} combinations, and a page draws one")
+        raise UsageError(f"--label asks for {1 + len(more)} combinations, but a page draws one")
     loaded = loaded.telling(labels)
     message(loaded.remark)
     try:
@@ -148,6 +148,6 @@ def export(
     write_file(out, written)
     if loaded.frame.marks and suffix != ".zip":
         learned = f"what {run} has learned of {listed([*loaded.frame.marks])}"
-        remark = f"{out} draws notes alone: {learned} stays behind"
+        remark = f"{out} draws only notes: {learned} is left out"
         message(remark)
     message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB")

@@ -25,43 +25,43 @@ run_option = partial(typer.Option, rich_help_panel=RUN)
 @with_settings
 def train(
     data: Path | None = typer.Argument(
-        None, metavar="DATA", help="A prepared dataset; the bundled sample if none."
+        None, metavar="DATA", help="A prepared dataset.  [default: the bundled sample]"
     ),
     run: Path | None = usual_option(
         None, metavar="FOLDER", help="The run folder.  [default: a new one in runs/]"
     ),
     *,
     resume: bool = usual_option(
-        False, "--resume", help="Continue a stopped run: --run, or the newest, of DATA if given."
+        False, "--resume", help="Continue a stopped run: --run, or the newest (on DATA if given)."
     ),
     trials: int | None = typer.Option(
         None,
         min=1,
-        help="Runs of --lr search, at rates on both sides of the best so far; with the paper "
-        "preset, which searches anyway, from exp(U(-12, -6)).  [default: 7; of the paper 10]",
+        help="Runs in --lr search, with rates on both sides of the best so far; with the paper "
+        "preset, which always searches, from exp(U(-12, -6)).  [default: 7; paper: 10]",
         rich_help_panel=TRAINING,
     ),
     config: Path | None = run_option(
-        None, metavar="FILE", help="Settings from a YAML file; options override the file."
+        None, metavar="FILE", help="Read settings from a YAML file; options override them."
     ),
     print_config: bool = run_option(
         False, "--print-config", help="Print all settings as YAML and stop."
     ),
     init_from: Path | None = run_option(
-        None, metavar="RUN", help="Start from the weights of another run, folder or zip."
+        None, metavar="RUN", help="Start from the weights of another run, a folder or zip."
     ),
     processes: int | None = run_option(
         None,
         metavar="N",
         min=1,
-        help="Processes on this machine that share each update: the same bits for any number "
-        "that divides --parts, which is as many unless given.",
+        help="Processes on this machine that share each update; any number that divides --parts "
+        "(by default the same number) gives the same bits.",
     ),
     track: list[str] | None = run_option(
         None,
         metavar="NAME",
-        help="Tell a tracker of each epoch: tensorboard, or one that a package brings along; "
-        "repeatable. Give it again on --resume.",
+        help="Report each epoch to a tracker: tensorboard, or one that a package provides; "
+        "repeatable. Repeat it on --resume.",
         autocompletion=one_of(["tensorboard"]),
     ),
     device: Device = "auto",
@@ -72,8 +72,8 @@ def train(
 ) -> None:
     """Train a unit and keep the epoch with the best score on valid.
 
-    --resume continues a stopped run (Ctrl-C will do), bit for bit. The frame-wise model and the
-    paper preset have some defaults of their own, see --print-config.
+    Stop a run with Ctrl-C and continue it with --resume, bit for bit. The frame-wise model and the
+    paper preset have other defaults: see --print-config.
     """
     if ranks.process_rank().rank:
         ranks.follow(data)
@@ -91,7 +91,7 @@ def train(
         resume, init_from, config, force = True, None, None, False
     if resume:
         if init_from is not None or config is not None or force:
-            raise UsageError("--resume excludes --init-from, --config and --force")
+            raise UsageError("--resume excludes --init-from, --config and --force: leave them out")
         folder = run or newest_resumable_run(data=data)
         if not (run or print_config):
             message(f"resuming {folder}, the newest run")

@@ -18,26 +18,26 @@ def units(
     names: list[str] | None = typer.Argument(
         None,
         metavar="UNIT",
-        help="Units to show; files NAME.unit, or modules, to check.  [default: all]",
+        help="Units to show; or files NAME.unit, or modules, to check.  [default: all]",
         autocompletion=one_of(UNITS),
     ),
     inputs: int = typer.Option(88, min=1, help="Size of a frame."),
-    hidden: int | None = typer.Option(None, min=1, help="Hidden size to count at.  [default: 100]"),
+    hidden: int | None = typer.Option(None, min=1, help="Hidden size.  [default: 100]"),
     params: int | None = typer.Option(
-        None, min=1, help="Choose the hidden size nearest to this number of parameters."
+        None, min=1, help="Choose the hidden size closest to this number of parameters."
     ),
-    diff: str | None = typer.Option(None, metavar="UNIT", help="Show what differs from this unit."),
+    diff: str | None = typer.Option(None, metavar="UNIT", help="Show differences from this unit."),
     as_json: Json = False,
 ) -> None:
     """Show the units: their equations and parameter counts.
 
     Counts exclude the output layer. x is the input, h the output, c the cell; ' marks the previous
     step and (.) the elementwise product; s is the gate activation, phi the activation. V are
-    diagonal: peepholes. What is shown of a unit is its text: change it in a file NAME.unit, and
-    every --unit takes it.
+    diagonal matrices: peepholes. Equations are a unit's source text: save them, changed, as
+    NAME.unit, and every --unit accepts the file.
     """
     if hidden is not None and params is not None:
-        raise UsageError("--hidden and --params exclude each other: give the size or the budget")
+        raise UsageError("--hidden and --params exclude each other: give one of them")
     if as_json and diff:
         raise UsageError("--diff and --json exclude each other")
     chosen = [read_unit(name) for name in names or UNITS]
@@ -68,7 +68,7 @@ def _show(spec: UnitSpec, other: Sequence[str]) -> None:
 
 
 def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict[str, Any]:
-    """What is told of a unit; those of the user's own are tried."""
+    """The facts shown about a unit; the user's own units are also run once."""
     size = hidden_size_for(unit, inputs, params) if params else hidden or 100
     if (module := module_name(unit)) is not None:
         from seqmodel.units.own_module import check_module

@@ -29,13 +29,13 @@ from seqmodel.training.stopping import InterruptError, StopRequest
 HEARTBEAT = 10
 """Seconds between a process's heartbeats."""
 PATIENCE = 600
-"""Seconds that a database may be away, as while it restarts, before the experiment stops."""
+"""Seconds that a database may be away, as during a restart, before the experiment stops."""
 RECONNECTING = "8s2b"
 """SQLAlchemy's code for a connection that ended within a transaction."""
 OPENINGS = 10
-"""Attempts at opening a database in which other hosts make the tables at the same moment."""
+"""Attempts at opening a database in which other hosts are creating the tables."""
 POOL = {"pool_size": 1, "max_overflow": 2, "pool_pre_ping": True}
-"""One connection a process is kept, and tested before it is used; heartbeats may take another."""
+"""One connection is kept per process, and tested before use; heartbeats may open another."""
 
 Value = TypeVar("Value")
 
@@ -51,14 +51,14 @@ def without_password(address: str) -> str:
 def _parsed(address: str) -> URL:
     with suppress(ArgumentError, ValueError):
         url = make_url(address)
-        # Part of a password that holds @ or / unquoted, or follows something else than a colon,
-        # would be taken for another part, and shown.
+        # Part of a password that contains unquoted @ or /, or does not follow a colon, would be
+        # parsed as another part, and shown.
         file = url.host is None and url.drivername.startswith("sqlite")
         rest = f"{url.host}{'' if file else url.database}"
         if "@" not in rest and re.fullmatch(r"[\w.-]*", url.username or ""):
             return url
     raise UsageError(
-        "--storage is not a database's address, such as postgresql://me:password@host/name (in a "
+        "--storage is not a database URL, such as postgresql://me:password@host/name (in a "
         "password, write @ as %40 and / as %2F)"
     )
 
@@ -66,8 +66,8 @@ def _parsed(address: str) -> URL:
 class Database(RDBStorage):
     """Optuna's storage in the database at an address.
 
-    While that is away, calls are repeated for up to `PATIENCE` seconds, of which `say` is told in
-    one line; they end early once `stop` is set.
+    While that is away, calls are repeated for up to `PATIENCE` seconds, which is reported to `say`
+    in one line; they end early once `stop` is set.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Database(RDBStorage):
         )
         try:
             for _ in range(OPENINGS - 1):
-                with suppress(IntegrityError, ProgrammingError):  # others were faster
+                with suppress(IntegrityError, ProgrammingError):  # another process was faster
                     opening()
                     return
                 time.sleep(0.5)
@@ -104,7 +104,7 @@ class Database(RDBStorage):
             raise SeqmodelError(f"--storage {self._shown} cannot be used: {reason}") from error
 
     def record_heartbeat(self, trial_id: int) -> None:
-        """Show that a trial's process lives; while the database is away, the next one will."""
+        """Show that a trial's process lives; while the database is away, leave it to the next."""
         try:
             super().record_heartbeat(trial_id)
         except Exception as error:
@@ -112,13 +112,13 @@ class Database(RDBStorage):
                 raise
 
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        """Trials of dead processes; none for a while after an outage, which kept heartbeats out."""
+        """Trials of dead processes; none for a while after an outage, which blocked heartbeats."""
         if time.monotonic() - self._away < GRACE:
             return []
         return super()._get_stale_trial_ids(study_id)
 
     def _insist(self, call: Callable[[], Value]) -> Value:
-        """The value of a call, which is repeated while the database is away."""
+        """The result of a call, repeated while the database is away."""
         since, pause = time.monotonic(), 0.25
         reported = False
         while True:
@@ -140,7 +140,7 @@ class Database(RDBStorage):
             pause = min(2 * pause, 5.0)
 
     def _reason(self, error: Exception) -> str:
-        """The first line of an error of the driver, without passwords."""
+        """The first line of a driver's error, without passwords."""
         original = getattr(error.__cause__ or error, "orig", None) or error
         reason = next(iter(str(original).strip().splitlines()), type(error).__name__)
         for secret in self._secrets:
@@ -149,7 +149,7 @@ class Database(RDBStorage):
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether the database could not be reached, or ended the connection."""
+    """Whether the database could not be reached, or closed the connection."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     if isinstance(cause, PendingRollbackError):
         return cause.code == RECONNECTING
@@ -166,7 +166,7 @@ def _insisting(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# All that Optuna may call, directly or through its cache.
+# Everything that Optuna may call, directly or through its cache.
 for _name in (
     *BaseStorage.__abstractmethods__,
     "_create_new_trial",

@@ -1,6 +1,6 @@
-"""The folder of an experiment: how it is recognised, who works in it, how far, and its kept answer.
+"""The folder of an experiment: how it is recognised, who works in it, its progress and its answer.
 
-Once an experiment is complete its answer is kept: asked again, nothing need be loaded.
+Once an experiment is complete its answer is stored: the same command then need not load anything.
 """
 
 import json
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 JOURNAL = "journal.log"
 """The journal's name in the experiment's folder."""
 BEGIN = Path("locks", "begin")
-"""The lock under which an experiment begins, which remains: the folder's mark in a database's."""
+"""The lock under which an experiment begins; the file remains, to mark an experiment's folder."""
 _FIRST = b'{"op_code":0,'
 """How a journal begins: Optuna's code for a new study."""
 ANSWER = "complete.json"
-"""The file's name in the experiment's folder."""
+"""The name of the stored answer in the experiment's folder."""
 AGAIN = "run the same command to resume"
 """What to do after a stop."""
 GRACE = 60
-"""Seconds without a sign of life before a process of another host is considered dead; on one host
-the locks that it lost tell at once."""
+"""Seconds without a sign of life before a process of another host is considered dead; on the same
+host the loss of its lock shows at once."""
 ROOM = 512
-"""Bytes of an event in a file: padded to one length, so that a single write replaces each."""
+"""Bytes of an event in a file: padded to a fixed length, so that a single write replaces it."""
 LOCKED = 1
-"""Bytes before it, which on Windows nobody else reads or writes while the file is locked."""
+"""Bytes before it, which on Windows no other process can read or write while the file is locked."""
 
 
 def holds_journal(folder: Path) -> bool:
-    """Whether a folder has a journal that is ours and has begun, if only with part of a line.
+    """Whether a folder has one of our journals that has begun, if only with part of a line.
 
     SeqmodelError if it is a pipe, a device or a folder, or cannot be read.
     """
@@ -64,9 +64,9 @@ def holds_journal(folder: Path) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse any folder but an experiment's, a new or an empty one, before anything is written.
+    """SeqmodelError, before anything is written, unless it is an experiment's, new or empty.
 
-    SeqmodelError for such a folder, or one where no files can be written, or locked.
+    Also if no files can be written or locked there.
     """
     try:
         foreign = any(not _is_nobodys(path) for path in folder.iterdir())
@@ -76,13 +76,13 @@ def check_folder(folder: Path) -> None:
         raise disk_error(folder, "use", error) from error
     if foreign and not (holds_journal(folder) or (folder / BEGIN).is_file()):
         raise SeqmodelError(
-            f"--out {folder} is not empty and holds no experiment: name a folder of its own"
+            f"--out {folder} is not empty and holds no experiment: choose another folder"
         )
     check_writable(folder / JOURNAL, lambda file: take(file, folder / JOURNAL, wait=True))
 
 
 def _is_nobodys(path: Path) -> bool:
-    """Whether an entry is a desktop's, or what an experiment first writes, which may be killed."""
+    """Whether an entry is a desktop's, or one that an experiment killed early leaves behind."""
     if path.name == BEGIN.parent.name and path.is_dir():
         return not any(path.iterdir())
     if path.name == JOURNAL and path.is_file():
@@ -91,17 +91,17 @@ def _is_nobodys(path: Path) -> bool:
 
 
 def new_name(folder: Path) -> str:
-    """The name of a process that works in `folder` on this host, which it begins with."""
+    """A name for a process that works in `folder`, which starts with this host's location."""
     return f"{_location(folder)} {uuid.uuid4().hex}"
 
 
 def lock_of(folder: Path, name: str) -> Path:
-    """The file that a process of this folder locks while it lives, and `write_event` writes."""
+    """The file that a process of this folder keeps locked, and that `write_event` writes."""
     return folder / "locks" / name.rpartition(" ")[2]
 
 
 def is_here(folder: Path, name: str) -> bool:
-    """Whether a process is, or was, of this host and folder, as all are that share a journal."""
+    """Whether a process belongs to this host and folder, as all that share a journal do."""
     return (folder / JOURNAL).is_file() or name.startswith(f"{_location(folder)} ")
 
 
@@ -121,7 +121,7 @@ def _location(folder: Path) -> str:
 
 
 class Counts(NamedTuple):
-    """How many runs a cell has, and how many have ended."""
+    """The number of runs of a cell, and of ended ones."""
 
     trials: int
     trials_done: int
@@ -142,7 +142,7 @@ class Counts(NamedTuple):
 
 
 def weight(run: str) -> int:
-    """How many runs are trained in the one of this name: a first seed only scores a trial's."""
+    """How many trainings the run of this name takes: a first seed only scores a trial's."""
     return 0 if run.endswith("/seed-0") else 1
 
 
@@ -161,13 +161,13 @@ class Event:
     ended: str | None = None
     """How the run ended, once it has."""
     share: float = 0.0
-    """Epochs that have been trained since."""
+    """Epochs trained since."""
     begun: float = 0
-    """Epochs that were trained before it was resumed."""
+    """Epochs trained before it was resumed."""
     counts: Counts | None = None
     """The counts of its cell, once the run has ended."""
     memory: int = 0
-    """The most bytes that its process has taken; 0 before it has trained."""
+    """The peak memory of its process in bytes; 0 before it has trained."""
 
     @property
     def cell(self) -> str:
@@ -179,7 +179,7 @@ class Event:
 
     @property
     def gained(self) -> float:
-        """The share of the run that has been trained since it was resumed; all once it ended."""
+        """The share of the run trained since it was resumed; all of it once it ended."""
         done = 1.0 if self.ended is not None else self.done
         return done - min(self.begun / max(self.epochs, 1), 1.0)
 
@@ -193,7 +193,7 @@ def write_event(path: Path, event: Event) -> None:
 
 
 def read_event(path: Path) -> Event | None:
-    """The event in a file; None if it holds none, or is being written."""
+    """The event in a file; None if there is none, or if it is being written."""
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(LOCKED)
@@ -206,8 +206,8 @@ def read_event(path: Path) -> Event | None:
 def seconds_left(left: float, gained: float, spent: float, processes: int) -> float | None:
     """Seconds until the remaining runs are done at the speed so far.
 
-    None if that is unknown, or no process works. What was gained so far took `spent` seconds of
-    all processes together.
+    None if unknown, or if no process is working. The progress so far took all processes together
+    `spent` seconds.
     """
     return left * spent / gained / processes if gained > 0 and processes else None
 
@@ -218,15 +218,15 @@ def seconds_left(left: float, gained: float, spent: float, processes: int) -> fl
 def remember(
     folder: Path, plan: "Plan", text: str, status: Mapping[str, Any], files: Sequence[str]
 ) -> None:
-    """Keep the answer of an experiment whose results are in `files`."""
+    """Store the answer of an experiment whose results are in `files`."""
     about = {"version": seqmodel.__version__, "plan": _as_text(plan)}
     values = {**about, "text": text, "status": status, "files": files}
     write_file(folder / ANSWER, json.dumps(values, indent=2).encode())
 
 
 def recall(folder: Path, plan: "Plan | None" = None) -> tuple[str, dict[str, Any]] | None:
-    """The results, as printed, and status kept in a folder, if of `plan`, with all files there."""
-    with suppress(OSError, ValueError, KeyError, TypeError):  # written again by whoever looks on
+    """The printed results and status stored in a folder, if for `plan` and all files are there."""
+    with suppress(OSError, ValueError, KeyError, TypeError):  # the caller then writes it again
         values = json.loads((folder / ANSWER).read_bytes())
         if (
             values["version"] == seqmodel.__version__

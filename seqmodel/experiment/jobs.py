@@ -1,4 +1,4 @@
-"""The processes of an experiment: what one does, and those of this host, replaced when killed."""
+"""The processes of an experiment: the work of one, and this host's, replaced when killed."""
 
 import time
 import uuid
@@ -39,22 +39,22 @@ from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_sign
 from seqmodel.training.trackers import Listener, Tick
 
 POLL = 0.5
-"""Seconds between checks for a signal, or for work that other processes have to finish first."""
+"""Seconds between checks for a signal, or for work that waits for other processes."""
 INTERVAL = 0.5
 """Seconds between two reports of the current epoch."""
 DEATHS = 3
-"""How often a process may be killed at the same epoch of a run before the experiment ends."""
+"""The number of kills at the same epoch of a run after which the experiment ends."""
 USUAL = 2 << 30
-"""Bytes that a process is expected to take before any has trained."""
+"""Bytes that a process is expected to use before any has trained."""
 MARGIN = 1.25
-"""Memory kept free for a process, as a multiple of the most that one has taken."""
+"""Memory kept free for a process, as a multiple of the highest use of one."""
 SILENCE = 60
-"""Seconds after a process's line for people in which those of others are left out."""
+"""Seconds after a process's message in which those of others are dropped."""
 DONE = "done"
 """The last word of a process that found nothing left to do."""
 
 Message = Event | SeqmodelError | MemoryError | str
-"""What a process reports: progress, the error that stopped it, `DONE` or a line for people."""
+"""What a process reports: progress, the error that stopped it, `DONE` or a message."""
 
 
 class Worker:
@@ -81,7 +81,7 @@ class Worker:
 
         Raises:
             InterruptError: after `stop` was set; the current run can be resumed.
-            SeqmodelError: if a dataset is not the plan's, or a disk is full.
+            SeqmodelError: if a dataset is not the plan's, or the disk is full.
         """
         with held(self._lock, wait=True):  # another process may be probing it just now
             while not self._studies.complete():
@@ -105,7 +105,7 @@ class Worker:
             return False
         train = partial(self._train, cell, study.kind)
         run_next(self._studies, cell, study, self._config(cell, {}, 0), train)
-        if self._last is not None:  # None if another process took the last one
+        if self._last is not None:  # None if another process got the last one
             self._report(replace(self._last, counts=self._studies.counts(cell)))
             self._last = None
         return True
@@ -121,7 +121,7 @@ class Worker:
     def _train(
         self, cell: Cell, kind: str, trial: Trial, number: int, found: Mapping[str, Any]
     ) -> float:
-        """Train a run in its folder, or resume it, see `train_trial`; score a winner's."""
+        """Train or resume a run in its folder, see `train_trial`; score it if it is a winner's."""
         dataset, name, seed = self._dataset(cell.source), f"trial-{number}", 0
         if kind == "seed":
             name, seed = self._studies.run_of_seed(cell, number), number
@@ -129,7 +129,7 @@ class Worker:
         config = self._config(cell, found, seed)
         full = f"{cell.name}/{kind}-{number}"
         begun = epochs_of(read_metrics(folder)) if folder.is_dir() else 0
-        looks: list[tuple[float, float]] = []  # at valid so far: the figure, after so many epochs
+        looks: list[tuple[float, float]] = []  # at valid so far: (figure, epochs)
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
             best, at = min(looks) if looks else (None, 0)
@@ -167,7 +167,7 @@ class Worker:
             if kind == "seed":
                 model = load_run(folder).model
                 nats = {s: likelihood(model, dataset[s]).piece_nats for s in dataset.splits}
-                # Of each piece, in order, at the best epoch.
+                # Nats of each piece, in order, at the best epoch.
                 trial.set_user_attr(SCORES, {split: each.tolist() for split, each in nats.items()})
                 if self._artifacts is not None:  # for other hosts that see this folder
                     shared = uuid.uuid4().hex
@@ -195,16 +195,16 @@ def collect(studies: Studies, folder: Path, artifacts: Path) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """What every process of a pool works on."""
+    """The work shared by all processes of a pool."""
 
     folder: Path
-    """The experiment's."""
+    """The experiment's folder."""
     plan: Plan
-    """It says where this host has the data."""
+    """With the paths of the data on this host."""
     storage: str | None
     """A database's address; None for the journal."""
     artifacts: Path | None = None
-    """Where hosts leave the checkpoints of winners."""
+    """Where hosts store the checkpoints of winners."""
 
 
 def work(
@@ -219,13 +219,13 @@ def work(
     """Work on a begun experiment with single-threaded processes until it is complete.
 
     On one thread a run's result does not depend on what else is running. There are `jobs`
-    processes, or one per core as far as memory allows, but at most `most`, which have something to
-    do; a killed one is replaced. `report` takes their events, `say` lines for people.
+    processes, or one per core as far as memory allows, but at most `most`, the number of open runs;
+    killed ones are replaced. `report` receives their events, `say` messages.
 
     Raises:
         InterruptError: after `stop` was set; the same call resumes.
         MemoryError: if a process has too little memory.
-        SeqmodelError: the error that stopped a process, or if one was killed again and again.
+        SeqmodelError: the error that stopped a process, or if one was killed repeatedly.
     """
     room = _Room(jobs, most, say)
     pool = _Pool(task, room, report, say)
@@ -254,7 +254,7 @@ def work(
 
 @dataclass
 class _Member:
-    """A process, which lives as long as its pipe is open, and what it reported last."""
+    """A process, alive as long as its pipe is open, and its last report."""
 
     process: Any
     last: Event | None = None
@@ -271,7 +271,7 @@ class _Pool:
         self.members: dict[Any, _Member] = {}
         self.error: SeqmodelError | MemoryError | None = None
         self.ends = False
-        """Whether nobody is to be replaced: one found nothing left to do, or has to end."""
+        """Whether processes are no longer replaced: one found nothing left to do, or has to end."""
         self._asked = False
         self._said_at = -float(SILENCE)
 
@@ -299,7 +299,7 @@ class _Pool:
             elif message == DONE:
                 self.ends = True
             elif isinstance(message, str):
-                if time.monotonic() - self._said_at > SILENCE:  # all lose a database at once
+                if time.monotonic() - self._said_at > SILENCE:  # all lose the database at once
                     self._said_at = time.monotonic()
                     self._say(message)
             else:
@@ -310,16 +310,16 @@ class _Pool:
             return
         self._asked = self.ends = True
         for connection, member in [*self.members.items()]:
-            if not ask_to_end(member.process):  # its next report fails, as if this were killed
+            if not ask_to_end(member.process):  # its next report fails, as if this had died
                 connection.close()
                 del self.members[connection]
                 member.process.join()
 
     def _bury(self, member: _Member) -> None:
-        """Take note of a process that ended unasked: it is replaced, unless that is in vain."""
+        """Record a process that ended unasked: it is replaced, unless that would be in vain."""
         member.process.join()
         code, last = member.process.exitcode or 0, member.last
-        at = (last.run, int(last.epoch)) if last else ("a process that loads", 0)
+        at = (last.run, int(last.epoch)) if last else ("a starting process", 0)
         self._deaths[at] += 1
         if code == 1:  # an exception, whose traceback has been printed
             self._fail(SeqmodelError(f"{at[0]} failed: see above"))
@@ -342,11 +342,11 @@ class _Room:
     def __init__(self, jobs: int | None, most: int, say: Callable[[str], None]) -> None:
         self._jobs, self._most, self._say = jobs, most, say
         self._cores = cores()
-        self.largest = 0  # bytes that one has taken
+        self.largest = 0  # peak bytes of a process
         self._limit_reported = False
 
     def for_another(self, others: list[Event | None]) -> bool:
-        """Whether one more may start next to others, of which the latest events are given."""
+        """Whether one more can start next to others, whose latest events are given."""
         if len(others) >= self._most:
             return False
         if self._jobs is not None:
@@ -359,8 +359,8 @@ class _Room:
         if free < each and all(taken) and not self._limit_reported:
             self._limit_reported = True
             self._say(
-                f"{len(others)} of {self._cores} processes, as each takes {_gigabytes(each)} of "
-                f"memory and {_gigabytes(max(free, 0))} is left (--jobs decides otherwise)"
+                f"{len(others)} of {self._cores} processes, because each takes {_gigabytes(each)} "
+                f"of memory and {_gigabytes(max(free, 0))} is left (override with --jobs)"
             )
         return free >= each
 
@@ -384,7 +384,7 @@ def _process(task: Task, pipe: Any) -> None:
                 message = replace(message, memory=max(peak_memory() - shared, 1) if trained else 0)
             try:
                 pipe.send(message)
-            except BrokenPipeError:  # the command was killed: save, and end as if stopped
+            except BrokenPipeError:  # the command was killed: save and end, as if stopped
                 stop.signal = TERMINATE
 
         try:

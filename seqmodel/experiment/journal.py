@@ -1,4 +1,4 @@
-"""An experiment's state in a file: Optuna's journal, with checksums and a lock of its own."""
+"""An experiment's state in a file: Optuna's journal, with checksums and its own lock."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _CHECKSUM = "checksum"
 
 
 class Journal(JournalStorage):
-    """The state kept in a folder's journal; SeqmodelError if that cannot be used."""
+    """The state in a folder's journal; SeqmodelError if that cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL
@@ -36,7 +36,7 @@ class Journal(JournalStorage):
     def _sync_with_backend(self) -> None:
         try:
             super()._sync_with_backend()
-        except (SeqmodelError, OptunaError):  # these say that a trial or a study is there already
+        except (SeqmodelError, OptunaError):  # for a trial or a study that already exists
             raise
         except Exception as error:  # whatever Optuna fails with: lines are missing
             raise damaged(self._path, "Optuna cannot read it") from error
@@ -50,15 +50,15 @@ def damaged(journal: Path, reason: str) -> SeqmodelError:
 
 
 class _Lines(JournalFileBackend):
-    """The lines of a journal, each with a checksum; those of older versions have none."""
+    """The lines of a journal, each with a checksum, except those of older versions."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), _Lock(path))
         self._path = path
-        self._checked = False  # whether a line had a checksum: all that follow must have one
+        self._checked = False  # whether a line had a checksum: then all later ones must
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append whole lines: a line torn by a failed write is truncated by the next writer."""
+        """Append complete lines: the next writer truncates a line torn by a failed write."""
         try:
             super().append_logs([{**log, _CHECKSUM: _checksum(log)} for log in logs])
         except OSError as error:
@@ -82,12 +82,12 @@ class _Lines(JournalFileBackend):
 
 
 def _checksum(log: Mapping[str, Any]) -> str:
-    """The checksum of a line, whatever the order of its keys: 16 hexadecimal digits."""
+    """The checksum of a line, independent of the order of keys: 16 hexadecimal digits."""
     return blake2b(json.dumps(log, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 class _Lock(BaseJournalFileLock):
-    """A lock released when its owner dies, unlike Optuna's; the next cuts off a torn line."""
+    """A lock released when its owner dies, unlike Optuna's; the next owner cuts off a torn line."""
 
     def __init__(self, journal: Path) -> None:
         self._journal, self._lock = journal, Path(f"{journal}.lock")

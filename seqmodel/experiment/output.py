@@ -1,9 +1,9 @@
-"""The files of an experiment's results: tables, and a page with curves and samples besides.
+"""The files of an experiment's results: tables, and a page with curves and samples.
 
 A table has a block for each dataset, a column for each variant and, like Table 2 of Chung et al.
 2014, a row for each split: the mean of the seeds' nats per frame and their standard deviation.
-Training times, which differ each time, are in the text only; of the rest, only the datasets' paths
-in the JSON's plan depend on where it was made.
+Training times, which differ each time, are only in the text; of the rest, only the datasets' paths
+in the JSON's plan depend on the machine.
 """
 
 import csv
@@ -42,14 +42,14 @@ SEED = 1
 """Seed of the samples."""
 NAMED = 4
 """With more variants than this, the title gives their number, not their names."""
-BOLD = "Bold: the best on {}, and those that are not told apart from it or may yet catch up."
+BOLD = "Bold: the best on {}, and those not told apart from it or that may yet catch up."
 
 
 def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, list[str]]:
     """Write tables, learning curves and a page to the experiment's folder.
 
-    The same runs always make the same files, but for the datasets' paths in table.json and for the
-    page. Returns the results as they are printed, and the names of the files.
+    The same runs always produce the same files, except for the datasets' paths in table.json and
+    the page. Returns the printed results and the names of the files.
     """
     comparisons = results(studies)
     notes = _notes(studies.plan)
@@ -195,7 +195,7 @@ def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
     if not samples:
         return []
     winner = subjects[0].run
-    with suppress(SeqmodelError):  # the dataset may be gone since
+    with suppress(SeqmodelError):  # the dataset may be gone by now
         samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
     return [parts.Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))]
 
@@ -254,18 +254,18 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def time_row(comparison: Comparison) -> list[str]:
-    """How long the seeds of each winner trained, on average; not in `table_rows`, as it varies."""
+    """The mean training time of each winner's seeds; not in `table_rows`, because it varies."""
     seconds = [[a.seconds for a in outcome.seeds if a.metrics] for outcome in comparison.outcomes]
     return ["training time", *(spent(fmean(each)) if each else "" for each in seconds)]
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Which differences are real, one line for each pair that is compared."""
+    """Which differences are real, one line for each compared pair."""
     return _verdicts(comparison.compared)
 
 
 def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
-    """The same of the mean over datasets where one split decides, for pairs named beforehand."""
+    """The same for the mean over datasets if the same split decides, for pairs named in advance."""
     named = [each for each in comparisons if each.against is not None or each.all_pairs]
     if len(named) < 2 or len({each.judged for each in named}) > 1:
         return []
@@ -300,7 +300,7 @@ def _verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
 
 
 def caveats(comparison: Comparison) -> list[str]:
-    """Reasons to doubt a verdict: who is no better than a trivial model, or not trained enough."""
+    """Reasons to doubt a verdict: variants no better than a trivial model, or undertrained."""
     lines = []
     if worse := _names(comparison.no_better_than_trivial()):
         start = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
@@ -310,7 +310,7 @@ def caveats(comparison: Comparison) -> list[str]:
     for name in comparison.space:
         if at_end := _names(comparison.at_end(name)):
             start = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range"
-            lines.append(f"{start} searched: beyond it may be better")
+            lines.append(f"{start} searched: values beyond it may be better")
     return lines
 
 
@@ -318,7 +318,7 @@ def _remarks(comparison: Comparison) -> list[str]:
     """The verdicts, the best trivial model of each split, and the caveats."""
     lines = verdicts(comparison)
     if comparison.judged == "valid":
-        lines.append("valid decides, on which epochs and settings were chosen: there is no test")
+        lines.append("there is no test: valid decides, which also chose epochs and settings")
     for split in SPLITS:
         trivial = comparison.trivial(split)
         if trivial is not None:
@@ -327,7 +327,7 @@ def _remarks(comparison: Comparison) -> list[str]:
 
 
 def as_text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
-    """For a terminal."""
+    """The tables for a terminal."""
     blocks = []
     for comparison in comparisons:
         grid = [*_grid(comparison), time_row(comparison)]
@@ -343,7 +343,7 @@ def as_text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
 
 
 def as_markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
-    """For a README."""
+    """The tables for a README."""
     blocks = []
     for comparison in comparisons:
         head, *lines = map(_piped, _grid(comparison, "**{}**"))
@@ -368,7 +368,7 @@ def as_latex(comparisons: Sequence[Comparison]) -> str:
 
 
 def _caption(comparison: Comparison) -> str:
-    """What the figures of a table are."""
+    """An explanation of a table's figures."""
     seeds = max((len(outcome.scored) for outcome in comparison.outcomes), default=0)
     varying = " ± the standard deviation over seeds" if seeds > 1 else ", one seed"
     caption = f"Nats per frame on {comparison.dataset}: mean{varying}."
@@ -385,7 +385,7 @@ def _caption(comparison: Comparison) -> str:
 
 
 def differences_csv(comparisons: Sequence[Comparison]) -> str:
-    """A line for each pair compared: how many more nats per frame the variant takes."""
+    """A line for each compared pair: how many more nats per frame the variant takes."""
     names = ["nats_per_frame", "low", "high", "verdict", "doubt"]
     rows = [["dataset", "split", "variant", "against", *names]]
     for c in comparisons:
@@ -486,7 +486,7 @@ def _figure(comparison: Comparison, split: str, outcome: Outcome) -> str:
 
 
 def _from_reference(comparison: Comparison, outcome: Outcome) -> str:
-    """How many more nats per frame than the reference, with the margin if there is one."""
+    """The difference in nats per frame from the reference, with the margin if there is one."""
     gap = comparison.compared.get((str(comparison.against), outcome.name))
     if gap is None:
         return ""

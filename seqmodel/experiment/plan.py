@@ -25,15 +25,15 @@ WIDEST = (1e-6, 1.0)
 QUICK_FRAMES = 64_000
 """Frames that a run of a quick experiment is trained on, as far as whole epochs allow."""
 QUICK_EPOCHS = 60
-"""The most epochs of such a run; datasets of a few pieces would have thousands."""
+"""The most epochs of such a run; tiny datasets would need thousands."""
 LONGEST = 240
-"""Bytes of a dataset's name, which is part of longer ones; file systems allow 255."""
+"""Maximum bytes of a dataset's name, which is part of longer ones; file systems allow 255."""
 WORDS = {
     "sources": "datasets",
     "space": "settings to tune",
     "quick": "--quick",
 }
-"""Fields of a plan whose names say too little in a message."""
+"""Fields of a plan whose names would be unclear in a message."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Range:
         return self.low <= value <= self.high
 
     def at_end(self, value: float) -> bool:
-        """Whether it lies in the outermost twentieth of the range, at either end."""
+        """Whether it is in the outermost twentieth of the range, at either end."""
         return not 0.05 <= (value - self.low) / (self.high - self.low) <= 0.95
 
     def suggested(self, trial: "optuna.Trial", name: str, given: float | None) -> float | int:
-        """The value of the setting `name` for a trial: as given, or else drawn by its sampler."""
+        """The value of the setting `name` for a trial: as given, or drawn by its sampler."""
         low, high = self.ends if given is None else (given, given)
         if self.whole:
             return trial.suggest_int(name, int(low), int(high), log=self.log)
@@ -79,9 +79,9 @@ class Source:
     name: str
     """One word, for tables and folder names."""
     path: str
-    """Absolute, on the host that reads it; other hosts may have it elsewhere."""
+    """Absolute, on the host that reads it; other hosts can have it elsewhere."""
     fingerprint: str
-    """Of what it holds, see `_fingerprint`."""
+    """That of its content, see `_fingerprint`."""
 
     def dataset(self) -> Dataset:
         """The dataset, opened; SeqmodelError if it is not the one that the plan was made for."""
@@ -89,7 +89,7 @@ class Source:
         if _fingerprint(dataset) != self.fingerprint:
             raise SeqmodelError(
                 f"{self.path} has changed since the experiment began: prepare it as it was then, "
-                "or start another experiment with --out"
+                "or start a new experiment with --out"
             )
         return dataset
 
@@ -104,7 +104,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment before it is run. All its runs follow from the plan alone."""
+    """An experiment before it is run. The plan alone determines all of its runs."""
 
     sources: Sequence[Source]
     variants: Sequence[Variant]
@@ -123,7 +123,7 @@ class Plan:
     against: str | None = None
     """The variant that the others are compared with; None: the best. Runs do not depend on it."""
     all_pairs: bool = False
-    """Whether each is compared with each."""
+    """Whether all pairs are compared."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""
@@ -141,14 +141,14 @@ class Plan:
         return cls(**{**there, "sources": sources, "variants": variants, "space": space})
 
     def as_deep_as(self, other: "Plan") -> Self:
-        """The plan with at least the trials and seeds of `other`: none that was run is dropped."""
+        """The plan with at least the trials and seeds of `other`: none of them is dropped."""
         trials, seeds = max(self.trials, other.trials), max(self.seeds, other.seeds)
         return replace(self, trials=trials, seeds=seeds)
 
     def differs(self, other: "Plan") -> str | None:
-        """What keeps it from being `other` with more datasets, variants, trials or seeds, or None.
+        """What prevents it from extending `other` by datasets, variants, trials or seeds, or None.
 
-        The runs of `other` stay what they are; datasets are identified by what they hold.
+        The runs of `other` stay unchanged; datasets are identified by their content.
         """
         ours, theirs = ({s.name: s.fingerprint for s in p.sources} for p in (self, other))
         for name, fingerprint in theirs.items():
@@ -167,9 +167,9 @@ class Plan:
         return None
 
     def ready(self, ended: int) -> int:
-        """How many trials of a cell may have begun, once as many, the first of them, have ended.
+        """How many trials of a cell may have begun once the first `ended` ones have ended.
 
-        Those of a bracket are chosen in pairs, each by all before it; see `search.bracketed`.
+        A bracket chooses its rates in pairs, each by all before it; see `search.bracketed`.
         """
         if self.search != "bracket":
             return self.trials
@@ -183,9 +183,9 @@ class Plan:
         """Build every cell's model, at both ends of the search space, without allocating it.
 
         SeqmodelError if a dataset is not the plan's; UsageError if settings do not fit each other
-        or the data, or models do not compare.
+        or the data, or models cannot be compared.
         """
-        from seqmodel.model.build import outline  # here, as a plan alone must load fast
+        from seqmodel.model.build import outline  # here, because a plan alone must load fast
 
         names = [variant.name for variant in self.variants]
         if self.against is not None and self.against not in names:
@@ -199,7 +199,7 @@ class Plan:
             if len(kinds) > 1:
                 raise UsageError(
                     f"{kinds[False]} gives densities and {kinds[True]} probabilities, whose nats "
-                    "do not compare: choose outputs of one kind, such as --set output=logistic"
+                    "are not comparable: choose outputs of one kind, such as --set output=logistic"
                 )
 
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
@@ -220,9 +220,9 @@ class Plan:
             given.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
         config = resolve(given, {}, presets_of(dataset.frame))
         if config.minutes is not None:
-            raise UsageError("minutes are for `train`: runs compared share a machine; set epochs")
+            raise UsageError("minutes are for `train`: compared runs share a machine; set epochs")
         if config.valid_every.endswith("m"):
-            raise UsageError("valid_every is of updates or epoch here: minutes are by the clock")
+            raise UsageError("valid_every must be updates or epoch: minutes depend on the clock")
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         return with_sizes(seeded.without_search(), dataset.frame)
 
@@ -250,7 +250,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
                 raise SeqmodelError(f"{path} has no pieces in {split}, which compare needs")
         name = _word(path.resolve().name)
         if name.casefold() in (source.name.casefold() for source in sources):
-            raise UsageError(f"two datasets are named {name}, case aside: rename one")
+            raise UsageError(f"two datasets are named {name}, ignoring case: rename one")
         if len(os.fsencode(name)) > LONGEST:
             raise UsageError(f"the name {name} is too long for an experiment's files: rename it")
         sources.append(Source(name, str(path.resolve()), _fingerprint(dataset)))
@@ -258,7 +258,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
 
 
 def _fingerprint(dataset: Dataset) -> str:
-    """`Dataset.fingerprint`, and a hash of the labels that models are told, if there are any."""
+    """`Dataset.fingerprint`, and a hash of the labels that models are given, if any."""
     return dataset.fingerprint() + (dataset.given_hash() if dataset.frame.known_labels else "")
 
 
@@ -278,7 +278,7 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     for parts in itertools.product(*axes):
         settings = {key: value for part in parts for key, value in part.items()}
         texts = {k: str(v).lower() if isinstance(v, bool) else v for k, v in settings.items()}
-        # A class keeps its module: one's own GRU is another than gru, also as a folder's name.
+        # A class keeps its module: a user's GRU differs from gru, also in the folder's name.
         own = {k for k in UNITS if is_text(texts.get(k) or "")}
         names = {k: unit_name(v) if k in own else v for k, v in texts.items()}
         words = [v if k == "unit" else f"{k}={v}" for k, v in names.items()]
@@ -289,13 +289,13 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
         if (other := folders.get(folder)) == name:
             raise UsageError(f"{name} is listed twice")
         if other is not None:
-            raise UsageError(f"{other} and {name} have one folder, case aside: rename one")
+            raise UsageError(f"{other} and {name} have the same folder, ignoring case: rename one")
         folders[folder] = name
     return tuple(variants)
 
 
 def default_space(search: str, *, paper: bool) -> dict[str, Range]:
-    """What a search covers: the paper's rates, others', or all that a bracket may widen to."""
+    """The space of a search: the paper's rates, others', or all that a bracket can widen to."""
     if search == "none":
         return {}
     low, high = WIDEST
@@ -315,12 +315,12 @@ def tuned(text: str) -> tuple[str, Range]:
         raise UsageError(f"--tune takes KEY=low..high, not {text!r}") from None
     allowed = field_types(key)
     if float not in allowed and int not in allowed:
-        raise UsageError(f"--tune {key}: only settings that are numbers have a range")
+        raise UsageError(f"--tune {key}: only numeric settings have a range")
     return key, Range(*numbers, log=key == "learning_rate", whole=float not in allowed)
 
 
 def setting_of(key: str, text: str, option: str) -> Any:
-    """The value of a setting of all runs; UsageError if it is invalid, or not for them to set."""
+    """The value of a setting for all runs; UsageError if it is invalid or not allowed there."""
     if key == "data":
         raise UsageError(f"datasets are named as arguments, not with {option} data")
     if key in SEARCHES.values():
@@ -329,6 +329,6 @@ def setting_of(key: str, text: str, option: str) -> Any:
 
 
 def _word(text: str) -> str:
-    """The text as the name of a folder, which Windows takes too."""
+    """The text as the name of a folder, valid on Windows too."""
     word = re.sub(r"[^\w.=+-]+|\.$", "-", text)
     return re.sub(r"(?i)^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1-", word)

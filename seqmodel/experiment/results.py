@@ -1,4 +1,4 @@
-"""The results of an experiment, and which differences are real: more than seeds and pieces make."""
+"""The results of an experiment, and which differences are real: beyond seeds and pieces."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,16 +23,16 @@ from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
 
 FEWEST = 6
-"""Fewest pieces for a verdict. Of two equal models one is ahead on all of five pieces in 6 % of
-cases, and no assumption about how pieces differ could be checked on so few."""
+"""Fewest pieces for a verdict. One of two equal models is ahead on all of five pieces in 6 % of
+cases, and assumptions about how pieces differ cannot be checked on so few."""
 LEVEL = 0.04
 """Nominal rate of false verdicts. Approximate degrees of freedom overshoot it where one model's
 seeds vary five times as much as another's; the measured rate then stays below 5 % (README.md)."""
 WIDEST_PAIR = 4
-"""Models that quantiles allow for, at most, with a variance of two models alone. Where a few vary
-much more than the others, the best and the worst are among these."""
+"""The most models that quantiles allow for with the variance of only two models. If a few vary much
+more than the others, the best and the worst are among these."""
 GRID_STEP = 0.01
-"""Of the grid on which the standard normal distribution is integrated, from -8 to 8."""
+"""The step of the grid on which the standard normal distribution is integrated, from -8 to 8."""
 
 
 class Difference(NamedTuple):
@@ -40,9 +40,9 @@ class Difference(NamedTuple):
 
     mean: float
     margin: float
-    """Half the width of the interval of at least 95 %, which holds for all pairs at once."""
+    """Half the width of the interval of at least 95 %, valid for all pairs at once."""
     seeds: int
-    """Of the model that has fewer; one cannot tell how much seeds vary."""
+    """Those of the model with fewer; a single seed does not show how much seeds vary."""
     pieces: int
     doubt: str = ""
     """Why the worse may yet catch up, see `Comparison.doubt`."""
@@ -52,17 +52,17 @@ class Difference(NamedTuple):
         return self.mean - self.margin, self.mean + self.margin
 
     def reversed(self) -> "Difference":
-        """How many more the other one takes."""
+        """The difference seen from the other model."""
         return self._replace(mean=-self.mean)
 
     @property
     def conclusive(self) -> bool:
-        """Whether there are seeds and pieces enough for a verdict."""
+        """Whether there are enough seeds and pieces for a verdict."""
         return self.seeds > 1 and self.pieces >= FEWEST
 
     @property
     def verdict(self) -> str:
-        """Whether it is worse or better than the other one, or why nobody can tell."""
+        """Whether it is worse or better than the other one, or why that is unknown."""
         if not self.conclusive:
             return "too few"
         if abs(self.mean) <= self.margin:
@@ -71,7 +71,7 @@ class Difference(NamedTuple):
 
     @property
     def real(self) -> bool:
-        """Whether there is a verdict: the interval excludes 0, and the worse was trained enough."""
+        """Whether there is a verdict: the interval excludes 0 and the worse trained enough."""
         return self.verdict in ("worse", "better")
 
 
@@ -99,14 +99,14 @@ class Attempt:
 
     @property
     def improving(self) -> bool:
-        """Whether its last epoch, at the most that it may train, is its best."""
+        """Whether it trained for the maximum of epochs and the last is its best."""
         return self.ended == "complete" and self.best is self.metrics[-1]
 
     @property
     def gain(self) -> float:
-        """Nats that the second half of its epochs brought, if it was improving; else 0.
+        """Nats gained in the second half of its epochs, if it was improving; else 0.
 
-        As many epochs again would bring less: curves flatten.
+        As many epochs again would gain less: curves flatten.
         """
         figures = [line["valid_nats_per_frame"] for line in self.metrics]
         first = min(figures[: len(figures) // 2], default=math.inf)
@@ -123,7 +123,7 @@ class Outcome:
 
     cell: Cell
     config: Config | None
-    """The winner's; None if the search has none."""
+    """The winner's config; None if the search has none."""
     winner: int | None
     """The index of the best trial."""
     parameters: ParameterCounts | None
@@ -132,11 +132,11 @@ class Outcome:
     nats: Mapping[str, NDArray[np.float64]]
     """Split -> nats of each piece, (seeds, pieces)."""
     scored: Sequence[int]
-    """The seeds of those rows, counted from 0: one that diverged at once has no row."""
+    """The seeds of those rows, numbered from 0: one that diverged at once has no row."""
 
     @property
     def name(self) -> str:
-        """The variant's."""
+        """The variant's name."""
         return self.cell.variant.name
 
     @property
@@ -159,7 +159,7 @@ class Comparison:
     against: str | None = None
     """The variant that all others are compared with; None: the best."""
     all_pairs: bool = False
-    """Whether each is compared with each."""
+    """Whether all pairs are compared."""
 
     @property
     def judged(self) -> str:
@@ -172,7 +172,7 @@ class Comparison:
         return np.asarray(nats.sum(1) / self.lengths[split].sum())
 
     def mean(self, outcome: Outcome) -> float:
-        """The mean figure of its seeds on the split that decides; it needs one."""
+        """The mean figure of its seeds on the split that decides; there must be one."""
         return float(self.figures(outcome, self.judged).mean())
 
     def ranked(self) -> list[Outcome]:
@@ -181,13 +181,13 @@ class Comparison:
 
     @cached_property
     def behind(self) -> dict[str, Difference]:
-        """How many more nats per frame, where it counts, each but the best takes, in order."""
+        """By how many nats per frame each is behind the best on the deciding split, in order."""
         ranked = self.ranked()
         return {o.name: self._between[0, k] for k, o in enumerate(ranked) if k}
 
     @cached_property
     def compared(self) -> dict[tuple[str, str], Difference]:
-        """How many more nats per frame the second of two variants takes, of the pairs asked for."""
+        """By how many nats per frame the second of each requested pair is behind the first."""
         names = [outcome.name for outcome in self.ranked()]
         pairs = [*combinations(range(len(names)), 2)]
         if not self.all_pairs:
@@ -206,11 +206,11 @@ class Comparison:
 
     @property
     def conclusive(self) -> bool:
-        """Whether there are seeds and pieces enough for any verdict."""
+        """Whether there are enough seeds and pieces for any verdict."""
         return any(gap.conclusive for gap in self.behind.values())
 
     def leads(self, outcome: Outcome) -> bool:
-        """Whether it is the best of several, or not told apart from it; no one without verdicts."""
+        """Whether it is the best of several, or not told apart from it; False without verdicts."""
         gap = self.behind.get(outcome.name)
         return self.conclusive and (outcome is self.ranked()[0] if gap is None else not gap.real)
 
@@ -219,7 +219,7 @@ class Comparison:
         return [o for o in self.outcomes if any(seed.improving for seed in o.seeds)]
 
     def at_end(self, name: str) -> list[Outcome]:
-        """Those whose search chose an end of a setting's range, or of the learning rates tried."""
+        """Outcomes whose search chose an end of a setting's range, or of the rates tried."""
         bounds, at_end = self.space[name], list[Outcome]()
         for outcome in (o for o in self.outcomes if name in o.found):
             tried = [trial.found[name] for trial in outcome.trials if name in trial.found]
@@ -231,8 +231,8 @@ class Comparison:
     def doubt(self, worse: Outcome, behind: float) -> str:
         """Why a model may yet catch up with another that is `behind` nats better; else empty.
 
-        A setting of it is at an end of the range, or it still improved in its last epoch, and by
-        more in the second half of its epochs: a verdict is withheld.
+        One of its settings is at an end of the range, or it still improved in its last epoch, and
+        by more than `behind` in the second half of its epochs: a verdict is withheld.
         """
         for name in self.space:
             if worse in self.at_end(name):
@@ -287,7 +287,7 @@ def _attempt(index: int, trial: FrozenTrial) -> Attempt:
 
 
 def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str, dict[str, float]]:
-    """The baselines of each split, of densities or probabilities as all models are."""
+    """The baselines of each split, as densities or probabilities like all models."""
     frame, train = dataset.frame, dataset["train"]
     discrete = output_class(plan.config(cells[0], dataset, {}, 0), frame).discrete
     return {
@@ -299,7 +299,7 @@ def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str,
 def jointly(gaps: Sequence[Difference]) -> Difference:
     """The mean of one pair's differences on several datasets, which vary independently.
 
-    In doubt if there were no verdict once the worse had caught up wherever it may.
+    In doubt if there would be no verdict once the worse had caught up wherever it may.
     """
     margin = math.hypot(*(gap.margin for gap in gaps)) / len(gaps)
     seeds, pieces = min(gap.seeds for gap in gaps), min(gap.pieces for gap in gaps)
@@ -315,17 +315,17 @@ def differences(
     lengths: NDArray[np.int64],
     pairs: Sequence[tuple[int, int]],
 ) -> dict[tuple[int, int], Difference]:
-    """How many more nats per frame the second of each pair of models takes, and how sure that is.
+    """By how many nats per frame the second model of each pair is behind, and how sure that is.
 
     Other pieces and other seeds would give other figures, and both count, as in Clark's min F'
-    (1973): the margins of either are added in quadrature. Pieces are compared in pairs, and their
-    variance is the jackknife's of a ratio, nats over frames (Efron, Tibshirani 1993). Seeds are
-    those of either model. Either margin is the larger of two, from the variance pooled over all
-    models and from that of the two alone, with Welch's degrees of freedom, since models may vary
-    differently. Quantiles are of the studentized range (Tukey), which allows for all pairs, and so
-    for one that was chosen by these very figures.
+    (1973): their margins are added in quadrature. Pieces are compared in pairs, and their variance
+    is the jackknife's of a ratio, nats over frames (Efron, Tibshirani 1993). Seeds are those of
+    either model. Each margin is the larger of two, from the variance pooled over all models and
+    from that of the two alone, with Welch's degrees of freedom, because models may vary
+    differently. Quantiles are those of the studentized range (Tukey), which allows for all pairs,
+    and so for one chosen by these very figures.
 
-    `nats` has those of each piece, (seeds, pieces), for each model; `lengths` are in frames.
+    `nats` holds those of each piece, (seeds, pieces), for each model; `lengths` are in frames.
     """
     frames, models, pieces = lengths.sum(), len(nats), len(lengths)
     figures = [each.sum(1) / frames for each in nats]
@@ -342,7 +342,7 @@ def differences(
     of_seeds = [float(each.var(ddof=1)) if len(each) > 1 else 0.0 for each in figures]
     free_of_all = sum(seeds) - models
     of_all = sum(v * (s - 1) for v, s in zip(of_seeds, seeds, strict=True)) / free_of_all
-    # What leaving out a piece changes; its square, times (P - 1) / P, sums to the variance.
+    # The change from leaving out a piece; its square, times (P - 1) / P, sums to the variance.
     average = np.array([each.mean(0) for each in nats])
     changes = (average - np.outer(means, lengths)) / (frames - lengths) * math.sqrt(1 - 1 / pieces)
     apart = changes - changes.mean(0)
@@ -366,7 +366,7 @@ def differences(
 
 
 def _margin(variance: float, freedom: float, models: int) -> float:
-    # Rounded down, as every new number costs an integration.
+    # Rounded down, because every new number costs an integration.
     return math.sqrt(variance) * quantile(models, max(1.0, math.floor(freedom * 10) / 10))
 
 
@@ -374,8 +374,8 @@ def _margin(variance: float, freedom: float, models: int) -> float:
 def quantile(models: int, freedom: float, level: float = LEVEL) -> float:
     """How many standard errors apart the best and the worst of equal models are, at most.
 
-    That of the studentized range over the root of 2, for Student's t if there are two models,
-    exceeded with the probability `level`. `freedom` is the standard error's degrees of freedom.
+    The quantile of the studentized range over the square root of 2, which is Student's t for two
+    models, exceeded with probability `level`. `freedom` is the standard error's.
     """
     freedom, width = min(freedom, 1e5), 1 / math.sqrt(2 * min(freedom, 1e5))
     logs = np.linspace(-12 / freedom - 8 * width, min(8 * width, 2.2), 400)
@@ -398,7 +398,7 @@ def quantile(models: int, freedom: float, level: float = LEVEL) -> float:
 
 @cache
 def _range(models: int) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Ranges of as many standard normal numbers as models, and the probability of less."""
+    """Ranges of as many standard normals as models, and the probability of less."""
     values = np.arange(-8, 8, GRID_STEP)
     normal = np.array([(1 + math.erf(value / math.sqrt(2))) / 2 for value in values])
     density = np.exp(-(values**2) / 2)

@@ -1,10 +1,10 @@
-"""The search of one cell: its trials, each trained to completion, and what chooses their settings.
+"""The search of one cell: its trials, each trained to completion, and the choice of their settings.
 
-What leads after a part of the epochs may not lead at their end (docs/results/searches.md).
+The leader after some of the epochs may not lead at the end (docs/results/searches.md).
 
-`seqmodel train --lr search` is such a search of one cell, whose state is kept in memory: all its
-draws are on disk, so a resumed search replays them with the same results. Its folder is a run
-folder with the files of the best draw, and all draws under draws/.
+`seqmodel train --lr search` is such a search of one cell, with its state in memory: all its draws
+are on disk, so a resumed search replays them with the same results. Its folder is a run folder with
+the files of the best draw, and all draws under draws/.
 """
 
 import json
@@ -47,7 +47,7 @@ APART = 4
 
 
 def paper_rates(seed: int, count: int) -> list[float]:
-    """The rates to try: all units try the same ones, and a longer search tries more of them."""
+    """The rates to try: the same for all units, and more of them in a longer search."""
     random = np.random.default_rng([seed, TRIALS["paper"]])
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
@@ -56,8 +56,8 @@ def bracketed(figures: Mapping[float, float], widest: Range) -> tuple[float, flo
     """The two rates that a bracket tries next, given each rate's figure so far.
 
     One on either side of the best: halfway to the next on a log scale, or further out by `APART`,
-    though never beyond the `widest`: at its end both are on the other side. Of equals, as of those
-    that diverged, the lowest is the best.
+    though never beyond the `widest`: at its end both are on the other side. Among equals, such as
+    those that diverged, the lowest is the best.
     """
     best = min(figures, key=lambda rate: (figures[rate], rate))
     below = max((rate for rate in figures if rate < best), default=None)
@@ -71,12 +71,12 @@ def bracketed(figures: Mapping[float, float], widest: Range) -> tuple[float, flo
 
 
 Train = Callable[[Trial, int, Mapping[str, Any]], float]
-"""Trains a run, given what takes its figures, its number from 0 and the settings that the search
-has chosen; returns its figure, see `train_trial`."""
+"""Trains a run, given the trial that records its figures, its number from 0 and the settings chosen
+by the search; returns its figure, see `train_trial`."""
 
 
 def run_next(studies: Studies, cell: Cell, study: Study, settings: Config, train: Train) -> None:
-    """Run the next trial or seed of a cell, in its `study` of these; `settings` are unsearched."""
+    """Run the next trial or seed of a cell, from the given `study`; `settings` are unsearched."""
 
     def objective(trial: Trial, index: int) -> float:
         found: Mapping[str, Any] = {}
@@ -96,8 +96,8 @@ def _drawn(
 
     bracket: first the rate of `settings`, then pairs, each by the figures of all before it, which
     have ended by then (`Plan.ready`). paper: the paper's rates, in order. tpe: first those of
-    `settings` that are in range, then what TPE draws. It is seeded by the index: one process alone
-    repeats itself exactly; with several, it depends on what the others have found so far.
+    `settings` that are in range, then TPE's draws, seeded by the index: a single process repeats
+    itself exactly; with several, draws depend on what the others have found so far.
     """
     given: dict[str, Any] = {}
     if plan.search == "bracket":
@@ -120,15 +120,15 @@ def _drawn(
 def train_trial(
     trial: Trial, config: Config, dataset: Dataset, folder: Path, **others: Any
 ) -> float:
-    """Train the run of a trial, which notes how it ended; returns its best figure on valid.
+    """Train the run of a trial and record how it ended; returns its best figure on valid.
 
-    That is the best before it diverged, if it did: optuna.TrialPruned, its cause the DivergedError,
-    if there is none. The `others` and errors are those of `train_run`.
+    If it diverged, that is the best before; if there is none, it raises optuna.TrialPruned with the
+    DivergedError as its cause. The `others` and errors are those of `train_run`.
     """
     diverged = None
     try:
         train_run(config, dataset, folder, **others)
-    except DivergedError as error:  # this rate is too high; others may not be
+    except DivergedError as error:  # this rate is too high; others might not be
         diverged = error
     metrics = runs.read_metrics(folder)
     done, ended = epochs_of(metrics), "complete"
@@ -146,7 +146,7 @@ def train_trial(
 
 
 def _studies_of(config: Config) -> tuple[Studies, Cell]:
-    """The studies of the learning-rate search of `config`, and the one cell that they have."""
+    """The studies of the learning-rate search of `config`, and their only cell."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     kind = next(name for name, setting in SEARCHES.items() if getattr(config, setting))
     plan = Plan(
@@ -164,7 +164,7 @@ def _studies_of(config: Config) -> tuple[Studies, Cell]:
 def begin_search(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
 ) -> Trainer:
-    """As `begin_run`, for `search` to resume."""
+    """Like `begin_run`, for `search` to resume."""
     _write_start(config, folder, init_from)
     studies, cell = _studies_of(config)
     settings, begun = config.without_search(), []
@@ -240,7 +240,7 @@ def search(
 
 
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
-    """Write what a search starts from: its config, and the initial weights of all draws, if any."""
+    """Write a search's starting point: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
         began = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
         tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
@@ -249,7 +249,7 @@ def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> No
 
 
 def _check_rate(rate: float, folder: Path) -> None:
-    """SeqmodelError if a draw was begun with another rate than its search would choose now."""
+    """SeqmodelError if a draw was begun with another rate than its search now chooses."""
     path = folder / runs.CONFIG
     if not path.is_file():
         return

@@ -2,7 +2,7 @@
 
 Each study has a fixed number of trials, and a trial is identified by its index: how many began
 before it. A trial whose process died is failed and queued again under the same index, to resume
-from its checkpoint; to Optuna it is a new trial, which records the one that it continues.
+from its checkpoint; to Optuna it is a new trial, which records the one it continues.
 """
 
 import json
@@ -43,9 +43,9 @@ PLAN, WORKER = "plan", "worker"
 ENDED, METRICS, EPOCHS = "ended", "metrics", "epochs"
 """Attributes of a trial: how it ended, its lines of metrics.jsonl, epochs at its last look."""
 SCORES, CHECKPOINT = "scores", "checkpoint"
-"""Of a winner's: split -> nats of each piece; the file in --artifacts with its best checkpoint."""
+"""For a winner's runs: split -> nats of each piece; the best checkpoint's file in --artifacts."""
 WINNER = "winner"
-"""Attribute of the study of seeds: the trial that is the first."""
+"""Attribute of the study of seeds: the trial that is the first seed."""
 
 _ROOT = "goes_on_with"
 
@@ -61,7 +61,7 @@ def open_storage(
     if url is None:
         folder.mkdir(parents=True, exist_ok=True)
         return Journal(folder)
-    from seqmodel.experiment.database import Database  # sqlalchemy takes a while to load
+    from seqmodel.experiment.database import Database  # sqlalchemy is slow to load
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
@@ -69,7 +69,7 @@ def open_storage(
 
 
 def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Queue a trial that continues a failed one, which `root` returns."""
+    """Queue a trial that continues a failed one, to which `root` leads back."""
     study.add_trial(
         optuna.create_trial(
             state=TrialState.WAITING,
@@ -86,14 +86,14 @@ def root(trial: FrozenTrial) -> int:
 
 
 def name_in(storage: BaseStorage, folder: Path, url: str | None) -> str:
-    """The name of the experiment in `folder`: the folder's, or the one in its journal if moved."""
+    """The name of the experiment in `folder`: the folder's or, if moved, the one in its journal."""
     begun = [] if url else [n for n in optuna.get_all_study_names(storage) if "/" not in n]
     name = folder.resolve().name
     return name if name in begun or not begun else begun[0]
 
 
 class Studies:
-    """The studies of one experiment in a storage, which several processes may share."""
+    """The studies of one experiment in a storage, which several processes can share."""
 
     def __init__(self, storage: BaseStorage, name: str, plan: Plan) -> None:
         self.storage, self._name, self.plan = storage, name, plan
@@ -110,7 +110,7 @@ class Studies:
             return None if text is None else cls(storage, name, Plan.from_json(json.loads(text)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SeqmodelError(
-                f"the plan of experiment {name} is damaged, or of another version: name a new "
+                f"the plan of experiment {name} is damaged or from another version: name a new "
                 "folder with --out"
             ) from error
 
@@ -118,15 +118,15 @@ class Studies:
     def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
         """Begin an experiment, join it, or add datasets, variants, trials and seeds to it.
 
-        None are taken away. SeqmodelError if another experiment has the name.
+        None are removed. SeqmodelError if another experiment has the name.
         """
         there = cls.begun(storage, name)
         if there is not None:
             plan = plan.as_deep_as(there.plan)
             if differs := plan.differs(there.plan):
                 raise SeqmodelError(
-                    f"there is another experiment {name}, which differs in {differs}: name a new "
-                    "folder with --out"
+                    f"there is already an experiment {name}, which differs in {differs}: name a "
+                    "new folder with --out"
                 )
             if there.plan.differs(plan) is None:
                 return cls(storage, name, plan)
@@ -141,7 +141,7 @@ class Studies:
         return self._study("trial", f"{cell.name}/trials", self.plan.trials, self.plan.ready)
 
     def seeds(self, cell: Cell) -> "Study":
-        """The runs of a cell's winner, if it has one; those of a former winner are apart."""
+        """The runs of a cell's winner, if it has one; a former winner's are separate."""
         if cell.name in self._seeds:
             return self._seeds[cell.name]
         study = self._study("seed", f"{cell.name}/seeds", self.plan.seeds)
@@ -166,7 +166,7 @@ class Studies:
         return f"seed-{index}" if first else f"trial-{number}-seed-{index}"
 
     def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
-        """The best trial and its index, the first of equals; None if no epoch of any has ended."""
+        """The best trial and its index, the first of equals; None before any epoch has ended."""
         trials = self.trials(cell).indexed()
         figures = {k: figure_of(trial) for k, trial in trials.items()}
         best = min(figures, key=lambda k: (figures[k], k), default=-1)
@@ -177,7 +177,7 @@ class Studies:
         return self.trials(cell).complete()
 
     def unfinished(self, cell: Cell) -> "Study | None":
-        """The first study of the cell that is not complete: each needs the one before."""
+        """The first incomplete study of the cell: each needs the one before."""
         opened = (study(cell) for study in (self.trials, self.seeds))
         return next((study for study in opened if not study.complete()), None)
 
@@ -209,15 +209,15 @@ class Study:
         count: int,
         ready: Callable[[int], int] | None = None,
     ) -> None:
-        """`ready`, if not all may begin at once: how many, by how many of the first have ended."""
+        """`ready`, unless all may begin at once: number of first ones ended -> how many may."""
         self.kind, self.optuna, self.count, self._ready = kind, study, count, ready
         self._complete = False  # once True it stays so, which saves further database queries
 
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one if it was queued again.
 
-        Without those that may not begin yet, of which two processes at once may begin one too many,
-        and those that older versions ended unrun.
+        Without those that may not begin yet (two simultaneous processes can begin one too many),
+        and those that older versions ended without running.
         """
         last: dict[int, FrozenTrial] = {}  # by the first, in the order in which these began
         for trial in self.optuna.get_trials(deepcopy=False):
@@ -227,12 +227,12 @@ class Study:
         return dict(enumerate(trials[: self._open(trials)]))
 
     def _open(self, trials: Iterable[FrozenTrial]) -> int:
-        """How many trials may have begun, by the state of those that have."""
+        """How many trials may have begun, given the state of those that have."""
         ended = [*map(_ended, trials), False].index(False)
         return self.count if self._ready is None else min(self.count, self._ready(ended))
 
     def waits(self) -> bool:
-        """Whether there is a trial that no process has taken."""
+        """Whether there is a trial that no process has claimed."""
         trials = self.indexed().values()
         waiting = any(trial.state == TrialState.WAITING for trial in trials)
         return waiting or len(trials) < self._open(trials)
@@ -269,14 +269,14 @@ class Study:
         """Take a trial, a queued one first, run it and store the result.
 
         `objective` takes the trial and its index, and returns its figure; lower is better. After an
-        error another process takes the trial; nothing is stored of one that was taken over.
+        error another process takes the trial; nothing is stored for one that was taken over.
         """
         self.optuna.sampler = RandomSampler(0)  # the objective may choose another
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of heartbeats, which are sent below
             trial = self.optuna.ask()
         numbers, value = [taken.number for taken in self.indexed().values()], None
-        if trial.number not in numbers:  # it keeps its place for when it may begin
+        if trial.number not in numbers:  # it keeps its place until it may begin
             self.optuna.tell(trial, state=TrialState.FAIL)
             queue_again(self.optuna, self.optuna.trials[trial.number])
             return
@@ -293,16 +293,16 @@ def _ended(trial: FrozenTrial) -> bool:
 
 
 def figure_of(trial: FrozenTrial) -> float:
-    """A trial's figure; infinite if it has none, as of one that diverged at once."""
+    """A trial's figure; infinite if it has none, such as after diverging at once."""
     value = trial.value if trial.state == TrialState.COMPLETE else None
     return math.inf if value is None else value
 
 
 def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
-    """How far the experiment in `folder` is, as `--status --json` prints it.
+    """The progress of the experiment in `folder`, as printed by `--status --json`.
 
-    Running are the runs that live processes train; those of other hosts have no share and epochs.
-    The seconds left are None if too little is known, or no process is at work.
+    "running" are the runs that live processes train; those of other hosts lack share and epochs.
+    The seconds left are None if too little is known, or if no process is working.
     """
     cells, running = list[dict[str, Any]](), list[dict[str, Any]]()
     runs = done = 0
@@ -337,7 +337,7 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
 def _running(
     run: str, trial: FrozenTrial, folder: Path
 ) -> tuple[list[dict[str, Any]], Event | None]:
-    """The run, if a live process trains it, and what that reports, if that can be read here."""
+    """The run, if a live process trains it, and its report, if it can be read here."""
     name = trial.user_attrs.get(WORKER)
     if trial.state != TrialState.RUNNING or name is None or is_dead(folder, name):
         return [], None

@@ -34,7 +34,7 @@ class Option:
     """A command-line option that only some media have; its value is None if not given."""
 
     name: str
-    """As a Python name: "clip_seconds" is --clip-seconds."""
+    """As a Python name: "clip_seconds" for --clip-seconds."""
     kind: type
     """int, float, str, Path, or bool for a flag."""
     help: str
@@ -43,7 +43,7 @@ class Option:
     least: float | None = None
     most: float | None = None
     negated: bool = False
-    """Of a flag: whether `no_flag` says False."""
+    """For a flag: whether `no_flag` sets it to False."""
 
     @property
     def flag(self) -> str:
@@ -71,7 +71,7 @@ class Piece:
     """Hash of the piece's frames in canonical form (`FrameDefinition.canonical`)."""
     frames: int
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Anything else the medium records about a piece, such as a transposition."""
+    """Anything else that the medium records about a piece, such as a transposition."""
 
     def to_json(self) -> dict[str, Any]:
         values = {"source": self.source, "sha256": self.sha256, "frames": self.frames}
@@ -100,13 +100,13 @@ class Work:
 
     source: str
     content: str
-    """SHA-256 of the source's content, whatever the options of `prepare`: it decides the split."""
+    """SHA-256 of the source's content, independent of `prepare`'s options: it decides the split."""
     prepared: str
     """SHA-256 of the prepared frames: equal works share a split even if their sources differ."""
     split: str | None
     """The split named inside the file, if any."""
     pieces: Sequence[tuple[str, int]]
-    """The name of each piece of it, and its length in frames."""
+    """The name of each piece, and its length in frames."""
     rows: "Callable[[int, int], Iterable[NDArray[Any]]]"
     """The stored rows of its frames from `begin` to `end`, in blocks of whole frames, until the
     next work is requested."""
@@ -119,7 +119,7 @@ class Work:
 
     @property
     def frames(self) -> int:
-        """Of all pieces."""
+        """The total number of all pieces."""
         return sum(frames for _, frames in self.pieces)
 
 
@@ -135,18 +135,18 @@ class Corpus(Protocol):
         """Additional keys for the manifest."""
 
     def read(self, path: Path) -> Any:
-        """What can be known of a file without the others, to be pickled; None: `works` reads it.
+        """What can be read of a file independently, to be pickled; None: leave it to `works`.
 
-        It may be called by any process, for any number of files before those of `works`.
-        SourceError says why the file cannot be used.
+        Any process may call it, for any number of files before `works` gets to them. SourceError
+        says why the file cannot be used.
         """
 
     def works(self, path: Path, read: Any = None) -> Iterator[Work]:
-        """The works of one file, of which so much was `read`, in order; SourceError as there."""
+        """The works of one file in order, given what was `read`; SourceError as there."""
 
 
 class Settings(Protocol):
-    """How the sources of a dataset are to be prepared."""
+    """How to prepare the sources of a dataset."""
 
     @property
     def medium(self) -> str:
@@ -157,9 +157,9 @@ class Settings(Protocol):
 
 
 class FrameDefinition(Protocol):
-    """What a frame is: stored in each manifest and checkpoint, and all a model needs to know.
+    """What a frame is: stored in each manifest and checkpoint, and all that a model needs to know.
 
-    The defaults are of frames that are read unchanged, one row each.
+    The defaults are for frames that are read unchanged, one row each.
     """
 
     medium: ClassVar[str]
@@ -167,13 +167,13 @@ class FrameDefinition(Protocol):
     onsets: bool = False
     """Whether a frame's first half says which notes sound and its second which begin."""
     marks: Mapping[str, "Levels"] = MappingProxyType({})
-    """The levels in train of the marks of notes that are kept, some of `marks.MARKS` in order."""
+    """The levels in train of the notes' stored marks, a subset of `marks.MARKS` in order."""
     known_labels: KnownLabels = MappingProxyType({})
-    """Of pieces, those that models may be told; any kind of frame keeps them alike."""
+    """The labels of pieces that models can be conditioned on; the same for all kinds of frames."""
     rate: int = 0
     """Samples per second; 0 if the values are not samples."""
     longest_chord: int | None = None
-    """The frames of the longest chord in train; None if it is not known, or there are none."""
+    """Frames of the longest chord in train; None if unknown, or if there are no chords."""
     mean: float = 0.0
     """The mean of all values in the training split; 0 if frames are not standardised."""
     deviation: float = 1.0
@@ -181,7 +181,7 @@ class FrameDefinition(Protocol):
 
     @property
     def kind(self) -> str:
-        """What the frames are, in words, such as the medium's name."""
+        """A name for these frames, such as the medium's."""
         return self.medium
 
     @property
@@ -204,7 +204,7 @@ class FrameDefinition(Protocol):
 
     @property
     def played_size(self) -> int:
-        """F and, if any marks are kept, all of each note: what is drawn and written."""
+        """F plus, if there are marks, those of each note: the size of what is drawn and written."""
         return self.frame_size
 
     @property
@@ -222,11 +222,11 @@ class FrameDefinition(Protocol):
 
     @property
     def labels(self) -> Sequence[str]:
-        """Everything that determines what frames mean: a phrase each, always in the same order."""
+        """Everything that determines what frames mean, a phrase each, always in the same order."""
 
     @property
     def layout_options(self) -> str:
-        """The options of `prepare` that give frames of this size, "" if there are none."""
+        """The options of `prepare` that produce frames of this size; "" if there are none."""
         return ""
 
     @property
@@ -240,11 +240,11 @@ class FrameDefinition(Protocol):
         """
 
     def marks_of(self, rows: "NDArray[Any]") -> "Mapping[str, NDArray[np.uint8]]":
-        """Of each of `marks` (T, D), the number of each note that sounds, 0 if it is unknown."""
+        """For each of `marks` (T, D), the number of each sounding note; 0 if unknown."""
         return {}
 
     def played(self, rows: "NDArray[Any]") -> "NDArray[Any]":
-        """Stored rows as pieces are drawn and written, (T, `played_size`)."""
+        """Stored rows (T, `played_size`) in the form in which pieces are drawn and written."""
         return self.decode(rows)
 
     def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
@@ -262,14 +262,14 @@ class FrameDefinition(Protocol):
         return frames
 
     def given(self, facts: Mapping[str, Any]) -> "NDArray[np.int64] | None":
-        """(G,), what a model may be given of a piece besides its frames, by `Piece.facts`.
+        """(G,), what a model can be given of a piece besides its frames, from `Piece.facts`.
 
-        What is usual in train without any; ValueError for facts that `prepare` never writes.
+        The usual values in train if there are none; ValueError for facts `prepare` never writes.
         """
         return None
 
     def facts_from(self, facts: Mapping[str, Any], begin: int, end: int) -> Mapping[str, Any]:
-        """A piece's facts as they are of its frames from `begin` to `end`."""
+        """A piece's facts as they apply to its frames from `begin` to `end`."""
         return facts
 
     def duration(self, frames: int) -> str | None:
@@ -296,7 +296,7 @@ class Pieces(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the split, such as "train"."""
+        """The split's name, such as "train"."""
 
     @property
     def frame(self) -> FrameDefinition:
@@ -317,7 +317,7 @@ class Pieces(Protocol):
         """`Piece.facts`."""
 
     def rows(self, index: int) -> int:
-        """How many rows a piece is stored in."""
+        """The number of rows that a piece is stored in."""
 
     def stored(self, index: int, begin: int = 0, end: int | None = None) -> "NDArray[Any]":
         """The rows `begin` to `end` of a piece, not decoded."""
@@ -334,11 +334,11 @@ PieceSet: TypeAlias = "Sequence[NDArray[Any]] | Pieces"
 
 
 Recogniser: TypeAlias = "Callable[[PieceSet], NDArray[np.int64]]"
-"""Tells of each piece which value of a label it has, (pieces,)."""
+"""Predicts the value of a label for each piece, (pieces,)."""
 
 
 class Measured(ABC):
-    """What is counted of a set of pieces."""
+    """Counts and figures of a set of pieces."""
 
     @abstractmethod
     def distributions(self) -> dict[str, Counter[Any]]:
@@ -349,17 +349,17 @@ class Measured(ABC):
         """Plain values by name."""
 
     def overall(self) -> dict[str, Any]:
-        """Of training data, what stands apart from the figures of all sets."""
+        """For training data: what is shown apart from the figures of all sets."""
         return {}
 
     def against(self, train: Self) -> dict[str, Any]:
-        """Those that compare pieces with the training data; "distances" are of distributions."""
+        """Figures that compare pieces with train; "distances" are between distributions."""
         theirs = train.distributions()
         counts = self.distributions().items()
         return {"distances": {name: total_variation(of, theirs[name]) for name, of in counts}}
 
     def to_json(self) -> dict[str, Any]:
-        """All that is of these pieces alone."""
+        """Everything about these pieces alone."""
         counts = self.distributions().items()
         return {**self.figures(), "distributions": {name: shares(of) for name, of in counts}}
 
@@ -369,7 +369,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Measured:
-        """Count pieces as `compare` says."""
+        """Measure pieces as described in `compare`."""
 
     def compare(
         self,
@@ -380,8 +380,8 @@ class Comparison(ABC):
     ) -> dict[str, Any]:
         """Figures for sampled frames (T, F), for a split and for the training data.
 
-        Plain values; `split` is None if it would be the training split itself. Of pieces longer
-        than `limit` frames, where samples were cut off, distributions may be of so many frames.
+        Plain values; `split` is None if it would be the training split itself. For pieces longer
+        than `limit`, where samples were cut off, distributions may cover only that many frames.
         """
         usual = self.measure(train, train, limit)
         values = {**usual.overall(), "train": usual.to_json()}
@@ -392,7 +392,7 @@ class Comparison(ABC):
         return values
 
     def recogniser(self, train: Pieces, values: "NDArray[np.int64]") -> Recogniser:
-        """A judge that learns the `values` (pieces,) of a label from train alone; 0 is none."""
+        """A judge that learns a label's `values` (pieces,) from train alone; 0 is no value."""
         raise UsageError("--judge is for audio")
 
     @abstractmethod
@@ -404,10 +404,9 @@ class Comparison(ABC):
 
 
 def lazily(name: str) -> Any:
-    """A method that is a function of another module, imported when it is called.
+    """A method implemented by a function of another module, imported when called.
 
-    `name` is as in "package.module:function"; the function gets the method's arguments, but no
-    `self`.
+    `name` is "package.module:function"; the function gets the method's arguments without `self`.
     """
 
     def method(_: Any, *arguments: Any, **options: Any) -> Any:
@@ -424,40 +423,40 @@ class Medium(Protocol):
     suffixes: frozenset[str]
     """Suffixes of the files it reads, in lower case, such as ".mid"."""
     loose_suffixes: frozenset[str] = frozenset()
-    """The subset of `suffixes` that other programs use for anything: such a file may be a stray."""
+    """The subset of `suffixes` that other programs use for other things: a file may be a stray."""
     named_suffixes: frozenset[str] = frozenset()
-    """The subset that stands for anything at all: passed over in folders, read if named."""
+    """The subset that can be anything at all: ignored in folders, read if named."""
     file_kinds: str
     """The same in human-readable form, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]
     """Preset or model -> settings of `Config` whose default differs for this medium."""
     kinds: Mapping[str, Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
-    """`FrameDefinition.kind` -> those of `presets` that are others for such frames."""
+    """`FrameDefinition.kind` -> the `presets` that differ for such frames."""
     paper_hidden: Mapping[str, int]
     """Unit -> hidden size in Chung et al. 2014."""
     paper_params: int
-    """The parameter count that those sizes amount to; all other units are sized to match it."""
+    """The parameter count of those sizes; all other units are sized to match it."""
     prepare_options: tuple[Option, ...]
     inspect_options: tuple[Option, ...] = ()
     listen_options: tuple[Option, ...] = ()
     """Options of `inspect --listen`."""
     sample_options: tuple[Option, ...] = ()
     page_options: tuple[Option, ...] = ()
-    """Those of `sample_options` that samples on report pages may have too."""
+    """Those of `sample_options` that also apply to samples on report pages."""
     formats: tuple[str, ...]
-    """What `sample` can write."""
+    """Formats that `sample` can write."""
     listen_formats: tuple[str, ...] = ()
-    """What `listen` can write; empty if files are sound already or cannot be rendered as sound."""
+    """Formats that `listen` can write; empty if files are sound or cannot be rendered as sound."""
     default_length: str
-    """Of a sampled piece, for the help text."""
+    """The length of a sampled piece, for the help text."""
     page_format: str = ""
-    """The one of `formats` used for samples on report pages; empty if browsers can play none."""
+    """The one of `formats` for samples on report pages; empty if browsers can play none."""
     page_download: str = ""
-    """The one offered there as a file too; empty if the sound itself is the piece."""
+    """The one also offered there as a file; empty if the sound itself is the piece."""
     page_seconds: float = 0.0
-    """How long samples are there at most."""
+    """The maximum length of samples there."""
     page_joins: bool = False
-    """Whether real pieces follow one another there until they are as long."""
+    """Whether real pieces are concatenated there until they are as long."""
 
     def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
         """The inverse of `FrameDefinition.to_json`.
@@ -466,7 +465,7 @@ class Medium(Protocol):
         """
 
     def settings(self, options: Mapping[str, Any]) -> Settings:
-        """What `corpus` takes, from `prepare_options`; UsageError for impossible ones."""
+        """The settings for `corpus`, from `prepare_options`; UsageError for impossible ones."""
 
     def settings_like(self, frame: FrameDefinition) -> Settings:
         """The settings that prepare sources in frames like `frame`."""
@@ -492,14 +491,14 @@ class Medium(Protocol):
         return {}
 
     def voices(self, split: Pieces, train: Pieces) -> tuple[float, int] | None:
-        """Nats of which voice sings what, given all that sounds, in `split`, and its notes in all.
+        """Nats of which voice sings what, given all that sounds, in `split`, and its note count.
 
-        Learned from `train` first; None if a piece does not say.
+        Learned from `train` first; None if a piece has no voices.
         """
         return None
 
     def kind_of_file(self, path: Path) -> str | None:
-        """What `inspect` calls the file, by its name or first bytes; None if it cannot read it."""
+        """`inspect`'s word for the file, by its name or first bytes; None if it cannot read it."""
 
     def inspect_file(
         self, path: Path, options: Mapping[str, Any], plot: Path | None
@@ -531,7 +530,7 @@ class Medium(Protocol):
         """What `inspect` shows below the splits of a dataset."""
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` shows there."""
+        """What `prepare` shows in that place."""
         return []
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
@@ -539,7 +538,7 @@ class Medium(Protocol):
         return []
 
     def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What it reports further: what sources lost, and which options would keep it."""
+        """What `prepare` reports further: what was lost, and which options would keep it."""
         return []
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:
@@ -547,11 +546,11 @@ class Medium(Protocol):
         return []
 
     def outdated(self, manifest: Mapping[str, Any]) -> str | None:
-        """What a dataset of an older version lacks of `FrameDefinition.given`; None if nothing."""
+        """What an older version's dataset lacks of `FrameDefinition.given`; None if nothing."""
         return None
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
-        """What to do about an empty split if adding files would not help."""
+        """What to do about an empty split, if adding files would not help."""
         return None
 
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
@@ -561,7 +560,7 @@ class Medium(Protocol):
         """
 
     def comparison(self) -> Comparison | None:
-        """How sampled pieces are compared with the data; None if the medium has no such figures."""
+        """How to compare sampled pieces with the data; None if the medium has no such figures."""
         return None
 
     def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_BYTES = 2**28
-"""Limit for a file that is read whole, 256 MiB; anything longer is not music."""
+"""Limit for a file read whole, 256 MiB; anything longer is not music."""
 
 _FFMPEG = ".m4a .m4b .m4r .mp4 .m4v .mov .3gp .aac .ac3 .eac3 .dts .wma .wmv .asf .avi .mkv .mka"
 _FFMPEG += " .webm .weba .flv .amr .ape .wv .mpc .tta .tak .shn .spx .ra .rm .dsf .dff"
@@ -28,14 +28,14 @@ CONVERTED = {
     **dict.fromkeys(_MUSESCORE.split(), ("mscore -o {target} {file}", ".mid")),
     ".abc": ("abc2midi {file} -o {target}", ".mid"),
 }
-"""Suffix of sound or music that no medium reads -> what converts a file of it, and to what."""
+"""Suffix of sound or music that no medium reads -> the command to convert it, and to what."""
 
 
 @contextmanager
 def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
-    """A SourceError becomes a SeqmodelError that names the file.
+    """Turn a SourceError into a SeqmodelError that names the file.
 
-    With `for_run` it says what helps where a run decides how files are read.
+    With `for_run`, its advice fits files that are read as a run requires.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
 
 
 def unread(path: Path) -> str | None:
-    """Why no medium reads a file of such a name, and what to do; None if one may."""
+    """Why no medium reads a file of this name, and what to do; None if one might."""
     if path.suffix.lower() not in CONVERTED:
         return None
     command, to = CONVERTED[path.suffix.lower()]
@@ -86,13 +86,13 @@ def read_whole(path: Path) -> bytes:
 # ---- .npy ----------------------------------------------------------------------------------------
 
 LONGEST_HEADER = 10_000
-"""Bytes of the longest header that NumPy parses, having read up to 4 GB that its length claims."""
+"""Bytes of the longest header that NumPy parses, after reading up to 4 GB if it claims so."""
 
 
 class Header(NamedTuple):
-    """What a .npy states about its array, which begins at `offset` in the file.
+    """The header of a .npy, whose array begins at `offset` in the file.
 
-    The comment follows "#", as `with_comment` writes it; NumPy skips it.
+    The comment follows "#", as `with_comment` writes it; NumPy ignores it.
     """
 
     shape: tuple[int, ...]
@@ -125,13 +125,13 @@ def read_header(stream: BinaryIO) -> Header:
             shape, fortran_order, dtype = read(header)
     except Exception as error:  # its text is parsed as Python, which can raise nearly anything
         raise ValueError("a damaged header") from error
-    if any(type(size) is not int or size < 0 for size in shape):  # NumPy takes True for one
+    if any(type(size) is not int or size < 0 for size in shape):  # NumPy accepts True as 1
         raise ValueError(f"a shape of {shape}")
     comment = header.getvalue().decode("latin1").partition("#")[2].strip()
     return Header(shape, fortran_order, dtype, header.tell(), comment)
 
 
 def with_comment(data: bytes, comment: str) -> bytes:
-    """A .npy as `np.save` writes it, with a comment of a few words in place of some padding."""
+    """A .npy as written by `np.save`, with a short comment in place of some padding."""
     text = f"# {comment}".encode()
     return data.replace(b" " * len(text) + b"\n", text + b"\n", 1)

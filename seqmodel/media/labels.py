@@ -1,4 +1,4 @@
-"""Labels: what a whole piece is, such as its speaker, by names; known values are those of train."""
+"""Labels: named properties of a whole piece, such as its speaker; train's values are known."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -9,13 +9,13 @@ from seqmodel.media.words import listed, plural, some
 from seqmodel.plain import Fields
 
 Labels = Mapping[str, str]
-"""Name -> value, of a piece; it may lack some."""
+"""Name -> value, for one piece; some may be missing."""
 KnownLabels = Mapping[str, tuple[str, ...]]
-"""Name -> the values that train has."""
+"""Name -> its values in train."""
 FACT = "labels"
 """The key of a piece's labels among its facts, and of known ones in a frame definition."""
 SHOWN = 8
-"""Values that are listed, at most."""
+"""The most values to list."""
 
 
 def labels_in(facts: Mapping[str, Any]) -> Labels:
@@ -27,7 +27,7 @@ def labels_in(facts: Mapping[str, Any]) -> Labels:
 
 
 def known_in(fields: Fields) -> KnownLabels:
-    """Those that a frame definition states; ValueError for what `prepare` never writes."""
+    """The known labels of a frame definition; ValueError for what `prepare` never writes."""
     known = dict[str, tuple[str, ...]]()
     if FACT not in fields:
         return known
@@ -41,12 +41,12 @@ def known_in(fields: Fields) -> KnownLabels:
 
 def _name(name: str) -> str:
     if not name.isidentifier():
-        raise ValueError(f"{FACT} has {name!r:.40}, which is no name")
+        raise ValueError(f"{FACT} has {name!r:.40}, which is not a name")
     return name
 
 
 def places(known: KnownLabels, labels: Labels) -> list[int]:
-    """The place of each label's value among the known, from 1 on; 0 for none and for others."""
+    """The index of each label's value among the known ones, from 1; 0 if missing or unknown."""
     return [
         values.index(labels[name]) + 1 if labels.get(name) in values else 0
         for name, values in known.items()
@@ -54,14 +54,14 @@ def places(known: KnownLabels, labels: Labels) -> list[int]:
 
 
 def in_order(values: Iterable[str]) -> tuple[str, ...]:
-    """Numbers by their size, then the rest by the alphabet."""
+    """Numbers by value, then the rest alphabetically."""
     return tuple(sorted(values, key=lambda v: (not v.isdecimal(), len(v) * v.isdecimal(), v)))
 
 
 def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
-    """All combinations of what options --label ask for: NAME=VALUE, NAME=FIRST..LAST, NAME=A,B.
+    """All combinations of labels that --label options ask for: NAME=VALUE, =FIRST..LAST, =A,B.
 
-    UsageError for what is not known.
+    UsageError for unknown ones.
     """
     chosen = dict[str, dict[str, None]]()
     for text in asked:
@@ -82,25 +82,25 @@ def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
             found = value.split(",")
         if not {*found} <= {*values}:
             raise UsageError(
-                f"--label {text}: no {name} is {value!r}; there are {some(values, SHOWN)}"
+                f"--label {text}: there is no {name} {value!r}; choose from {some(values, SHOWN)}"
             )
         chosen.setdefault(name, {}).update(dict.fromkeys(found))
     return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
 
 
 def column_count(known: KnownLabels) -> int:
-    """How many columns say which values a piece has, one for each."""
+    """The number of one-hot columns for a piece's values, one for each known value."""
     return sum(map(len, known.values()))
 
 
 def beyond(labels: Mapping[str, Iterable[str]], known: KnownLabels) -> KnownLabels:
-    """The values of labels that are not among the known."""
+    """The values of labels that are not among the known ones."""
     more = {name: in_order({*values} - {*known.get(name, ())}) for name, values in labels.items()}
     return {name: values for name, values in more.items() if values}
 
 
 def in_words(known: KnownLabels) -> str:
-    """As in "digit (0, 1 and 2), speaker (6 values)"."""
+    """Text such as "digit (0, 1 and 2), speaker (6 values)"."""
     return ", ".join(
         f"{name} ({listed(values) if len(values) <= SHOWN else plural(len(values), 'value')})"
         for name, values in known.items()

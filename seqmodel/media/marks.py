@@ -1,4 +1,4 @@
-"""Marks of struck notes, such as their velocity: numbers from 1 to 127, which have a few levels."""
+"""Marks of struck notes, such as velocity: numbers from 1 to 127, grouped into a few levels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 from seqmodel.plain import Fields
 
 MARKS = ("part", "velocity", "timing")
-"""Their names, in the order in which a model draws them, each given those before it of the note."""
+"""Their names, in the order in which a model draws them, each given the note's previous ones."""
 MARK_FIGURES = {name: f"{name}_nats_per_note" for name in MARKS}
-"""What their nats are called among figures."""
+"""The names of their nats among figures."""
 MOST_LEVELS = 16
 NUMBERS = "edges", "means"
 LARGEST = 127
-"""0 is a number that is not known."""
+"""The largest number; 0 means unknown."""
 UNKNOWN_MEAN = 80.0
-"""What the only level stands for if train has no such number."""
+"""The mean of the only level if train has no such number."""
 
 
 @dataclass(frozen=True)
 class Levels:
-    """Numbers from 1 to 127 in at most 16 steps, each about as common as the others in train.
+    """Numbers from 1 to 127 in at most 16 levels, each about as common as the others in train.
 
-    Level k holds those above `edges[k - 1]` and up to `edges[k]`; `means[k]` is their mean. Where
-    they have `names`, each number is a level, which its name tells what it is.
+    Level k holds those above `edges[k - 1]` and up to `edges[k]`; `means[k]` is their mean. With
+    `names`, each number is a level of its own, with that name.
     """
 
     edges: tuple[int, ...] = ()
@@ -41,7 +41,7 @@ class Levels:
 
     @classmethod
     def of(cls, counts: NDArray[np.int64]) -> "Levels":
-        """From how often train has each number, (128,): one for each if there are few enough."""
+        """Levels from the counts of each number in train, (128,): one each if there are few."""
         counts = counts * (np.arange(LARGEST + 1) > 0)
         values, total = np.flatnonzero(counts), int(counts.sum())
         if not total:
@@ -67,7 +67,7 @@ class Levels:
 
     @classmethod
     def from_json(cls, fields: Fields, key: str) -> "Levels":
-        """The inverse of `to_json`, a field of others; ValueError names it if it is damaged."""
+        """The inverse of `to_json`, from the field `key`; ValueError names it if it is damaged."""
         fields = fields.fields(key)
         name, values = fields.name, fields.values
         if "names" in fields:

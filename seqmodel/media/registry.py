@@ -17,7 +17,7 @@ MEDIA: dict[str, Medium] = {
 
 
 def medium_of_file(path: Path) -> Medium:
-    """The medium of a file, judged by its name; SeqmodelError if it has to be converted first."""
+    """The medium of a file, judged by its name; SeqmodelError if it must be converted first."""
     if why := unread(path):
         raise SeqmodelError(f"{path}: {why}")
     suffix = path.suffix.lower()
@@ -31,12 +31,12 @@ def medium_of(frame: FrameDefinition) -> Medium:
 
 
 def presets_of(frame: FrameDefinition) -> Mapping[str, Mapping[str, Any]]:
-    """`Medium.presets`, as they are for these frames."""
+    """`Medium.presets` for these frames."""
     return presets_of_kind(medium_of(frame), frame.kind)
 
 
 def presets_of_kind(medium: Medium, kind: str) -> Mapping[str, Mapping[str, Any]]:
-    """`Medium.presets` for frames of a kind, which may be the medium's name."""
+    """`Medium.presets` for frames of a kind, which can be the medium's name."""
     return {**medium.presets, **medium.kinds.get(kind, {})}
 
 

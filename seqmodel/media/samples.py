@@ -1,4 +1,4 @@
-"""What is asked of samples; how they are written, shown and compared. No NumPy at import."""
+"""Requests for samples; how samples are written, shown and compared. No NumPy at import."""
 
 import math
 from collections import Counter
@@ -19,22 +19,22 @@ Progress = Callable[[int, int], None]
 
 
 def unseen(done: int, total: int) -> None:
-    """Progress that nobody looks at."""
+    """Progress that is not shown."""
 
 
 def part(progress: Progress, k: int, parts: int) -> Progress:
-    """`progress` for one of equal parts, numbered from 0: what is done of it, and its total."""
+    """`progress` for part `k`, from 0, of equal `parts`: called with the part's done and total."""
     return lambda done, total: progress(k * total + done, parts * total)
 
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """The part of a `seqmodel sample` request that concerns the medium."""
+    """The part of a `seqmodel sample` request relevant to the medium."""
 
     kind: str
     """One of the medium's `formats`."""
     length: int | None = None
-    """In frames, primer excluded."""
+    """In frames, without the primer."""
     seconds: float | None = None
     """The same in seconds; at most one of the two is set."""
     shortest: int = 0
@@ -50,15 +50,15 @@ class SampleRequest:
     title: str = ""
     """The title of a picture."""
     longest_piece: int | None = None
-    """Frames in the longest training piece, if the model ends pieces by itself."""
+    """Frames in the longest training piece, if the model ends pieces itself."""
 
     def frames_to_draw(self, default: int, most: int, per_second: float, what: str) -> int:
-        """The limit of a piece, in frames; UsageError for more than `most`, which is `what`."""
+        """The limit of a piece in frames; UsageError for more than `most`, described by `what`."""
         option, frames = "--length", self.length or default
         if self.seconds is not None:
             option, frames = "--seconds", _frames(self.seconds, per_second, most)
         elif self.length is None and self.shortest:
-            # As long again is left to the model for an end.
+            # The model gets as many frames again to find an end.
             option, frames = "--min-length", max(default, 2 * self.shortest)
         if frames > most:
             raise UsageError(f"{option} asks for more than {what}")
@@ -82,7 +82,7 @@ def _frames(seconds: float, per_second: float, most: int) -> int:
 
 
 class Box(NamedTuple):
-    """A rectangle, a note of a piano-roll, from its left and lower edge; y points upwards."""
+    """A rectangle, such as a note of a piano-roll, by its left and lower edge; y points upwards."""
 
     x: float
     y: float
@@ -103,7 +103,7 @@ class Shades(NamedTuple):
     columns: int
     rows: int
     values: bytes
-    """One per cell, row by row from the top, each from left to right: 0 is nothing, 255 most."""
+    """One per cell, row by row from the top, left to right: 0 is nothing, 255 the maximum."""
 
 
 @dataclass(frozen=True)
@@ -116,20 +116,20 @@ class Picture:
     bottom: float
     top: float
     boxes: tuple[Box, ...]
-    """What was drawn, or all there is; touching ones are separate, as restruck notes are."""
+    """What was drawn, or everything; touching boxes are separate, as restruck notes are."""
     levels: tuple[Level, ...]
     summary: str
-    """A text alternative for those who cannot see the picture."""
+    """A text alternative to the picture."""
     shades: Shades | None = None
     given: tuple[Box, ...] = ()
-    """What was there before."""
+    """What was given."""
 
 
 # ---- what is written -----------------------------------------------------------------------------
 
 
 class Filling(NamedTuple):
-    """A piece (T, F), of which the `free` notes (T, D) are drawn anew; see `sampling.filling`."""
+    """A piece (T, F) whose `free` notes (T, D) are redrawn; see `sampling.filling`."""
 
     piece: "NDArray[Any]"
     free: "NDArray[np.bool_]"
@@ -138,27 +138,27 @@ class Filling(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The size of a piece, such as "256 frames", and what is odd about it and what to try."""
+    """The size of a piece, such as "256 frames", and a hint about what is odd and what to try."""
 
     size: str
     hint: str = ""
 
 
 class Sampling(Protocol):
-    """How the pieces of one request are written."""
+    """How to draw and write the pieces of one request."""
 
     length: int
     """Frames to draw for each piece."""
     primer: "NDArray[Any]"
-    """(P, F), what the model reads first; P may be 0."""
+    """(P, F), which the model reads first; P can be 0."""
     filling: Filling | None = None
-    """What is to be drawn instead of a piece of this length after the primer, if anything."""
+    """What to redraw, if anything, instead of drawing a piece of this length after the primer."""
     remarks: Sequence[str]
     """Remarks on the primer, one line each."""
     given: "NDArray[np.int64] | None" = None
-    """(G,) `FrameDefinition.given` of the pieces; None: what is usual, or there is nothing."""
+    """(G,) `FrameDefinition.given` of the pieces; None: the usual, or there is nothing to give."""
     manner: Mapping[str, Any] = MappingProxyType({})
-    """The `Medium.sample_options` with which a piece of the data is played as these are."""
+    """The `Medium.sample_options` that play a piece of the data like these pieces."""
 
     def write(
         self,
@@ -166,28 +166,28 @@ class Sampling(Protocol):
         chunks: Iterable["NDArray[Any]"],
         progress: Progress = unseen,
     ) -> Written:
-        """Write a piece, given in chunks (n, F) as they are drawn, and report how much is done."""
+        """Write a piece, given in chunks (n, F) as they are drawn, and report progress."""
 
     def picture(self, frames: "NDArray[Any]") -> Picture:
-        """A piece (T, F) as it is written, in another colour what of it was given."""
+        """A piece (T, F) as it is written, with what was given in another colour."""
 
 
 # ---- comparison with the data --------------------------------------------------------------------
 
 Row = tuple[str, str, str]
-"""Label, name of the figure, format; None is shown as nothing."""
+"""Label, name of the figure, format; None is shown as blank."""
 
 
 def total_variation(one: Counter[Any], other: Counter[Any]) -> float:
     """Half the sum of |p - q| over all values, from 0 to 1: one minus two histograms' overlap.
 
-    An empty one overlaps only another empty one.
+    An empty histogram overlaps only with another empty one.
     """
     if not one or not other:
         return float(bool(one) != bool(other))
     n, m = one.total(), other.total()
     apart = (abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys())
-    return math.fsum(apart) / 2  # whatever the order of a set
+    return math.fsum(apart) / 2  # independent of a set's order
 
 
 def shares(counts: Counter[Any]) -> dict[Any, float]:

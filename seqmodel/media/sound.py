@@ -1,7 +1,7 @@
 """Mono samples to 16-bit sound files, for every medium that can be rendered as sound.
 
-WAV and raw are written block by block without seeking, so the target may be a pipe. Other formats
-are encoded by libsndfile and written whole.
+WAV and raw are written block by block without seeking, so the target can be a pipe. Other formats
+are encoded by libsndfile and written at once.
 """
 
 import io
@@ -21,15 +21,14 @@ FULL_SCALE = 32768
 
 HEADER_BYTES = 44  # of a WAV; its size field does not count the first 8
 MAX_SAMPLES = (2**32 - 1 - (HEADER_BYTES - 8)) // 2
-"""The limit of a WAV, whose size field has 32 bits."""
+"""The limit for a WAV, whose size field has 32 bits."""
 
 ENCODERS = {"flac": ("FLAC", "PCM_16"), "ogg": ("OGG", "VORBIS"), "mp3": ("MP3", "MPEG_LAYER_III")}
 """libsndfile's format and subtype for each kind that it encodes."""
 
 SERIAL, CHECKSUM = slice(14, 18), slice(22, 26)
 SEGMENTS = 26
-"""Where a page of an Ogg file holds the number of its segments; their sizes follow, one byte each.
-"""
+"""Offset of the number of segments in a page of an Ogg file; their sizes follow, a byte each."""
 MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 """Each byte with its bits in reverse order."""
 
@@ -44,7 +43,7 @@ def to_levels(samples: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
 
 
 def check_encoder(kind: str, rate: int = 44_100) -> None:
-    """UsageError if the installed libsndfile cannot write `kind` at this rate, by trying it.
+    """UsageError if the installed libsndfile cannot write `kind` at this rate, found by trying.
 
     MP3 needs libsndfile 1.1 or later; FLAC has at most 655,350 samples per second.
     """
@@ -56,7 +55,7 @@ def check_encoder(kind: str, rate: int = 44_100) -> None:
         _encode(io.BytesIO(), kind, [], rate)
     except soundfile.LibsndfileError as error:
         raise UsageError(
-            f"libsndfile {soundfile.__libsndfile_version__}, as installed, cannot write {kind} at "
+            f"the installed libsndfile {soundfile.__libsndfile_version__} cannot write {kind} at "
             f"{rate:,} Hz: use a .wav"
         ) from error
 
@@ -67,7 +66,7 @@ def write_sound(
     """Write `samples` samples, at most `MAX_SAMPLES`, given in blocks (n,) in [-1, 1).
 
     `kind` is wav, raw (bare 16-bit levels) or one of `ENCODERS`. The same samples give the same
-    bytes. Of wav and raw each block is flushed before the next is requested.
+    bytes. For wav and raw, each block is flushed before the next is requested.
     """
     if kind in ENCODERS:
         buffer = io.BytesIO()
@@ -89,9 +88,9 @@ def write_sound(
 
 
 def _without_serial(data: bytes) -> bytes:
-    """The Ogg file `data` of one stream with its serial number set to 0, to be reproducible.
+    """The one-stream Ogg file `data` with its serial number set to 0, to be reproducible.
 
-    libsndfile takes it from the clock. It is in each page's header (RFC 3533, section 6).
+    libsndfile derives it from the clock. It is in each page's header (RFC 3533, section 6).
     """
     file, start = bytearray(data), 0
     while start < len(file):
@@ -108,9 +107,9 @@ def _without_serial(data: bytes) -> bytes:
 
 
 def flac_bytes(blocks: Iterable[NDArray[np.floating[Any]]]) -> int:
-    """How large a FLAC of blocks (n,) in [-1, 1) is, of which nothing is kept.
+    """The size of blocks (n,) in [-1, 1) as FLAC, which is not stored.
 
-    It is libFLAC's level 8, its highest. The sampling rate, which FLAC limits, has no part in its
+    Uses libFLAC's level 8, its highest. The sampling rate, which FLAC limits, does not affect its
     predictions.
     """
     with TemporaryFile() as file:

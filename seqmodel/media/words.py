@@ -9,7 +9,7 @@ def plural(count: float, thing: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """As in "a, b and c"."""
+    """Names as "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 

@@ -1,7 +1,7 @@
-"""Checkpoints: named tensors and a JSON text in one safetensors file, with a checksum over both.
+"""Checkpoints: named tensors and JSON in one safetensors file, with a checksum over both.
 
-safetensors has none of its own: a flipped bit in a weight would go unnoticed. Loading runs no code;
-the text describes the model, which is built once both are known to fit.
+safetensors has no checksum: a flipped bit in a weight would go unnoticed. Loading runs no code; the
+JSON describes the model, which is built once both are known to fit.
 """
 
 import hashlib
@@ -39,19 +39,19 @@ VERSION = 1
 # equal bytes.
 KEY = "seqmodel"
 LONGEST_HEADER = 2**24
-"""Bytes read of a file that may be anybody's; those of a header hold the figures of all epochs."""
+"""Bytes read of a file from an unknown source; a header holds the figures of all epochs."""
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
 AVERAGE = "average."
-"""Prefix of those of the running mean of the weights, in the last checkpoint."""
+"""Prefix of the moving average of the weights, in the last checkpoint."""
 PROGRESS = "place"
-"""The last checkpoint's key for how far the run has come, `Progress`."""
+"""The last checkpoint's key for the run's `Progress`."""
 DATA_HASH = "data_sha256"
 """The last checkpoint's key for the dataset's fingerprint, and in a zip also the best one's."""
 GIVEN_HASH = "given_sha256"
-"""The last checkpoint's key for `Dataset.given_hash`, where the model reads what is given."""
+"""The last checkpoint's key for `Dataset.given_hash`, if the model reads what is given."""
 BEGAN_FROM = "began_from"
-"""The key for the run whose weights this one began with, and its epoch, if there is one."""
+"""The key for the run, and its epoch, whose weights this run started from, if any."""
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
 
 
 def checkpoint_bytes(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> bytes:
-    """A checkpoint of `tensors`, from any device, and of `content`: JSON, and so without nan."""
+    """A checkpoint of `tensors`, from any device, and of `content`: JSON, so without nan."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(content, allow_nan=False)
     metadata = {"format": FORMAT, "version": VERSION, "content": text}
@@ -69,7 +69,7 @@ def checkpoint_bytes(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) 
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors, onto the CPU, and content; SeqmodelError for all but a whole file of ours."""
+    """Read tensors, onto the CPU, and content; SeqmodelError unless it is an intact checkpoint."""
     with _opened(path) as (data, metadata):
         tensors = safetensors.torch.load(data)
         text = metadata.text("content")
@@ -86,7 +86,7 @@ def load_content(path: Path) -> dict[str, Any]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether `path` is a checkpoint of ours, of any version; its content is not verified."""
+    """Whether `path` is a seqmodel checkpoint of any version; its content is not verified."""
     try:
         with open_input(path) as file:
             return _metadata(file.read(LONGEST_HEADER)).text("format") == FORMAT
@@ -95,7 +95,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def _metadata(data: bytes) -> Fields:
-    """Ours in a safetensors file, which begins with the length of its header, a JSON object."""
+    """Our metadata in a safetensors file, which begins with the length of its JSON header."""
     header = Fields.of(plain.parse(data[8 : 8 + int.from_bytes(data[:8], "little")]))
     metadata = Fields.of(header.values.get("__metadata__", {}))
     return Fields.of(plain.parse(metadata.text(KEY)) if KEY in metadata.values else {})
@@ -143,13 +143,13 @@ class Content:
     config: Config
     frame: FrameDefinition
     epoch: float
-    """How many epochs they were trained for."""
+    """How many epochs the weights were trained for."""
     longest_piece: int
     """Frames in the longest piece of the training split."""
     data_sha256: str | None = None
     """The fingerprint of the dataset it was trained on, if that is stored with the weights."""
     began_from: str | None = None
-    """Such as "lstm-1, epoch 12": the weights it began with, if they were trained before."""
+    """Such as "lstm-1, epoch 12": the weights it started from, if they were trained before."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a checkpoint, which `read_content` reads back."""
@@ -166,23 +166,23 @@ class Content:
 
 @dataclass(frozen=True)
 class TimePlan:
-    """How far a training comes in its minutes, as measured at a place in it.
+    """How far training will get in its minutes, as measured at some point.
 
-    What follows progress, such as the learning rate, follows the plan, so that between two plans
-    the same checkpoint goes on to the same bits.
+    Whatever depends on progress, such as the learning rate, follows the plan, so that between two
+    plans the same checkpoint continues to the same bits.
     """
 
     at: float = 0.0
     """Epochs done when it was made."""
     share: float = 0.0
-    """Of the training done by then."""
+    """The share of the training done by then."""
     seconds: float = 0.0
-    """That all updates had taken by then."""
+    """The time that all updates had taken by then."""
     until: float = 0.0
     """Epochs after which the minutes are over; 0: not known yet."""
 
     def share_at(self, epochs: float) -> float:
-        """Of the training, once so many epochs are done."""
+        """The share of the training done after this many epochs."""
         if epochs < self.until:
             return self.share + (1 - self.share) * (epochs - self.at) / (self.until - self.at)
         return 1.0 if self.until else 0.0
@@ -190,7 +190,7 @@ class TimePlan:
 
 @dataclass
 class Progress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     epoch: int = 0
     """Epochs completed."""
@@ -201,30 +201,30 @@ class Progress:
     update: int = 0
     """Updates completed, over all epochs."""
     corrected: bool = False
-    """Whether the encoder has heard what the model draws freely at this look."""
+    """Whether the encoder has been corrected by freely drawn samples at this look."""
     before: int = 0
-    """Frames of this epoch that updates had read by the last look at valid."""
+    """Frames of this epoch read by updates before the last look at valid."""
     nats: float = 0.0
-    """Summed over the frames since, each at the weights of its update."""
+    """The sum over the frames since, each with the weights of its update."""
     frames: int = 0
-    """Since then."""
+    """Frames since then."""
     seconds: float = 0.0
-    """That the updates since then took; older versions did not save it."""
+    """The time of the updates since then; older versions did not save it."""
     learning_rate: float = 0.0
-    """Of the last update."""
+    """That of the last update."""
     best_nats: float = math.inf
     """Nats per frame on valid at the best look."""
     best_epoch: float = 0
-    """How many epochs were done by then."""
+    """The epochs done by then."""
     scoring: float = 0.0
-    """Seconds that looks have taken, in a training of so many minutes."""
+    """Seconds that looks have taken, if training is limited in minutes."""
     plan: TimePlan | None = None
-    """Of such a training, once there is one."""
+    """The plan of such a training, once there is one."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """The looks so far, as in metrics.jsonl."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without what older versions do not know where it says nothing, or inf."""
+        """Plain values, without inf and without defaults of fields unknown to older versions."""
         values = asdict(self)
         for name in ("corrected", "before", "scoring", "plan"):
             if not values[name]:
@@ -234,7 +234,7 @@ class Progress:
         return values
 
     def is_over(self, config: Config) -> bool:
-        """Whether all epochs, or those planned, are done, or the best is `patience` epochs ago."""
+        """Whether all epochs, or all planned ones, are done, or `patience` has run out."""
         done = epochs_of(self.metrics)
         if config.minutes is not None:
             return self.plan is not None and done >= self.plan.until
@@ -250,8 +250,7 @@ class Progress:
     def from_json(cls, values: Any, origin: Path, *, whole: bool = True) -> "Progress":
         """The inverse of `to_json`; SeqmodelError for what training never writes to `origin`.
 
-        Unless the `whole` is needed, as to resume, fields that a newer version has added are left
-        out.
+        Unless the `whole` is needed, as to resume, fields added by newer versions are ignored.
         """
         try:
             fields = Fields.of(values, PROGRESS)
@@ -286,7 +285,7 @@ def _known(
 
 
 def medium_name(values: Mapping[str, Any]) -> str:
-    """A checkpoint's medium; it was not stated before audio was added."""
+    """A checkpoint's medium, which was not stated before audio was added."""
     return str(values.get("media", "music"))
 
 
@@ -328,40 +327,40 @@ def model_of(content: Content, tensors: Mapping[str, Tensor], origin: Path) -> S
 def check_fit(
     config: Config, frame: FrameDefinition, tensors: Mapping[str, Tensor], origin: Path
 ) -> None:
-    """SeqmodelError unless the tensors of `origin` fit a model so set; claims take no memory."""
+    """SeqmodelError unless the tensors of `origin` fit such a model, without allocating it."""
     try:
         if with_sizes(config, frame) != config:
             raise SeqmodelError("its settings leave sizes open")
-        advice = "it may be of another version of seqmodel: train again"
+        advice = "it may be from another version of seqmodel: train again"
         _compare(outline(config, frame), tensors, advice)
     except SeqmodelError as error:
         raise SeqmodelError(f"{origin}: {error}") from error
 
 
 def check_labels(trained: Content, config: Config, frame: FrameDefinition, model: str) -> None:
-    """SeqmodelError unless the trained `model` knows these frames' labels, not just as many."""
+    """SeqmodelError unless the trained `model` knows exactly these frames' labels."""
     theirs, ours = known_labels(trained.config, trained.frame), known_labels(config, frame)
     if [*theirs.items()] != [*ours.items()]:
         knows = [f"the labels {in_words(one)}" if one else "no labels" for one in (theirs, ours)]
         without = "prepare them without --labels, or train with --labels none"
         raise SeqmodelError(
-            f"{model} knows {knows[0]}, and one of these data {knows[1]}: "
+            f"{model} knows {knows[0]}, but one for these data {knows[1]}: "
             + ("prepare them with the same --labels" if theirs else without)
         )
 
 
 def tensors_of(module: torch.nn.Module) -> dict[str, Tensor]:
-    """The state_dict without what units say of themselves: in a checkpoint the settings do."""
+    """The state_dict without units' descriptions, which the settings contain in a checkpoint."""
     return {name: t for name, t in module.state_dict().items() if not name.endswith(UNIT_KEY)}
 
 
 def model_tensors(model: SequenceModel) -> dict[str, Tensor]:
-    """The model's tensors under the names they have in a checkpoint."""
+    """The model's tensors under their names in a checkpoint."""
     return {MODEL + name: tensor for name, tensor in tensors_of(model).items()}
 
 
 def averaged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The mean of the weights in the last checkpoint under the model's names, if it has one."""
+    """The moving average of the weights in the last checkpoint, by the model's names, if any."""
     begin = f"{AVERAGE}module."
     return {MODEL + k.removeprefix(begin): t for k, t in tensors.items() if k.startswith(begin)}
 

@@ -1,8 +1,8 @@
 """The files of a run, in its folder or in a zip that `seqmodel export` wrote.
 
 A path through a zip, such as run.zip/best.safetensors, names a file in it, so that readers need not
-know which it is. Zips come from strangers: they are read into memory only if they hold nothing but
-what `export` writes, of sizes checked before.
+distinguish the two. Zips are untrusted: they are read into memory only if they hold nothing but
+what `export` writes, with sizes checked first.
 """
 
 import os
@@ -18,19 +18,19 @@ from seqmodel.files import disk_error, open_input, read_bytes
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
 PART = "valid_pieces"
-"""The key in a line of metrics for how many pieces of valid were scored, unless all were."""
+"""The key in a line of metrics for the number of scored pieces of valid, unless all were scored."""
 CARD = "README.md"
-"""In a zip: what the run is, for people."""
+"""In a zip: a description of the run for people."""
 IN_ZIP = (CARD, CONFIG, METRICS, BEST)
 BEGINS = b"PK\3\4"
 """The first bytes of a zip that is not empty."""
 MOST, MOST_TIMES = 1 << 30, 100
-"""Bytes that a zip's files may have together, also as a multiple of its own size: text of repeated
-lines packs to a tenth, weights hardly at all; a bomb is a thousandth."""
+"""The maximum total size of a zip's files, in bytes and as a multiple of its own size: repetitive
+text compresses to a tenth, weights hardly at all; a zip bomb to a thousandth."""
 
 
 def epochs_of(metrics: Sequence[Mapping[str, Any]]) -> float:
-    """How many epochs lie before the last line of a run's metrics."""
+    """The number of epochs before the last line of a run's metrics."""
     return metrics[-1]["epoch"] if metrics else 0
 
 
@@ -48,7 +48,7 @@ def read_file(path: Path) -> bytes:
         return read_bytes(path)
     with _opened(path.parent) as archive, archive.open(path.name) as file:
         size = archive.getinfo(path.name).file_size
-        # Without a size zipfile unpacks what there is, however much, before it compares.
+        # Without a size, zipfile unpacks everything, however much, before it compares.
         content = file.read(size)
         if len(content) != size:
             raise EOFError
@@ -57,7 +57,7 @@ def read_file(path: Path) -> bytes:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Yield a zip that is safe to read; SeqmodelError, in the block too, if it is not."""
+    """Yield a zip that is safe to read; SeqmodelError, also in the block, if it is not."""
     try:
         with open_input(path) as file:
             if file.read(len(BEGINS)) != BEGINS:
@@ -79,15 +79,15 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _objections(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
-    """What `export` would not have written, if anything, in a zip of `size` bytes."""
-    names = [member.orig_filename for member in members]  # whole: the other ends at a zero byte
+    """Reasons why `export` did not write a zip of `size` bytes, if any."""
+    names = [member.orig_filename for member in members]  # `filename` would end at a NUL byte
     for name, member in zip(names, members, strict=True):
         if name not in IN_ZIP:
             yield f"it holds {name!r:.60}"
         if names.count(name) > 1:
             yield f"it holds {name} twice"
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            yield f"{name} is packed in another way"
+            yield f"{name} is compressed in another way"
     if BEST not in names:
         yield f"it holds no {BEST}"
     total = sum(member.file_size for member in members)

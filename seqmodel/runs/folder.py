@@ -1,4 +1,4 @@
-"""Runs: the folders that training leaves behind, and what eval, sample and inspect read of them.
+"""Runs: the folders that training writes, as read by eval, sample and inspect.
 
 README.md lists their files.
 """
@@ -44,24 +44,24 @@ __all__ = ["BEST", "CONFIG", "CURVE", "LAST", "METRICS"]  # for whatever reads o
 
 DRAWS, DRAWS_INDEX, INIT = "draws", "draws.jsonl", "init"
 RUNS = Path("runs")
-"""Where runs are kept by default, under the working directory."""
+"""Where runs are stored by default, under the working directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Content):
-    """A trained model with what is needed to use it."""
+    """A trained model with everything needed to use it."""
 
     folder: Path
     """Its folder, or the zip that `seqmodel export` made of it."""
     model: SequenceModel
     remark: str = ""
-    """That these are not the best weights on valid, as there are none yet; else ""."""
+    """A remark if these are not the best weights on valid because there are none yet; else ""."""
 
     @property
     def data(self) -> Path:
         """The folder of the dataset it was trained on.
 
-        Of a zip, which holds only its name: in the working folder, or where samples are prepared.
+        For a zip, which holds only its name: in the working folder, or where samples are prepared.
         """
         name = Path(str(self.config.data))
         return (RUNS / name if str(name) in PREPARED.values() else name).resolve()
@@ -77,21 +77,21 @@ class Run(Content):
                 sample_dataset(RUNS, sample)
         if not Path(name).is_absolute() and not (self.data / MANIFEST).is_file():
             raise SeqmodelError(
-                f"{self.folder} was trained on a dataset {name}, which is not here: name one with "
+                f"{self.folder} was trained on a dataset {name} that is not here: name one with "
                 "--data"
             )
         dataset = open_dataset(self.data)
         if not self.trained_on(dataset):
             raise SeqmodelError(
-                f"{name} is not the dataset that {self.folder} was trained on, but another of that "
-                "name: name one with --data"
+                f"{name} is not the dataset that {self.folder} was trained on, but another of the "
+                "same name: name one with --data"
             )
         return dataset
 
     def metrics(self) -> Mapping[str, Any]:
-        """Those of the epoch whose weights these are.
+        """The metrics of the epoch that these weights are from.
 
-        None where they are not: a run that is killed may lack the line of its last checkpoint.
+        Empty if they are missing: a killed run may lack the line for its last checkpoint.
         """
         lines = read_metrics(self.folder)
         return next((line for line in lines if line["epoch"] == self.epoch), {})
@@ -99,22 +99,22 @@ class Run(Content):
     def sampling(
         self, kind: str, seconds: float | None = None, options: Mapping[str, Any] | None = None
     ) -> Sampling:
-        """How pieces drawn from it are written, by default as long as on report pages."""
+        """How to write pieces drawn from it, by default as long as on report pages."""
         medium = medium_of(self.frame)
         seconds = seconds or medium.page_seconds
         request = SampleRequest(kind, seconds=seconds, options=options or {})
         return medium.sampling(self.frame, request)
 
     def telling(self, labels: Labels) -> "Run":
-        """The same run, whose pieces have these labels unless stated, not none."""
+        """The same run, whose pieces have these labels by default, instead of none."""
         return replace(self, model=self.model.telling(places(self.model.known_labels, labels)))
 
     def guided(self, factor: float) -> "Run":
-        """The same run, whose samples are as `SequenceModel.guided` says."""
+        """The same run with `SequenceModel.guided` samples."""
         return replace(self, model=self.model.guided(factor))
 
     def trained_on(self, dataset: Dataset) -> bool:
-        """Whether it was trained on this dataset, by its fingerprint or else by its place."""
+        """Whether it was trained on this dataset, by its fingerprint or else by its path."""
         if self.data_sha256 is None:
             return dataset.folder.resolve() == self.data
         return dataset.fingerprint() == self.data_sha256
@@ -140,8 +140,8 @@ class Run(Content):
             known = ours.marks.get(name, levels).names
             if levels.names != known:
                 raise SeqmodelError(
-                    f"{dataset.folder} has the {name}s {listed(levels.names)}, and {self.folder} "
-                    f"{listed(known)}: score the files themselves, which are read as the run's were"
+                    f"{dataset.folder} has the {name}s {listed(levels.names)}, but {self.folder} "
+                    f"{listed(known)}: score the files themselves, which are read like the run's"
                 )
         if (there.frame_size, there.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(
@@ -156,8 +156,8 @@ class Run(Content):
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio; marks may follow, but
-        are not scored. With onsets D is 176, and impossible frames cost infinity. What is `given`,
-        see `FrameDefinition.given`, is what is usual in train unless stated.
+        are not scored. With onsets D is 176, and impossible frames cost infinity. `given` is as in
+        `FrameDefinition.given`; by default it is what is usual in train.
         """
         size = self.frame.frame_size
         sizes = dict.fromkeys((size, self.frame.played_size))
@@ -176,8 +176,8 @@ class Run(Content):
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """Load the best model of a run, a folder or a zip, onto `device` (None: the CPU), to predict.
 
-    If valid has not been scored yet, it is the last one, with a remark. SeqmodelError for no run,
-    no checkpoint, a damaged one, or one whose model needs a newer seqmodel.
+    If valid has not been scored yet, it is the last one, with a remark. SeqmodelError if there is
+    no run or no checkpoint, or if it is damaged or needs a newer seqmodel.
     """
     folder = Path(path)
     checkpoint, remark = folder / BEST, ""
@@ -197,7 +197,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
         updates = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False).update
-        remark = f"{folder} has no best weights yet: those after {updates} updates are taken"
+        remark = f"{folder} has no best weights yet: using those after {updates} updates"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
     return Run(**vars(content), folder=folder, model=model, remark=remark)
@@ -206,7 +206,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:
     """The run folder in `runs` with the newest best checkpoint, of one of `media` if given.
 
-    One that has finished training is preferred: the remark says so where a newer one has not, and
+    Runs that have finished training are preferred: the remark says so if a newer one has not, and
     is "" otherwise. None if there is no such run.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
@@ -221,11 +221,11 @@ def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple
     finished = (file.parent for file in fitting if _finished(file.parent))
     taken = next(finished, newest)
     unfinished = f"{newest} has not finished training"
-    return taken, unfinished if taken == newest else f"{unfinished}: {taken} is taken"
+    return taken, unfinished if taken == newest else f"{unfinished}: using {taken}"
 
 
 def _finished(folder: Path) -> bool:
-    """Whether no training is left to resume, as far as the last checkpoint tells."""
+    """Whether no training is left to resume, according to the last checkpoint."""
     last = folder / LAST
     if not last.is_file():
         return True
@@ -239,9 +239,9 @@ def _finished(folder: Path) -> bool:
 
 
 def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:
-    """The run folder in `runs`, of the dataset `data` if given, last written to by training.
+    """The run folder in `runs`, on the dataset `data` if given, that training wrote to last.
 
-    It may have no best checkpoint yet, and be an unfinished search. SeqmodelError if there is none.
+    It may lack a best checkpoint, or be an unfinished search. SeqmodelError if there is none.
     """
     latest = {}
     for config in runs.glob(f"*/{CONFIG}"):
@@ -271,19 +271,19 @@ def _modified(file: Path) -> int:
 
 
 def no_run(runs: Path) -> SeqmodelError:
-    """The one-line error where a command that is not told a run finds none."""
+    """The one-line error of a command that was given no run and finds none."""
     return SeqmodelError(f"no run in {runs}/; train one with `seqmodel train`, or name its folder")
 
 
 def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
-    """Make a folder named after the dataset, the unit and the first free number."""
+    """Create a folder named after the dataset, the unit and the first free number."""
     number = 1
     while True:
         folder = runs / f"{data}-{unit}-{number}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            number += 1  # taken, perhaps just now by a concurrent run
+            number += 1  # in use, perhaps just now by a concurrent run
         except OSError as error:
             raise disk_error(folder, "make the run folder", error) from error
         else:
@@ -291,7 +291,7 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The looks of a run at valid, after epochs or within them, one dictionary each."""
+    """A run's metrics at each look at valid, after epochs or within them, a dictionary each."""
     path, epochs = folder / METRICS, []
     if not is_there(path):
         return []
@@ -299,10 +299,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         try:
             line = Fields.of(plain.parse(text))
             needed = ("epoch", "valid_nats_per_frame", "train_nats_per_frame", "updates", "seconds")
-            for name in dict.fromkeys((*needed, *line.values)):  # in order: one error, always
+            for name in dict.fromkeys((*needed, *line.values)):  # in order: always the same error
                 line.number(name)
         except ValueError as error:
-            again = f"delete it, and `seqmodel train --resume --run {folder}` writes it again"
+            again = f"delete it; `seqmodel train --resume --run {folder}` writes it again"
             advice = "get the zip again" if folder.is_file() else again
             raise SeqmodelError(f"{path} is damaged: line {number}: {error}; {advice}") from error
         epochs.append(dict(line.values))
@@ -310,7 +310,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether training wrote it: there is a checkpoint, or config.yaml exactly as we write it."""
+    """Whether training wrote it: it has a checkpoint, or a config.yaml exactly as we write it."""
     if any(map(is_checkpoint, [folder / BEST, folder / LAST])):
         return True
     config = folder / CONFIG
@@ -319,7 +319,7 @@ def _is_run(folder: Path) -> bool:
 
 
 EVENTS = re.compile(r"events\.out\.tfevents\.\d+\.seqmodel")
-"""The name of a file for TensorBoard."""
+"""Names of TensorBoard's event files."""
 
 _FILES = "|".join([*map(re.escape, (CONFIG, METRICS, CURVE, BEST, LAST)), EVENTS.pattern])
 _OF_SEARCH = "|".join(map(re.escape, (DRAWS_INDEX, f"{INIT}/{BEST}")))

@@ -100,8 +100,8 @@ def test_silent_training_data_is_reported(call):
         Path("in", split).mkdir(parents=True)
         soundfile.write(f"in/{split}/a.wav", np.zeros(800), 8000)
     said = (
-        "train is silent (all of its samples are equal): there is nothing to learn, and what is "
-        "sampled will be noise\n"
+        "train is silent (all of its samples are equal): there is nothing to learn, and samples "
+        "will be noise\n"
     )
     assert said in call("prepare", "in", "-o", "d").err
     result = call("train", "d", "--hidden", 2, "--epochs", 1, "--output", "gaussian")

@@ -327,8 +327,8 @@ def test_no_experiment_starts_among_other_files(call, data, run, foreign):
         result = call("compare", data, "--quick", "--out", folder)
         assert (result.status, result.err) == (
             1,
-            f"seqmodel: --out {folder} is not empty and holds no experiment: name a folder of its "
-            "own\n",
+            f"seqmodel: --out {folder} is not empty and holds no experiment: choose "
+            "another folder\n",
         )
         assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     told = call("compare", "--status", "--out", "o")
@@ -423,8 +423,8 @@ def test_an_experiment_grows_also_where_it_or_its_data_moved(call, data, undistu
         other = call("compare", data, *PAPER, *more, "--out", "moved")
         assert (other.status, other.err) == (
             1,
-            "seqmodel: there is another experiment e, which differs in variants: name a new folder "
-            "with --out\n",
+            "seqmodel: there is already an experiment e, which differs in variants: name a new "
+            "folder with --out\n",
         )
     assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
 
@@ -459,7 +459,7 @@ def test_models_of_sound_are_compared_in_nats_per_frame(call, audio_dataset):
         2,
         "",
         "seqmodel: model=frame-wise gives densities and model=sample-wise probabilities, whose "
-        "nats do not compare: choose outputs of one kind, such as --set output=logistic\n",
+        "nats are not comparable: choose outputs of one kind, such as --set output=logistic\n",
     )
     call_ok("compare", audio_dataset.folder, *options, "--set", "output=logistic")
     with Path("v/table.csv").open() as file:

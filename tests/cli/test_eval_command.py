@@ -78,7 +78,7 @@ def test_eval_with_voices(call, data):
     assert files["voices"]["notes"] == 4 * (4 * 32 + 28)
     refused = call("eval", "r", "--data", data, "--voices")
     assert (refused.status, refused.out) == (1, "")
-    assert "--voices needs pieces that say which voice sings what" in refused.err
+    assert "--voices needs pieces that state which voice sings what" in refused.err
     assert refused.err.count("\n") == 1
     assert "exclude each other" in call("eval", "r", "--voices", "--per-frame").err
 
@@ -125,7 +125,7 @@ def test_eval_on_frames_of_another_kind_warns(call, music, data, run, seconds_ru
     warned = call("eval", seconds_run, "--data", data)
     assert warned.status == 0
     assert warned.err == (
-        f"{data} was prepared differently from what the run was trained on (4 steps per beat, not "
+        f"{data} was prepared differently from the run's training data (4 steps per beat, not "
         "0.1 s per step): the figures are not a fair test\n"
     )
     assert call("eval", seconds_run, "--data", data, "-q").err == ""

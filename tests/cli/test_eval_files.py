@@ -95,7 +95,7 @@ def test_the_curve_of_one_piece_is_drawn(call, run):
     assert (drawn.out, drawn.err.splitlines()[-1]) == (plain, "drawn to one.png")
     assert Path("one.png").read_bytes().startswith(PNG)
     again = call("eval", run, "--data", "one.mid", "--plot", "one.png")
-    assert again.err == "seqmodel: one.png exists already; add --force to replace it\n"
+    assert again.err == "seqmodel: one.png already exists; add --force to replace it\n"
     rows = call_ok("eval", run, "--data", "one.mid", "--plot", "one.png", "--force", "--per-piece")
     assert rows.out == call_ok("eval", run, "--data", "one.mid", "--per-piece").out
 
@@ -125,7 +125,7 @@ def test_training_data_prepared_again_otherwise_are_no_baselines(call, music, ru
     assert (told["baselines"], "copies" in told) == ({}, False)
     refused = call("eval", "r", "--data", "one.mid", "--voices")
     assert refused.err == (
-        "seqmodel: --voices counts on train, and that of r is gone or was prepared otherwise\n"
+        "seqmodel: --voices needs train, but that of r is gone or was prepared differently\n"
     )
 
 

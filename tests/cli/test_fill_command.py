@@ -157,7 +157,7 @@ def test_more_particles_than_memory_are_refused(call, song: Path, run: Path, mon
     result = call("sample", "o.mid", "--run", run, *options)
     assert result.status == 2
     assert result.err.startswith(
-        "seqmodel: 100,000 particles of 32 frames do not fit in memory: take at most "
+        "seqmodel: 100,000 particles of 32 frames do not fit in memory: use at most "
     )
     assert not Path("o.mid").exists()
 
@@ -305,7 +305,8 @@ def test_a_foreign_file_is_warned_of(call, band: Path, run: Path, monkeypatch: p
         for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
         if line["epoch"] == loaded.epoch
     ]
-    said = f"band.mid is foreign to {run}: {nats:.1f} nats per frame, where valid has {valid:.1f};"
+    figures = f"{nats:.1f} nats per frame, compared with {valid:.1f} on valid"
+    said = f"band.mid is foreign to {run}: {figures};"
     for times, foreign in ((0.99 * nats / valid, True), (1.01 * nats / valid, False)):
         monkeypatch.setattr("seqmodel.cli.sample.FOREIGN", times)
         for use in (("--prime", band), ("--fill", band, "--frames", "3:4")):

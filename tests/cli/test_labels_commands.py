@@ -85,7 +85,7 @@ def test_a_model_may_be_told_nothing(call, told):
     said = call("eval", told / "run", "--data", "plain").err
     assert said == ""
     said = call("eval", "plain-run", "--data", told / "data").err
-    assert said == "labels that plain-run does not know count as none: who (ann and bob)\n"
+    assert said == "labels unknown to plain-run count as none: who (ann and bob)\n"
     refusal = call("sample", "out.mid", "--run", "none", "--label", "who=ann")
     assert (refusal.status, "the run knows none" in refusal.err) == (2, True)
 
@@ -161,7 +161,7 @@ def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("sample x.mid --label who=eve", "no who is 'eve'; there are ann and bob"),
+        ("sample x.mid --label who=eve", "there is no who 'eve'; choose from ann and bob"),
         ("sample x.mid --label who", "no who is ''"),
         ("sample x.mid --label age=7", "no label 'age'; the run knows who"),
         ("sample x.mid --label who=ann,bob", "-n 2 draws all"),
@@ -203,7 +203,7 @@ def test_damaged_labels_are_found(call, told):
     manifest.write_text(manifest.read_text().replace('"ann"', '"eve"'))
     for how in (("--resume", "--run", "r", "--epochs", 2), ("--init-from", "r", *QUICK)):
         said = call("train", "e", *how).err
-        assert "knows the labels who (ann and bob), and one of these data the labels who (" in said
+        assert "knows the labels who (ann and bob), but one for these data the labels who (" in said
         assert said.endswith("prepare them with the same --labels\n")
     plans = [sources_of([path])[0].fingerprint for path in (told / "data", Path("d"))]
     assert plans[0] != plans[1]

@@ -11,7 +11,7 @@ from calling import call_ok, start
 from seqmodel.locks import locked
 
 LONG = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--patience", 10**6, "--epochs", 10**6)
-IN_USE = "seqmodel: another process is writing {}: wait until it has ended, or name another place\n"
+IN_USE = "seqmodel: another process is writing {}: wait for it to finish, or choose another path\n"
 
 
 def test_a_second_training_leaves_the_first_alone(call, data):

@@ -81,7 +81,7 @@ def test_train_tells_that_a_dataset_has_no_metres(call, tunes):
     del values["metre"]
     manifest.write_text(json.dumps(values))
     said = (
-        "old was prepared before metres were kept: every piece is taken as 4/4; prepare it again\n"
+        "old was prepared before metres were stored: every piece counts as 4/4; prepare it again\n"
     )
     assert said in call("train", "old", *options).err
     assert "before metres" not in call("train", "old", *options, "--no-bars").err
@@ -105,7 +105,7 @@ def test_a_manifest_damaged_where_it_is_only_shown_is_named(call, tunes, damage)
         shown = call("inspect", "d", *options)
         assert (shown.status, shown.out) == (1, "")
         assert shown.err == (
-            "seqmodel: d/manifest.json is damaged: what it tells of the dataset cannot be read; "
+            "seqmodel: d/manifest.json is damaged: its description of the dataset cannot be read; "
             "run `seqmodel prepare` again\n"
         )
 
@@ -154,7 +154,7 @@ def test_a_metre_that_is_not_followed_is_named(call, run, seconds_run):
         told = call("sample", name, "--run", run, "--length", 8, "--metre", "6/8")
         assert told.status == 0
         assert told.err.startswith(
-            f"{run} was trained without --bars: the notes that are drawn do not follow --metre\n"
+            f"{run} was trained without --bars: the drawn notes do not follow --metre\n"
         )
     told = call("sample", "b.mid", "--run", seconds_run, "--metre", "6/8")
     assert told.err == ("seqmodel: --metre needs a run on a grid of beats, not 0.1 s per step\n")

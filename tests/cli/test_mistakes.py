@@ -18,7 +18,7 @@ prepare {music} -> 2 Missing option '--out' / '-o' (see seqmodel prepare --help)
 prepare {bad}/empty -o d -> 1 {bad}/empty: contains no file that can be read
 prepare {bad}/nope.mid -o d -> 1 {bad}/nope.mid: no such file or folder
 prepare {bad}/gone.mid -o d -> 1 {bad}/gone.mid: no such file or directory
-prepare - -o d -> 2 there are no paths on stdin, where - reads them, one per line
+prepare - -o d -> 2 there are no paths on stdin, which - reads, one per line
 prepare {bad}/text.mid -o d -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
 prepare {bad}/text.mid -o new/folder/d -> 1 {bad}/text.mid: is not a MIDI file
 prepare {bad}/line* -o d -> 1 {bad}/line\nbreak \x1b[31m.mid: is not a MIDI file
@@ -32,7 +32,7 @@ prepare {bad}/text.npz -o d -> 1 {bad}/text.npz: is a damaged .npz file (File is
 prepare {bad}/text.npy -o d -> 1 {bad}/text.npy: holds a damaged array in the array
 prepare {bad}/text.[mnp]* -o d -> 1 none of the 5 files can be used; the first, {bad}/text.mat: is
 prepare {music} {bad}/text.mid --strict -o d -> 1 {bad}/text.mid: is not a MIDI file
-prepare {bad}/text.mid -o {data} -> 1 {data} exists already; add --force to replace it
+prepare {bad}/text.mid -o {data} -> 1 {data} already exists; add --force to replace it
 prepare {music} -o {run} -> 1 {run} is not a prepared dataset, so it is never replaced
 prepare {music} -o {bad}/others-manifest --force -> 1 {bad}/others-manifest is not
 prepare {music} -o {bad}/thesis-data --force -> 1 {bad}/thesis-data holds thesis.tex, which is not
@@ -62,7 +62,7 @@ train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you 
 train {data} --activation step -> 2 --activation must be one of tanh, sigmoid, relu, not 'step'
 train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
 train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fast'
-train {data} --lr 0.1 --trials 3 -> 2 --trials goes with --lr search, not with --lr 0.1
+train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --lr nan -> 2 --learning-rate must be 0 or more, not nan
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
 train {data} --config {bad}/nope -> 1 cannot read {bad}/nope: no such file or directory
@@ -72,7 +72,7 @@ train {data} --config {bad}/unit.yaml -> 1 {bad}/unit.yaml: there is no unit 'gn
 train {data} --config {bad}/logistic.yaml -> 1 {bad}/logistic.yaml: --output logistic does
 train --config {bad}/lost.yaml -> 1 {bad}/lost.yaml: /nowhere is not a prepared dataset
 train {data} --config {bad}/good.yaml --unit gnu -> 2 there is no unit 'gnu'; choose one of tanh,
-train {data} --run {run} -> 1 {run} exists already; add --force to replace it
+train {data} --run {run} -> 1 {run} already exists; add --force to replace it
 train {data} --run {data} -> 1 {data} is not a run folder, so it is never replaced
 train {data} --run {bad}/others-config --force -> 1 {bad}/others-config is not
 train {data} --run {bad}/thesis-run --force -> 1 {bad}/thesis-run holds notes/thesis.tex, ... move
@@ -90,7 +90,7 @@ train {music} --resume --run {run} -> 1 {music} is not a prepared dataset (no ma
 train --resume --run {bad}/edited -> 1 {bad}/edited was trained with hidden 4, not 5:
 train --resume --run {bad}/gnu -> 1 {bad}/gnu/config.yaml: there is no unit 'gnu'
 train --resume --run {run} --lr search -> 2 --trials cannot change on --resume
-train --resume --run {run} --epochs 1 -> 2 --epochs 1 is less than the 2 that {run} has
+train --resume --run {run} --epochs 1 -> 2 --epochs 1 is less than the 2 done in {run}
 train --resume --run {run} --force -> 2 --resume excludes --init-from, --config and --force
 eval {bad}/nope -> 1 there is no run {bad}/nope
 eval {run}/best.safetensors -> 1 {run}/best.safetensors is not a run: name a run folder,
@@ -98,8 +98,8 @@ eval {data} -> 1 {data} is a dataset: name a run that was trained on it
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
 eval {run} --split dev -> 2 --split must be train, valid or test, not 'dev'
 eval {run} --data {bad}/nope -> 1 {bad}/nope: no such file or folder
-eval {run} --data {music} --split test -> 2 --split and --data {music}, which is no dataset,
-eval {run} --data {music} --samples 3 -> 2 --samples and --data {music}, which is no dataset,
+eval {run} --data {music} --split test -> 2 --split and --data {music}, which is not a dataset,
+eval {run} --data {music} --samples 3 -> 2 --samples and --data {music}, which is not a dataset,
 eval {run} --per-piece --samples 3 -> 2 --samples and --per-piece exclude each other
 eval {run} --per-piece --per-frame -> 2 --per-piece and --per-frame exclude each other
 eval {run} --plot x.png -> 2 --plot draws one piece: name a file that holds one with --data FILE
@@ -119,7 +119,7 @@ sample o.mid --include-prime --run {run} -> 2 --include-prime needs --prime FILE
 sample o.mid --prime {bad}/nope --run {run} -> 1 --prime {bad}/nope: no such file or directory
 sample o.mid --prime {bad}/empty --run {run} -> 1 --prime {bad}/empty: is a directory
 sample o.mid --prime {bad}/text.mid --run {run} -> 1 --prime {bad}/text.mid: is not a MIDI file
-sample new/o.mid --run {run} -> 1 new/o.mid: there is no folder new; make it first
+sample new/o.mid --run {run} -> 1 new/o.mid: there is no folder new; create it first
 sample o.mid --prime-frames 8 --run {run} -> 2 --prime-frames needs --prime FILE
 sample o.mid --prime x --prime-frames 8 --prime-seconds 1 --run {run}
     -> 2 --prime-frames and --prime-seconds exclude each other
@@ -127,10 +127,10 @@ sample o.mid --no-end --min-length 9 --run {run} -> 2 --min-length and --no-end 
 sample o.mid --no-end --run {run} -> 2 {run} was trained without --end ... leave out
 sample o.mid --min-length 9 --run {run} -> 2 {run} was trained without --end ... leave out
 sample - --format mid --json --run {run} -> 2 --json and OUT - exclude each other
-report {run} --out new/r.html -> 1 new/r.html: there is no folder new; make it first
+report {run} --out new/r.html -> 1 new/r.html: there is no folder new; create it first
 sample o.mid --prime {bad}/text.npy --run {run} -> 1 --prime {bad}/text.npy: holds a damaged
 sample o.mid --prime {bad}/one-data/train.npy --run {run} -> 1 ... holds an array of shape
-sample {bad}/file --format mid --run {run} -> 1 {bad}/file exists already
+sample {bad}/file --format mid --run {run} -> 1 {bad}/file already exists
 sample {bad}/file/o.mid --run {run} -> 1 cannot write {bad}/file/o.mid: {bad}/file is a file,
 sample {bad}/other --format mid --force --run {run} -> 1 cannot write {bad}/other: is a directory
 sample /dev/full --format mid --force --run {run} -> 1 /dev/full is a device or a pipe,
@@ -143,13 +143,13 @@ inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected
 inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 inspect {bad}/text.mid -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
 inspect {bad}/text.wav -> 1 {bad}/text.wav: cannot be read as audio
-inspect {bad}/text.mid --plot new/p.png -> 1 new/p.png: there is no folder new; make it first
+inspect {bad}/text.mid --plot new/p.png -> 1 new/p.png: there is no folder new; create it first
 inspect {bad}/one-data/train.npy -> 1 {bad}/one-data/train.npy: holds an array of shape (32, 11)
 inspect {bad}/changed-data -> 1 {bad}/changed-data is damaged: {music}/valid/2.mid
 inspect {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
 inspect {bad}/bad-metrics -> 1 {bad}/bad-metrics/metrics.jsonl is damaged: line 1: epoch is missing
 inspect {run} --plot p.jpg -> 2 --plot draws PNG only: p.jpg must end in .png
-inspect {run} --plot {run}/learning-curve.png -> 1 {run}/learning-curve.png exists already
+inspect {run} --plot {run}/learning-curve.png -> 1 {run}/learning-curve.png already exists
 units gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... `seqmodel units` ... did you mean mgu?
 units --params 1 -> 2 --params 1 is too small for tanh: one unit over 88 inputs already has 90
 units --params -> 2 Option '--params' requires an argument (see seqmodel units --help)
@@ -207,17 +207,17 @@ sample o.wav --length 800000 --tempo 60 --run {run} -> 2 the music lasts 55:33:2
 sample o.mp3 --seconds 48696 --run {run} -> 2 the music lasts 13:31:36, and the longest WAV
 sample o.wav --length 389558 --prime {bad}/p.mid --include-prime --run {run}
     -> 2 the music lasts 13:31:39, and the longest WAV 13:31:36: shorten it or raise --tempo
-inspect {bad}/p.mid --listen {bad}/a.wav -> 1 {bad}/a.wav exists already; add --force to replace it
+inspect {bad}/p.mid --listen {bad}/a.wav -> 1 {bad}/a.wav already exists; add --force to replace it
 inspect {bad}/p.mid --listen {bad}/p.mid --force -> 2 --listen writes sound only:
 inspect {bad}/p.mid --listen - -> 2 --listen writes sound only: - must end in one of .wav, .flac,
 inspect {bad}/p.mid --listen {bad}/p.mid/o.wav -> 1 cannot write {bad}/p.mid/o.wav: {bad}/p.mid is
-inspect {bad}/p.mid --tempo 90 -> 2 --tempo goes with --listen
+inspect {bad}/p.mid --tempo 90 -> 2 --tempo needs --listen
 inspect {bad}/a.wav --listen o.wav -> 2 --listen renders files of music, and {bad}/a.wav is audio
 inspect {run} --listen o.wav -> 2 --listen renders files of music, and {run} is a run
 inspect {bad}/long.npy --listen o.wav --tempo 4 --steps-per-beat 1
     -> 2 the music lasts 13:45:00, and the longest WAV 13:31:36: shorten it or raise --tempo
 sample o.mid --run {run} --below -> 2 --below needs --fill FILE
-sample o.mid --run {run} --fill {bad}/p.mid -> 2 --fill {bad}/p.mid: say which part to draw, by
+sample o.mid --run {run} --fill {bad}/p.mid -> 2 --fill {bad}/p.mid: select the part to draw with
 sample o.mid --run {run} --fill nope.flac --below -> 2 ... cannot fill nope.flac: --fill must be
 sample o.mid --run {run} --fill nope.mid --below -> 1 --fill nope.mid: no such file or directory
 sample o.mid --run {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in
@@ -237,10 +237,10 @@ compare {data} --vary hidden -> 2 --vary takes KEY=A,B,..., not 'hidden'
 compare {data} --storage nosql://me:secret@host/x
     -> 1 --storage nosql://me:***@host/x cannot be used:
 compare {data} --units gru,gru -> 2 gru is listed twice
-compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have one folder, case aside:
+compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have the same folder, ignoring case:
 compare {data} --params 3 -> 2 --params 3 is too small for tanh
 compare {data} --search grid -> 2 --search must be one of bracket, paper, tpe, none, not 'grid'
-compare {data} --search paper --tune hidden=2..3 -> 2 --tune goes with --search tpe
+compare {data} --search paper --tune hidden=2..3 -> 2 --tune needs --search tpe
 compare {data} --search tpe --tune dropout=0..0.5 --vary dropout=0,0.1
     -> 2 dropout is varied and tuned: leave one out
 compare {data} --set dropout=0.1 --vary dropout=0,0.1
@@ -248,21 +248,21 @@ compare {data} --set dropout=0.1 --vary dropout=0,0.1
 compare {data} --params 900 --vary params=900,1800
     -> 2 params is varied and set for all: leave one out
 compare {data} --search paper --vary learning_rate=0.001,0.01
-    -> 2 --search paper searches learning_rate, which is varied: name none
+    -> 2 --search paper tries rates, but learning_rate is varied: use none
 compare {data} --params 900 --tune hidden=2..4 -> 2 --hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
 train {data} --valid-every often
-    -> 2 --valid-every must be auto, epoch, a number of updates, or minutes such as 10m
-train {data} --minutes 3 --epochs 2 -> 2 --minutes and --epochs exclude each other: give the one
+    -> 2 --valid-every must be auto, epoch, a number of updates, or minutes like 10m
+train {data} --minutes 3 --epochs 2 -> 2 --minutes and --epochs exclude each other: give one of them
 compare {data} --units gru --set minutes=3 --out e
-    -> 2 minutes are for `train`: runs compared share a machine; set epochs
+    -> 2 minutes are for `train`: compared runs share a machine; set epochs
 compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {data} --set batch_size=0 -> 2 --set: batch_size must be 1 or more, not 0
 compare {data} --status -> 1 results/data holds no experiment
 compare {data} --status --out nowhere -> 1 nowhere holds no experiment
-compare {data} --storage //me:secret@host/x -> 2 --storage is not a database's address, such as
-compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database's address,
-compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database's address,
+compare {data} --storage //me:secret@host/x -> 2 --storage is not a database URL, such as
+compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database URL,
+compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database URL,
 compare {data} --storage nosql://h/x?passwrod=secret
     -> 1 --storage nosql://h/x?passwrod=*** cannot be
 compare {data} --storage sqlite:////no/x.db -> 1 --storage sqlite:////no/x.db cannot be used:
@@ -270,13 +270,13 @@ compare {data} --config {bad}/step.yaml -> 1 {bad}/step.yaml: --output must be o
 export -> 2 Missing argument 'RUN' (see seqmodel export --help)
 export {run} -> 2 Missing argument 'FILE' (see seqmodel export --help)
 export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .zip
-export {run} {bad}/there.html -> 1 {bad}/there.html exists already; add --force to replace it
+export {run} {bad}/there.html -> 1 {bad}/there.html already exists; add --force to replace it
 export {run} page.html --temperature 0.93
     -> 2 page.html: --temperature goes from 0 to 2 in steps of 0.05, not 0.93
 export {run} page.html --tempo 7 -> 2 page.html: --tempo goes from 40 to 240, not 7
 export {audio_run} page.html --tempo 60 -> 2 page.html: --tempo is for music, and
 export {run} run.zip --title x -> 2 --title is for pages, which end in .html, not for run.zip
-export {run} no/page.html -> 1 no/page.html: there is no folder no; make it first
+export {run} no/page.html -> 1 no/page.html: there is no folder no; create it first
 train {data} --model frame-wise --clock -> 2 --clock is for --model tied
 train {audio} --echo -> 2 --echo is for --model tied
 train {audio} --model frame-wise --output bernoulli -> 2 --output bernoulli does not fit 16-bit
@@ -291,14 +291,14 @@ train {data} --model frame-wise --output note-unit -> 2 --output note-unit does 
 train {data} --processes 3 -> 2 the number of processes must be a power of two, not 3
 train {data} --processes 2 --parts 1 -> 2 2 processes cannot share 1 part:
 train {data} --processes 4 --parts 2 -> 2 4 processes cannot share 2 parts:
-train {data} --processes 2 --lr search -> 2 a search for the learning rate, as of --lr search
-train {data} --parts 16 -> 2 16 parts (by default one for each of --processes) need
+train {data} --processes 2 --lr search -> 2 a search for the learning rate, as with --lr search
+train {data} --parts 16 -> 2 16 parts (by default one per process) need
 train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
 eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
 eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... with --no-onsets
 report {run} --watch --samples=2 -> 2 --watch and --samples exclude each other
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
-report {run} --out {bad}/there.html -> 1 {bad}/there.html exists already
+report {run} --out {bad}/there.html -> 1 {bad}/there.html already exists
 report {run} nowhere --out r.html -> 1 there is no run nowhere
 report {run} {data} --out r.html -> 1 {data} is a dataset: name a run that was trained on it
 report {run} --out r.html --below -> 2 cannot sample {run}: --below needs --fill FILE

@@ -116,7 +116,7 @@ def test_primers_with_onsets_and_without(call, struck, struck_run, run):
     assert np.array_equal(again, whole)
     derived, told = primed(call, struck_run, "r.npy", "--include-prime")
     assert told == (
-        "r.npy does not say which notes are struck again: repeated notes are taken as held\n" + said
+        "r.npy does not state which notes are struck again: repeated notes count as held\n" + said
     )
     before = np.concatenate([np.zeros((1, 88), bool), middle[:-1] != OFF])
     assert np.array_equal(derived[:60], np.where(before & (middle != OFF), HELD, middle != OFF))

@@ -17,7 +17,7 @@ OPTIONS = {
 
 IN_TIME = (
     "split in time: the first 80% of each recording or piece to train, then 10% to valid and 10% "
-    "to test, with gaps; put files into folders named train, valid and test to choose\n"
+    "to test, with gaps; to choose, put files into folders named train, valid and test\n"
 )
 
 
@@ -76,10 +76,10 @@ def test_prepare_says_how_many_pieces_no_folder_places(call, music):
     (first, *_) = sorted(Path("m/extra").iterdir())
     Path("m/extra/-.mid").touch()  # which is skipped, and so no example
     said = call("prepare", "m", "-o", "d").err
-    assert "13 pieces placed by folders named train, valid or test; the other 2, such as " in said
+    assert "13 pieces split by folders named train, valid or test; the other 2, such as " in said
     assert f"such as {first}, by a hash" in said
     Path("m/extra").rename("m/Testing")
-    assert "placed by folders" not in call("prepare", "m", "-o", "f").err
+    assert "split by folders" not in call("prepare", "m", "-o", "f").err
 
 
 def test_prepare_warns_about_odd_splits(call, music):
@@ -99,7 +99,7 @@ def test_one_long_recording_trains_at_once(call):
     """Guards against a batch of one endless row, and against cutting what is short already."""
     soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 60_000), 1000)
     result = call("prepare", "long.wav", "-o", "d")
-    cut = "cut 1 recording longer than 8 s into clips of 8 s; --clip-seconds chooses\n"
+    cut = "cut 1 recording longer than 8 s into clips of 8 s; change it with --clip-seconds\n"
     assert (result.status, result.err) == (0, cut + IN_TIME)
     assert result.out == (
         "d: 1,000 Hz, frames of 10 samples, context 20\n"
@@ -139,11 +139,11 @@ def test_paths_on_stdin_may_end_with_a_zero_byte(call, music):
     lines = Path("d/train.jsonl").read_text().splitlines()
     sources = [json.loads(line)["source"].partition("#")[0] for line in lines]
     assert sources == ["a.mid", "b\nc.mid"]
-    assert "-0 goes with -" in call("prepare", "-0", "a.mid", "-o", "e").err
+    assert "-0 needs -" in call("prepare", "-0", "a.mid", "-o", "e").err
     for given in ("MThd\0\0\0\6", "a.mid\0b.mid\0"):  # a file, not a list of files; no -0
         result = call("prepare", "-", "-o", "e", stdin=given)
         assert (result.status, result.err.count("\n")) == (2, 1)
-        assert "stdin holds zero bytes: -0 reads" in result.err
+        assert "stdin has NUL bytes: use -0" in result.err
 
 
 def test_rolls_that_state_no_grid_say_which_is_assumed(call):

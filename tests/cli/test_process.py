@@ -142,7 +142,7 @@ def test_without_stdin_and_stderr_a_command_does_its_work(command, music, data, 
 
 def test_without_stdin_there_are_no_paths_on_it(here):
     """It was a traceback."""
-    said = "seqmodel: there are no paths on stdin, where - reads them, one per line\n"
+    said = "seqmodel: there are no paths on stdin, which - reads, one per line\n"
     assert closing(["stdin"], "prepare", "-", "-o", "d") == (2, "", said)
     assert closing(["stdin", "stdout", "stderr"], "prepare", "-", "-o", "d") == (2, "", "")
 

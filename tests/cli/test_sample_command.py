@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_bytes(call, request, which, kinds, told):
             info = soundfile.info(f"b-1.{kind}")
             assert (info.format, info.channels) == (kind.upper(), 1)
     again = call("sample", f"b.{kind}", "-n", 2, "--run", run)
-    assert again.err == f"seqmodel: b-1.{kind} exists already; add --force to replace it\n"
+    assert again.err == f"seqmodel: b-1.{kind} already exists; add --force to replace it\n"
 
 
 def test_seconds_count_at_the_tempo(call, run):

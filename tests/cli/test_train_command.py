@@ -57,7 +57,7 @@ def test_train_warns_only_when_a_trivial_model_is_better(call, data, audio_datas
         assert (figure < told["nats_per_frame"]) == worse
         line = (
             f"a trivial model predicts valid at least as well ({baseline.replace('_', ' ')}, "
-            f"{figure:.4f}): train longer, or at another --learning-rate; `seqmodel eval {run}` "
+            f"{figure:.4f}): train longer, or with another --learning-rate; `seqmodel eval {run}` "
             "shows all figures"
         )
         assert result.err.splitlines()[2:] == [line] * worse
@@ -201,5 +201,5 @@ def test_train_says_when_samples_are_odd(call, write_dataset, tmp_path, monkeypa
     told = call(*train, "--run", "long").err.splitlines()[-1]
     said = call("sample", "x.mid", "--run", "long", "-n", job.SAMPLES, "--seconds", 30).err
     hints = [line.split("long, ")[1] for line in said.splitlines() if "try " in line]
-    assert told == f"of 4 samples {len(hints)} may disappoint: {hints[0]}"
+    assert told == f"{len(hints)} of 4 samples may disappoint: {hints[0]}"
     assert call(*train, "--run", "quiet", "-q").err == ""

@@ -84,7 +84,7 @@ def test_a_killed_process_ends_the_others_with_one_line(data):
     assert (process.returncode, out) == (1, "")
     assert err.splitlines()[-1] == (
         "seqmodel: process 1 has ended with signal 9; "
-        "what is saved can go on: `seqmodel train --resume --run run`"
+        "continue from the last checkpoint with `seqmodel train --resume --run run`"
     )
     assert "Traceback" not in err
     call_ok("train", "--resume", "--run", "run", "--print-config")
@@ -142,8 +142,8 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data):
     assert sorted(map(bool, printed)) == [False, True]
     (line,) = re.findall(r"^seqmodel: .*$", said[run.startswith("b")], re.MULTILINE)
     assert line == (
-        "seqmodel: process 0 was frozen for 10 s, and so has been killed; "
-        "what is saved can go on: `seqmodel train --resume --run run`"
+        "seqmodel: process 0 was frozen for 10 s and has been killed; "
+        "continue from the last checkpoint with `seqmodel train --resume --run run`"
     )
     call_ok("train", data, *options, "--run", "one", "-q")
     assert same_weights("one", run)
@@ -172,7 +172,7 @@ def test_a_host_with_the_wrong_data_is_named(data, music):
     )  # fmt: skip
     (said,) = [line for line in process.stderr.splitlines() if line.startswith("seqmodel: ")]
     assert process.returncode == 1
-    assert re.match(r"seqmodel: process 1 on \S+: .*music is another dataset than process 0", said)
+    assert re.match(r"seqmodel: process 1 on \S+: .*music differs from the dataset of", said)
     assert not Path("a/run").exists()  # so that the same line will do once the data is there
 
 

@@ -64,13 +64,13 @@ def test_training_starts_from_a_zip_but_never_goes_on_in_it(call, data, run, zip
     result = call("train", "--resume", "--run", zipped)
     assert (result.status, result.err) == (
         1,
-        "seqmodel: r.zip is a file, without the state of training: start from its weights with "
+        "seqmodel: r.zip is a file, which holds no training state: start from its weights with "
         "--init-from r.zip\n",
     )
     result = call("train", data, *small, "--run", zipped, "--force")
     assert (result.status, result.err) == (
         1,
-        "seqmodel: r.zip is not a run folder, so it is never replaced; name another place\n",
+        "seqmodel: r.zip is not a run folder, so it is never replaced; choose another path\n",
     )
     assert Path(zipped).read_bytes() == before
 
@@ -103,17 +103,17 @@ def test_music_and_speech_before_any_training(call, here):
     result = call("sample", "out.mid", "--length", 40, "--no-end")
     assert (result.status, result.err) == (
         0,
-        f"no run of music in runs/: taking {music}, trained on the bundled music\n"
+        f"no run of music in runs/: using {music}, trained on the bundled music\n"
         f"out.mid: 40 frames from {music}, cut off at the limit\n",
     )
     result = call("sample", "out.wav", "--seconds", 0.1)
     assert (result.status, result.err) == (
         0,
-        f"no run of audio or music in runs/: taking {speech}, trained on the bundled speech\n"
+        f"no run of audio or music in runs/: using {speech}, trained on the bundled speech\n"
         f"out.wav: 0.1 s (800 samples at 8,000 Hz) from {speech}\n",
     )
     for name, taken in (("o.mp3", music), ("o.png", music), ("o.flac", speech)):
-        assert f"taking {taken}, " in call_ok("sample", name, "--seconds", 0.5).err
+        assert f"using {taken}, " in call_ok("sample", name, "--seconds", 0.5).err
     assert call_ok("sample", "q.mid", "--length", 9, "-q").err == ""
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["out.mid", "out.wav", "o.mp3", "o.png", "o.flac", "q.mid"]
@@ -128,7 +128,7 @@ def test_a_run_of_ones_own_comes_first(call, run):
         assert said.startswith(f"{name}: 9 frames")
         assert said.endswith(" from runs/mine\n")
     result = call("sample", "-", "--format", "raw", "--seconds", 0.1)  # no music
-    assert result.err.startswith("no run of audio in runs/: taking ")
+    assert result.err.startswith("no run of audio in runs/: using ")
     assert len(result.raw) == 1600
 
 
@@ -136,7 +136,7 @@ def test_eval_without_any_run(call):
     """Guards the bundled run's data, prepared on first use as `train` does."""
     result = call("eval", "--json")
     assert result.status == 0, result.err
-    assert result.err.startswith("no run in runs/: taking ")
+    assert result.err.startswith("no run in runs/: using ")
     values = json.loads(result.out)
     assert (values["pieces"], Path(values["data"]).name) == (20, "sample-music")
     assert [path.name for path in Path("runs").iterdir()] == ["sample-music"]

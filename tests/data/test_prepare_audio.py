@@ -112,7 +112,7 @@ def test_floats_of_another_scale_are_refused(tmp_path, scale):
     (skipped,) = manifest["skipped"]
     assert skipped["source"] == str(tmp_path / "in/train/loud.wav")
     assert skipped["reason"].startswith("holds samples up to ")
-    advice = "where full scale is 1; divide them by their full scale, such as 32,768"
+    advice = "where full scale is 1: divide them by their full scale, such as 32,768"
     assert skipped["reason"].endswith(advice)
     assert manifest["splits"]["train"]["pieces"] == 1
 

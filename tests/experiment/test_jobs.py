@@ -105,8 +105,8 @@ def test_as_many_start_as_memory_holds(monkeypatch):
         free[0] -= 1.2e9
     assert len(others) == 6
     assert said == [
-        "6 of 16 processes, as each takes 1.5 GB of memory and 0.2 GB is left (--jobs decides "
-        "otherwise)"
+        "6 of 16 processes, because each takes 1.5 GB of memory and 0.2 GB is left (override with "
+        "--jobs)"
     ]
     assert jobs._Room(16, 99, said.append).for_another([big] * 15)
     assert not jobs._Room(16, 7, said.append).for_another([big] * 7)

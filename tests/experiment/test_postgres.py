@@ -140,7 +140,7 @@ def test_kills_change_nothing_and_no_password_is_told(
     third = tmp_path / "third" / "e"
     assert begin(folder, third, OPTIONS, found).wait(60) == 1
     assert Path(f"{third}.log").read_text() == (
-        f"seqmodel: there is another experiment e, which differs in data of {folder.name}: "
+        f"seqmodel: there is already an experiment e, which differs in data of {folder.name}: "
         "name a new folder with --out\n"
     )
 

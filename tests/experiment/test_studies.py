@@ -116,7 +116,7 @@ def test_an_experiment_with_pruning_is_not_continued(studies, tmp_path):
         study.set_user_attr("plan", json.dumps({**studies.plan.to_json(), "finals": finals}))
         if not finals:
             assert Studies.begun(open_storage(tmp_path, None), "e").plan == studies.plan
-    with pytest.raises(SeqmodelError, match="is damaged, or of another version"):
+    with pytest.raises(SeqmodelError, match="is damaged or from another version"):
         Studies.begun(open_storage(tmp_path, None), "e")
 
 

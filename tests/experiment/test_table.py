@@ -133,8 +133,8 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
     found = replace(found, space={"learning_rate": Range(1e-3, 3e-2, log=True)})
     told = [
         "tanh still improved in the last epoch: more epochs may help",
-        "the best learning rate of tanh is at an end of the range searched: beyond it may be "
-        "better",
+        "the best learning rate of tanh is at an end of the range searched: values beyond it may "
+        "be better",
     ]
     assert table.as_text([found], []).splitlines()[-2:] == told
     assert table.as_markdown([found], []).splitlines()[-2:] == [f"- {line}" for line in told]

@@ -132,7 +132,7 @@ def test_the_data_is_found_by_name_and_told_by_its_fingerprint(
     """Guards against other data of the same name, scored as if it were the run's own valid."""
     monkeypatch.chdir(tmp_path)
     loaded = load_run(zipped)
-    with pytest.raises(SeqmodelError, match="a dataset tiny, which is not here: name one with"):
+    with pytest.raises(SeqmodelError, match="a dataset tiny that is not here: name one with"):
         loaded.dataset()
     other = write_dataset(Path("tiny"), {**rolls, "valid": rolls["test"]})
     assert not loaded.trained_on(other)

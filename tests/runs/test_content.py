@@ -69,7 +69,7 @@ def test_a_size_is_trusted_only_if_the_weights_have_it(forge, train, name, setti
         message = refused(lambda: train(config, folder, resume=True))
     assert message.startswith(f"{folder / name}: {says}")
     fits = "do not fit" not in message
-    assert fits or message.endswith("; it may be of another version of seqmodel: train again")
+    assert fits or message.endswith("; it may be from another version of seqmodel: train again")
 
 
 def test_weights_that_are_not_finite_are_refused(forge):

@@ -66,7 +66,7 @@ FOREIGN = [f"../{BEST}", f"/tmp/{BEST}", f"run/{BEST}", "run/", "payload.py", "a
         *(([(name, b"x")], {}, "it holds '") for name in FOREIGN),
         ([(BEST, b"x")], {}, "it holds best.safetensors twice"),
         ([(CARD, b"hello")], {"best": None}, "it holds no best.safetensors"),
-        ([], {"packed": zipfile.ZIP_LZMA}, "best.safetensors is packed in another way"),
+        ([], {"packed": zipfile.ZIP_LZMA}, "best.safetensors is compressed in another way"),
     ],
 )
 def test_what_export_never_writes_is_refused(make, members, options, says):

@@ -73,8 +73,8 @@ def test_a_run_that_still_trains_is_taken_only_if_no_other_has_finished(tmp_path
         os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
     a, b = tmp_path / "a", tmp_path / "b"
     unfinished = f"{b} has not finished training"
-    assert newest_run(tmp_path) == (a, f"{unfinished}: {a} is taken")
-    assert newest_run(tmp_path, {"music"}) == (a, f"{unfinished}: {a} is taken")
+    assert newest_run(tmp_path) == (a, f"{unfinished}: using {a}")
+    assert newest_run(tmp_path, {"music"}) == (a, f"{unfinished}: using {a}")
     os.utime(a / runs.BEST, (2000, 2000))
     assert newest_run(tmp_path) == (a, "")
     for name in ("older", "a"):

@@ -119,7 +119,7 @@ def test_a_run_without_a_best_has_its_last_mean(tmp_path, make_config, train):
     with pytest.raises(InterruptError):
         train(make_config(average=0.8), tmp_path / "run", stop_at=lambda seen, tick: seen == 2)
     run = load_run(tmp_path / "run")
-    assert "has no best weights yet: those after 2 updates are taken" in run.remark
+    assert "has no best weights yet: using those after 2 updates" in run.remark
     tensors, _ = load_checkpoint(tmp_path / "run" / runs.LAST)
     assert torch.equal(run.model.unit.W, tensors["average.module.unit.W"])
     assert not torch.equal(run.model.unit.W, tensors["model.unit.W"])

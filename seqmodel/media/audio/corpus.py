@@ -27,7 +27,7 @@ COPIED_AT_ONCE = 2**16
 
 
 class Converted(NamedTuple):
-    """A recording as stored rows, without these: as in `Work`, and whether nothing was rounded."""
+    """What is known of a recording besides its rows: as in `Work`, and if nothing was rounded."""
 
     frames: int
     content: str
@@ -57,7 +57,7 @@ class AudioCorpus:
                     f"--clip-seconds {settings.clip_seconds:g} is shorter than a frame of {size} "
                     f"samples at {rate:,} Hz"
                 )
-        # Of the 16-bit levels in train, as Python's integers: exact, however many there are.
+        # Over the 16-bit levels in train, as Python integers: exact, however many there are.
         self._count = self._sum = self._squares = 0
         self._rounded = self._cut = 0
 
@@ -69,12 +69,12 @@ class AudioCorpus:
         return replace(
             self._layout,
             mean=self._sum / (n * FULL_SCALE),
-            deviation=deviation or 1.0,  # so that it can be divided by
+            deviation=deviation or 1.0,  # to be divided by
         )
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How recordings were cut, and how many have samples finer than 16 bits, as when mixed."""
+        """How recordings were cut, and how many had finer samples than 16 bits, or were mixed."""
         return {
             "clip_seconds": self._clip_seconds,
             "recordings_cut": self._cut,
@@ -82,7 +82,7 @@ class AudioCorpus:
         }
 
     def read(self, path: Path) -> tuple[Converted, bytes] | None:
-        """See `Corpus`; None of a recording that is too long to be held in memory."""
+        """See `Corpus`; None for a recording too long to be held in memory."""
         rows = BytesIO()
         with Recording(path) as recording:
             if path.stat().st_size > KEPT_IN_MEMORY:
@@ -173,8 +173,8 @@ def _common_rate(paths: Sequence[Path]) -> int:
     if len(rates) > 1:
         (rate, first), (other, elsewhere) = list(rates.items())[:2]
         raise SeqmodelError(
-            f"{first} has {rate:,} samples per second and {elsewhere} has {other:,}: choose a rate "
-            "for all with --rate"
+            f"{first} has {rate:,} samples per second and {elsewhere} has {other:,}: choose one "
+            "rate with --rate"
         )
-    # If no file can be opened any rate will do at which a clip holds a frame.
+    # If no file can be opened, any rate at which a clip holds a frame will do.
     return next(iter(rates), 192_000)

@@ -4,18 +4,18 @@ The trivial models, shown next to every figure, are
 
 - `silence`: a Laplace distribution around zero: most samples are quiet;
 - `gaussian`: a Gaussian at the mean of all samples;
-- `flac`: what the samples take as FLAC, at libFLAC's level 8, all pieces in one file, if the model
-  gives probabilities of 16-bit levels. Other encoders of FLAC, and other formats, take less.
+- `flac`: the size of the samples as FLAC, at libFLAC's level 8, all pieces in one file, if the
+  model gives probabilities of 16-bit levels. Other FLAC encoders, and other formats, take less.
 
 The first two are fitted to the training split, with no scale below one 16-bit step. Densities are
 those of standardised samples. If the model gives probabilities of levels, so do these, from the
 same distributions.
 
 Statistics compare sampled recordings with the data.
-Levels are RMS in dB re full scale, of frames of 20 ms. What tells voices and instruments from noise
-is measured in frames of 30 ms, one every 10 ms, that are `AUDIBLE`: their level; their periodicity,
-which is the autocorrelation of the frame without its mean, relative to lag 0, at its peak among
-lags of 2.5 to 20 ms; their pitch, one over that lag, if they are voiced; and their spectrum.
+Levels are RMS in dB re full scale, of frames of 20 ms. What distinguishes voices and instruments
+from noise is measured in `AUDIBLE` frames of 30 ms, one every 10 ms: their level; their
+periodicity, which is the peak autocorrelation of the frame without its mean, relative to lag 0,
+among lags of 2.5 to 20 ms; their pitch, one over that lag, if voiced; and their spectrum.
 """
 
 import math
@@ -86,7 +86,7 @@ def _samples(pieces: Pieces) -> Iterator[Floats]:
 
 
 FAR = 1e9
-"""Where the tails end."""
+"""Where the tails are cut off."""
 
 
 def _level_ends(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floats]:
@@ -101,7 +101,7 @@ def _level_ends(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floats
 
 def _nats_of_levels(lower: Floats, upper: Floats, log_cdf: Callable[[Floats], Floats]) -> float:
     """The nats of levels by the ends of each, for a distribution symmetric about 0."""
-    # Above the centre use the mirror image, where the two probabilities do not cancel.
+    # Above the centre use the mirror image, in which the two probabilities do not cancel.
     mirrored = lower > 0
     below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
     log_p = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))
@@ -144,22 +144,22 @@ LOWEST_PITCH, HIGHEST_PITCH = 50, 400
 """Pitches in Hz: lags of 20 and 2.5 ms."""
 BANDS = 20
 FAINTEST = -80.0
-"""dB, of a band relative to all of them: what is fainter, such as rounding, does not count."""
+"""dB of a band relative to all bands; fainter ones, such as rounding noise, do not count."""
 
 
 @dataclass(frozen=True)
 class Statistics(Measured):
-    """What a set of recordings at one rate sounds like, all pieces together.
+    """Statistics of a set of recordings at one rate, all pieces together.
 
     Attributes:
         lengths: of each piece, in samples.
         levels: of each frame of 20 ms.
         audible_levels, periodicities: of each audible frame of 30 ms.
-        pitches: of each voiced one, in Hz.
-        pauses, bursts: the length in seconds of each stretch of frames of 20 ms that are not
-            audible, and that are.
+        pitches: of each voiced frame, in Hz.
+        pauses, bursts: the length in seconds of each stretch of inaudible, or audible, frames of
+            20 ms.
         energies: of all audible frames of 30 ms, at frequencies from 0 to half the rate.
-        clipped: samples at full scale.
+        clipped: the number of samples at full scale.
     """
 
     rate: int
@@ -192,7 +192,7 @@ class Statistics(Measured):
     def distributions(self) -> dict[str, Counter[float]]:
         """The lower edges of bins -> counts: 3 dB, 0.05, semitones above 50 Hz, octaves of seconds.
 
-        The first and the last bin also take what is beyond them.
+        The first and the last bin also count values beyond them.
         """
         octaves = (np.log2(some / 0.02) for some in (self.pauses, self.bursts))
         pauses, bursts = (0.02 * 2 ** _floor(some, 0, 7) for some in octaves)
@@ -229,7 +229,7 @@ def measure(
 ) -> Statistics:
     """Measure recordings, each in blocks (n,) of finite samples in [-1, 1); at least one.
 
-    They are rounded to 16 bits, as in a file; samples from `loudest` on are clipped ones.
+    They are rounded to 16 bits, as in a file; samples from `loudest` on count as clipped.
     """
     short, long, hop = (max(1, round(seconds * rate)) for seconds in (0.02, 0.03, 0.01))
     window = np.hanning(long + 1)[:-1] if long > 1 else np.ones(1)
@@ -262,7 +262,7 @@ def measure(
 
 
 def periodicity(frames: Floats, rate: int) -> tuple[Floats, Floats]:
-    """The periodicity of each frame of 30 ms (n, size), and the pitch in Hz that it would have."""
+    """The periodicity of each frame of 30 ms (n, size), and its pitch in Hz if it is voiced."""
     first = max(1, round(rate / HIGHEST_PITCH))
     last = max(first, round(rate / LOWEST_PITCH))
     size = 1 << (frames.shape[1] + last).bit_length()  # padded, so that no lag wraps around
@@ -276,13 +276,13 @@ def periodicity(frames: Floats, rate: int) -> tuple[Floats, Floats]:
 
 
 def check_finite(drawn: Iterable[NDArray[np.float32]]) -> None:
-    """SeqmodelError unless all samples that a run has drawn, in any parts, are numbers."""
+    """SeqmodelError unless all samples drawn by a run, in any blocks, are finite."""
     if not all(np.isfinite(part).all() for part in drawn):
         raise SeqmodelError("the run draws samples that are not finite: use another run")
 
 
 def stretches(mask: NDArray[np.bool_]) -> Floats:
-    """The length in seconds of each stretch of True in `mask` (n,), one for each 20 ms."""
+    """The length in seconds of each stretch of True in `mask` (n,), an element per 20 ms."""
     edges = np.diff(np.pad(mask.astype(np.int8), 1))
     frames = np.flatnonzero(edges < 0) - np.flatnonzero(edges > 0)
     return 0.02 * frames.astype(np.float64)
@@ -297,9 +297,9 @@ def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
 
 
 def mel_bands(count: int, frequencies: int, rate: int, common_rate: int | None = None) -> Floats:
-    """Triangles (count, frequencies) over those from 0 to half the rate, equally wide in mel.
+    """Triangles (count, frequencies) over frequencies from 0 to half the rate, equally wide in mel.
 
-    They are from 80 Hz to 0.95 of half the rate, or of half the `common_rate`.
+    They cover 80 Hz to 0.95 of half the rate, or of half the `common_rate`.
     """
     bottom, top = _mel(np.array([80, 0.95 * (common_rate or rate) / 2]))
     edges = np.linspace(bottom, top, count + 1)
@@ -352,7 +352,7 @@ def recordings(
 
 
 class AudioComparison(Comparison):
-    """Recordings are measured whole, whatever the limit: they are alike throughout."""
+    """Recordings are measured whole, whatever the limit, because they are alike throughout."""
 
     def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Statistics:
         frame = train.frame if isinstance(pieces, Sequence) else pieces.frame

@@ -1,4 +1,4 @@
-"""A frame of audio, a block of samples, and the settings that it is prepared with."""
+"""A frame of audio, which is a block of samples, and the settings it is prepared with."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ MAX_FRAME_SAMPLES = 65_536
 """Larger values are assumed to be typing errors."""
 
 BLOCK = 2**16
-"""Samples in memory at a time, however long a piece is."""
+"""Samples held in memory at a time, however long a piece is."""
 
 ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
 """How a sample is stored -> the type of a row."""
@@ -30,7 +30,7 @@ ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
 
 @dataclass(frozen=True)
 class AudioSettings:
-    """How audio is to be cut into frames; UsageError if a value is out of range."""
+    """How to cut audio into frames; UsageError if a value is out of range."""
 
     medium: ClassVar[str] = "audio"
 
@@ -39,7 +39,7 @@ class AudioSettings:
     frame_size: int = FRAME_SIZE
     context: int = CONTEXT
     clip_seconds: float | None = None
-    """Longer recordings are cut into pieces of this length; None: none is."""
+    """Longer recordings are cut into pieces of this length; None: never."""
     levels: Literal["linear", "mu-law"] = "linear"
     """The levels of a sample: 16 bits, or 8 bits of `mu_law`."""
 
@@ -72,7 +72,7 @@ class AudioSettings:
 class AudioFrames(FrameDefinition):
     """A frame of `frame_size` mono samples, predicted from the last `context` ones.
 
-    Samples are stored unstandardised; mean and deviation tell a model how to standardise them.
+    Samples are stored unstandardised; a model standardises them by mean and deviation.
     SourceError if a value is one that `prepare` never writes.
     """
 
@@ -80,14 +80,14 @@ class AudioFrames(FrameDefinition):
     row_shape: ClassVar[tuple[int, ...]] = ()
 
     rate: int = 0
-    """Samples per second; 0, the default of frames of other media, is refused."""
+    """Samples per second; 0, the default of other media's frames, is rejected."""
     frame_size: int = FRAME_SIZE
     context: int = CONTEXT
     dtype: Literal["int16", "mu-law", "float32"] = "int16"
     """int16, in units of 1/32768; the 8-bit levels of `mu_law`; older datasets may hold float32."""
     mean: float = 0.0
     deviation: float = 1.0
-    """Of all samples of the training split, in [-1, 1); 1 if all are equal."""
+    """That of all samples in the training split, in [-1, 1); 1 if all are equal."""
     known_labels: KnownLabels = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class AudioFrames(FrameDefinition):
         return f"{self.frame_size} {self.context}{levels}".encode()
 
     def encode(self, values: NDArray[np.float32]) -> NDArray[Any]:
-        """Samples in [-1, 1) as stored, of any shape; all but float32 clip those beyond."""
+        """Samples in [-1, 1), of any shape, as stored; all types but float32 clip those beyond."""
         if self.dtype == "mu-law":
             return mu_law.encode(values)
         if self.dtype == "int16":
@@ -189,7 +189,7 @@ def sample_blocks(pieces: Pieces, index: int) -> Iterator[NDArray[np.float32]]:
 
 
 class Windows:
-    """Windows of `size` samples, one at every `hop`-th, of a line that comes in blocks (n,)."""
+    """Windows of `size` samples, one every `hop`, of a signal that comes in blocks (n,)."""
 
     def __init__(self, size: int, hop: int) -> None:
         self._size, self._hop = size, hop

@@ -24,8 +24,7 @@ from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 COLUMNS = 1000
 """The maximum number of columns in a PNG, however long the recording."""
 PAGE_COLUMNS, PAGE_ROWS = 400, 128
-"""The maximum on a report page: a tenth of a second of its clip is ten columns, and its file stays
-small."""
+"""The maximum on a report page: ten columns per tenth of a second of its clip, in a small file."""
 
 SHADES = 32
 """Steps of 2.5 dB: noise in all shades would make the file three times as large."""
@@ -34,19 +33,19 @@ WINDOW_SECONDS = 0.032
 """Long enough for the harmonics of a voice, short enough for syllables."""
 
 QUIET, LOUD = -90.0, -10.0
-"""The ends of every picture's scale, in dB of a full-scale sine, so that pictures can be compared:
+"""The ends of every picture's scale, in dB re a full-scale sine, so that pictures are comparable;
 QUIET is about the noise of 16 bits."""
 
 WINDOWS = 8
-"""The maximum that a column is a mean of: enough for the average of a long stretch."""
+"""The maximum that a column averages over: enough for a long stretch."""
 
 
 def recording_png(
     blocks: Iterable[NDArray[np.float32]], samples: int, rate: int, *, title: str, primer: int = 0
 ) -> bytes:
-    """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
+    """The PNG of `samples` mono samples, given in blocks (n,): waveform and spectrogram.
 
-    The first `primer` samples, which were given, have another colour. Each column shows the
+    The first `primer` samples, which were given, have a different colour. Each column shows the
     extremes and the mean spectrum of its stretch of time, so memory does not grow with the
     recording.
     """
@@ -125,9 +124,9 @@ def columns(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
     """One column per `hop` samples: lowest (C,), highest (C,), power (C, window/2 + 1).
 
-    The power is that of a Hann window around the column, or, where several fit into it, the mean of
-    up to `WINDOWS`, the first at its beginning; around the recording is silence. A full-scale sine
-    has power 1.
+    The power is that of a Hann window around the column or, if several fit into it, the mean of up
+    to `WINDOWS`, the first at its beginning. The recording is padded with silence. A full-scale
+    sine has power 1.
     """
     reach, count = max(window, hop), min(WINDOWS, max(1, hop // window))
     before = (reach - hop) // 2
@@ -147,20 +146,20 @@ def columns(
 
 
 def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Power in dB of a full-scale sine, within QUIET and LOUD."""
+    """Power in dB re a full-scale sine, clipped to QUIET and LOUD."""
     return np.clip(10 * np.log10(power + 1e-12), QUIET, LOUD)
 
 
 # ---- inspection ----------------------------------------------------------------------------------
 
 CLIPPED = 1 - 1 / FULL_SCALE
-"""From here on, a sample is as loud as 16 bits allow."""
+"""A sample from this level on is as loud as 16 bits allow."""
 BINS = 201
-"""In a histogram of samples; odd, so that silence is in the middle of a bin."""
+"""Bins in a histogram of samples; odd, so that silence is in the middle of one."""
 
 
 def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
-    """What an audio file holds, over all channels, and what `prepare` makes of it."""
+    """Describe an audio file, over all channels, and what `prepare` makes of it."""
     frame_size = AudioSettings().frame_size
     samples, clipped, peak, squares = 0, 0, 0.0, 0.0
     with named(path):
@@ -211,7 +210,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
-    """How long each split lasts; the picture shows how often each sample value occurs."""
+    """The duration of each split; the picture shows how often each sample value occurs."""
     seconds = {}
     for name, split in splits.items():
         frame = split.frame
@@ -233,7 +232,7 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
 
 
 def _sample_values(split: Pieces) -> NDArray[np.float64]:
-    """(BINS,), shares of a split's samples by value; beyond full scale counts as full scale."""
+    """(BINS,), shares of a split's samples by value; those beyond full scale count as full."""
     counts = np.zeros(BINS, np.int64)
     for i in range(len(split)):
         for samples in sample_blocks(split, i):

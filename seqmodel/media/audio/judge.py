@@ -1,8 +1,8 @@
-"""A judge of samples: a classifier of real recordings, which knows nothing of any model of them.
+"""A judge of samples: a classifier trained on real recordings, independent of any model of them.
 
-It reads mel-frequency cepstra, the usual description of what is said (Davis, Mermelstein 1980,
+It reads mel-frequency cepstra, the usual description of speech (Davis, Mermelstein 1980,
 "Comparison of parametric representations for monosyllabic word recognition"), of 30 ms every 10 ms,
-taken at even steps from where the sound begins to where it ends.
+sampled evenly between the beginning and the end of the sound.
 """
 
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ from seqmodel.media.audio.frames import AudioFrames, Windows
 from seqmodel.media.definitions import Pieces, PieceSet, Recogniser
 
 BANDS, CEPSTRA, STEPS = 24, 13, 20
-"""Bands of the spectrum, coefficients kept of their levels, and frames taken of a recording."""
+"""Bands of the spectrum, cepstral coefficients used, and frames used of a recording."""
 FAINTEST, QUIETER = 1e-6, 7.0
-"""What is added to all energies; sound begins and ends with frames of which a band has at least the
-e^7th part of the most that one has."""
+"""The constant added to all energies; sound begins and ends with frames in which a band has at
+least e^-7 of the maximum energy."""
 MOST_LEARNED = 5000
-"""Pieces of train that it learns from, at even steps; time grows with their number squared."""
+"""At most so many pieces, evenly spaced in train, are learned from: time grows with the square."""
 
 
 def recogniser(train: Pieces, values: NDArray[np.int64]) -> Recogniser:
-    """What tells the value of a label from recordings, learned from train's `values` (pieces,).
+    """A classifier of recordings by the value of a label, trained on train's `values` (pieces,).
 
-    0 is none. UsageError without scikit-learn, or unless there are several.
+    0 is no value. UsageError without scikit-learn, or unless there are several values.
     """
     try:
         from sklearn.pipeline import make_pipeline
@@ -41,7 +41,7 @@ def recogniser(train: Pieces, values: NDArray[np.int64]) -> Recogniser:
     count = min(len(labelled), MOST_LEARNED)
     chosen = labelled[np.arange(count) * len(labelled) // max(1, count)]
     if len({*values[chosen]}) < 2:
-        raise UsageError("--judge needs a label that has several values in train")
+        raise UsageError("--judge needs a label with several values in train")
     described = [_described(blocks, frame.rate) for blocks in recordings(train, chosen.tolist())]
     model = make_pipeline(StandardScaler(), SVC(C=10.0)).fit(described, values[chosen])
 
@@ -53,7 +53,7 @@ def recogniser(train: Pieces, values: NDArray[np.int64]) -> Recogniser:
 
 
 def _described(blocks: Iterable[NDArray[np.float32]], rate: int) -> Floats:
-    """(STEPS CEPSTRA + 1,) of a recording: cepstra, and the logarithm of its length."""
+    """Features (STEPS CEPSTRA + 1,) of a recording: cepstra, and the logarithm of its length."""
     size, hop = max(1, round(0.03 * rate)), max(1, round(0.01 * rate))
     windows, bands = Windows(size, hop), mel_bands(BANDS, size // 2 + 1, rate)
     shape = np.hanning(size + 2)[1:-1]
@@ -62,7 +62,7 @@ def _described(blocks: Iterable[NDArray[np.float32]], rate: int) -> Floats:
         + np.concatenate(
             [
                 np.abs(np.fft.rfft(windows.of(block) * shape)) ** 2 @ bands.T
-                for block in (*blocks, np.zeros(size, np.float32))  # so that there is a window
+                for block in (*blocks, np.zeros(size, np.float32))  # to have at least one window
             ]
         )
     )

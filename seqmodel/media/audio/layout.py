@@ -1,8 +1,8 @@
-"""Where the sound of an audio file is, whatever its header says and whatever surrounds it.
+"""Finds the sound in an audio file, whatever its header claims and whatever surrounds it.
 
 Programs that crash, or write to a pipe, leave a size of 0 or of all ones in a header; others put
-tags in front of a file, or append one to another. libsndfile then refuses the file, finds nothing
-in it, or stops early, without a word. So it reads a `View`: one file, its header corrected.
+tags in front of a file, or append one file to another. libsndfile then rejects the file, finds
+nothing in it, or silently stops early. So it reads a `View`: one file, its header corrected.
 """
 
 import re
@@ -15,26 +15,26 @@ from typing import BinaryIO, NamedTuple
 from seqmodel.errors import SourceError, reason
 
 ENDLESS = 2**40
-"""The size that an `endless` file seems to have; no file is larger."""
+"""The size that an `endless` file appears to have; no file is larger."""
 
 
 class View:
-    """What libsndfile is to read of the audio file that begins at a place in another.
+    """What libsndfile reads of the audio file that begins at some offset in another.
 
-    No error can be raised through libsndfile: see `check`. OSError if the file cannot be read.
+    Errors cannot be raised through libsndfile: see `check`. OSError if the file cannot be read.
     """
 
     samples: int | None = None
-    """How many its header claims, 0 for none; None: as libsndfile says."""
+    """The number that its header claims, 0 for none; None: as libsndfile reports."""
     remark = ""
     """What is wrong with the header, and how the file is read."""
     endless = False
-    """Whether its size is not to be known: from it and its first frames libmpg123 would guess how
-    many there are, and stop there."""
+    """Whether its size is hidden: from that and the first frames libmpg123 would guess the number
+    of frames, and stop there."""
     following: int | None = None
-    """Where another file begins, behind this one."""
+    """Where the next file begins, after this one."""
     patch = 0, b""
-    """A part of the header, from `start` on, and what is to be there."""
+    """An offset from `start`, and the bytes to read there instead of the header's."""
 
     def __init__(self, file: BinaryIO, start: int) -> None:
         self._file, self._at = file, 0
@@ -49,7 +49,7 @@ class View:
         self.start = start
 
     def check(self) -> None:
-        """Raise what interrupted a read; libsndfile saw an end. OSErrors become SourceErrors."""
+        """Raise the error of a read that libsndfile took for the end, an OSError as SourceError."""
         if isinstance(self._error, OSError):
             raise SourceError(reason(self._error)) from self._error
         if self._error is not None:
@@ -65,7 +65,7 @@ class View:
         return self._at
 
     def read(self, count: int) -> bytes:
-        """Nothing after an error, see `check`."""
+        """Read bytes; none after an error, see `check`."""
         try:
             count = max(0, min(count, self.end - self.start - self._at))
             data = self.peek(self.start + self._at, count)
@@ -81,12 +81,12 @@ class View:
         return data
 
     def peek(self, place: int, count: int) -> bytes:
-        """The bytes at a place in the whole file, as they are."""
-        self._file.seek(min(place, ENDLESS))  # no file system has more, and some refuse it
+        """The unchanged bytes at an offset in the whole file."""
+        self._file.seek(min(place, ENDLESS))  # no file system has more, and some reject it
         return self._file.read(count)
 
     def number(self, place: int, kind: str) -> int:
-        """The number of a type of `struct` at a place in the whole file; 0 beyond the end."""
+        """The number of a `struct` type at an offset in the whole file; 0 beyond the end."""
         data = self.peek(place, struct.calcsize(kind))
         return int(struct.unpack(kind, data)[0]) if len(data) == struct.calcsize(kind) else 0
 
@@ -107,14 +107,14 @@ class View:
 
 
 def _flac(view: View, beginning: bytes) -> None:
-    """Of unknown length: libsndfile reads no more samples than its header counts (RFC 9639)."""
+    """FLAC of unknown length: libsndfile reads only what the header counts (RFC 9639)."""
     word = int.from_bytes(beginning[21:26])  # four other bits, and the number in 36
     view.samples = word & (2**36 - 1)
     view.patch = 21, (word - view.samples).to_bytes(5)
 
 
 def _ogg(view: View, _: bytes) -> None:
-    """Up to the page that begins another file, or to the last page (RFC 3533)."""
+    """Ogg, up to the page that begins another file, or to the last page (RFC 3533)."""
     place, begun = view.start, False
     while (head := view.peek(place, 27))[:4] == b"OggS" and len(head) == 27:
         if begun and head[5] & 2:
@@ -129,11 +129,11 @@ def _ogg(view: View, _: bytes) -> None:
 XING = re.compile(
     rb"\xff[\xe0-\xff]..(?:..)?(?:.{9}|.{17}|.{32})(?:Xing|Info)...(.)(.{4})(.{4})", re.DOTALL
 )
-"""A first MPEG frame that holds no sound but flags, the number of frames, and of bytes."""
+"""A first MPEG frame without sound: flags, the number of frames, and of bytes."""
 
 
 def _mpeg(view: View, beginning: bytes) -> None:
-    """As long as the header says, with which an encoder's padding can be left out, or endless."""
+    """MPEG, as long as the header says, so that an encoder's padding is skipped; or endless."""
     header = XING.match(beginning)
     flags = header[1][0] if header else 0
     if header is None or not flags & 1 or header[2] == bytes(4):
@@ -148,12 +148,12 @@ def _mpeg(view: View, beginning: bytes) -> None:
 
 
 class Chunks(NamedTuple):
-    """How a format is made of chunks, each of a name, a size and as much data.
+    """A format made of chunks, each of a name, a size and as much data.
 
-    The first is at `first`. A name has `name` bytes; a size is of the type `size`, for `struct`,
-    and counts `own` bytes of the two; chunks begin at multiples of `multiple`. The name of the one
-    with the sound begins with `sound`, and it holds `before` bytes before the first sample. The
-    size of all chunks together is at `whole`, if anywhere.
+    The first is at `first`. A name has `name` bytes; a size has the `struct` type `size` and
+    includes `own` bytes of name and size; chunks begin at multiples of `multiple`. The name of the
+    sound's chunk begins with `sound`, and it holds `before` bytes before the first sample. The
+    total size of all chunks is at `whole`, if anywhere.
     """
 
     first: int
@@ -166,7 +166,7 @@ class Chunks(NamedTuple):
     whole: int | None = None
 
     def at(self, view: View, place: int) -> tuple[bytes, int, int] | None:
-        """The name of the chunk at `place`, where its data begin and end; None if there is none."""
+        """The name of the chunk at `place`, and where its data begin and end; None without one."""
         width = struct.calcsize(self.size)
         head = view.peek(place, self.name + width)
         if len(head) < self.name + width or not re.match(rb"[ -~]{4}", head):
@@ -182,7 +182,7 @@ CAF = Chunks(8, 4, ">q", 0, 1, b"data", before=4)
 W64 = Chunks(40, 16, "<q", 24, 8, b"data", whole=16)
 
 OPEN = (-1, 2**32 - 1)
-"""Sizes of all ones: of what was written to a pipe."""
+"""Sizes of all ones, as written to a pipe."""
 METADATA = re.compile(rb"TAG|ID3|APETAGEX|LYRICSBEGIN")
 
 
@@ -210,10 +210,10 @@ def _au(view: View, beginning: bytes) -> None:
 def _sized(
     view: View, field: tuple[int, str, int], body: int, chunks: Chunks, *, unsure: bool
 ) -> None:
-    """Up to the end of the file if a size in the header is too low for the sound from `body` on.
+    """Read to the end of the file if a size in the header is too low for the sound from `body` on.
 
-    `field` is the size's place, its type and how much of it is no sound. If `unsure`, it may be too
-    low though it is not 0.
+    `field` is the size's offset, its type and how much of it is not sound. If `unsure`, it may be
+    too low even if it is not 0.
     """
     place, kind, more = field
     size, there = view.number(place, kind), view.end - body
@@ -229,7 +229,7 @@ def _sized(
         or (after and after[2] <= view.end)
         or METADATA.match(view.peek(body + claimed, 11))
     ):
-        if chunks is W64:  # of which libsndfile would read all
+        if chunks is W64:  # libsndfile would read all of it
             view.end = body + claimed
         return
     new = there + more if kind[1] == "q" else min(there + more, 2**32 - 2)
@@ -249,4 +249,4 @@ LAYOUTS: tuple[tuple[bytes, Callable[[View, bytes], None]], ...] = (
     (rb"riff", partial(_chunked, W64)),
     (rb"\.snd", _au),
 )
-"""How files begin, and what is known of each kind."""
+"""How files begin, and the function for each kind."""

@@ -12,7 +12,7 @@ CONTEXT = 20
 """In samples, as in Chung et al. 2014."""
 
 CLIP_SECONDS = 8.0
-"""The pieces that longer recordings are cut into, as in Mehri et al. 2017, SampleRNN."""
+"""Length of the pieces that longer recordings are cut into, as in Mehri et al. 2017, SampleRNN."""
 
 SAMPLE_SECONDS = 2.0
 """The length of a sampled piece."""
@@ -48,10 +48,10 @@ class Audio(Medium):
     paper_params = 169_000
     prepare_options = (
         Option(
-            "rate", int, "Samples per second.  [default: the files', if all agree]", metavar="HZ"
+            "rate", int, "Sample rate.  [default: that of the files, if all agree]", metavar="HZ"
         ),
-        Option("context", int, f"Samples a frame is predicted from.  [default: {CONTEXT}]"),
-        Option("frame", int, f"Samples in a frame.  [default: {FRAME_SIZE}]"),
+        Option("context", int, f"Samples to predict a frame from.  [default: {CONTEXT}]"),
+        Option("frame", int, f"Samples per frame.  [default: {FRAME_SIZE}]"),
         Option(
             "levels",
             str,
@@ -106,7 +106,7 @@ class Audio(Medium):
             clip = f"{manifest['clip_seconds']:g} s"
             lines.append(
                 f"cut {plural(cut, 'recording')} longer than {clip} into clips of {clip}; "
-                "--clip-seconds chooses"
+                "change it with --clip-seconds"
             )
         if rounded:
             lines.append(
@@ -122,12 +122,12 @@ class Audio(Medium):
         if frame.deviation != 1.0:
             return []
         return [
-            "train is silent (all of its samples are equal): there is nothing to learn, and what "
-            "is sampled will be noise"
+            "train is silent (all of its samples are equal): there is nothing to learn, and "
+            "samples will be noise"
         ]
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
-        """All clips of a recording that its hash places are in one split: more do not help."""
+        """Clips of a recording split by its hash are all in one split: more of them do not help."""
         if not (manifest.get("recordings_cut") and manifest["split_by"]["content_hash"]):
             return None
         return (

@@ -6,8 +6,8 @@ A sample x in [-1, 1) is companded as in van den Oord et al. 2016, WaveNet, afte
 
 Its level is floor(128 f(x)), from -128 to 127: 256 equal steps of f, as in the code of SampleRNN
 (Mehri et al. 2017) and SaShiMi (Goel et al. 2022), which count them from 0. Zero is the lower end
-of level 0. A level stands for the sample at the middle of its step, rounded to 16 bits, so that a
-decoded sound written as 16 bits has the same levels again.
+of level 0. A level stands for the sample at the middle of its step, rounded to 16 bits, so that
+decoding, writing 16 bits and encoding again gives the same levels.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Audio files to mono samples, in blocks: any format that libsndfile reads, at any sampling rate.
 
-A header's claims are checked before they are used, and nothing is allocated based on them: blocks
-are read until there are no more.
+A header's claims are checked before use, and nothing is allocated based on them: blocks are read
+until there are no more.
 """
 
 import hashlib
@@ -22,23 +22,23 @@ from seqmodel.media.audio.layout import View
 from seqmodel.media.input import opened
 
 BLOCK = 8192
-"""Samples per channel read at a time; whole blocks of a damaged file are kept."""
+"""Samples per channel read at a time; of a damaged file, whole blocks are kept."""
 
 MAX_RATIO = 256
-"""Between two rates; a larger ratio is assumed to be a typing error or a damaged header."""
+"""Maximum ratio of two rates; a larger one is assumed to be a typing error or a damaged header."""
 
 LOUDEST = 4.0
-"""12 dB above full scale. Samples beyond full scale are clipped, which does little harm to a mix
-that is slightly too hot; larger ones mean that the file's full scale is not 1."""
+"""12 dB above full scale. Samples beyond full scale are clipped, which barely harms a slightly hot
+mix; larger ones mean that the file's full scale is not 1."""
 
 MAX_SAMPLES = 2**31
-"""Per recording, 13 hours at 44.1 kHz; a longer one is a broken file or a mistaken rate."""
+"""Per recording: 13 hours at 44.1 kHz; a longer one is a damaged file or has a wrong rate."""
 
 UNKNOWN_LENGTH = 2**63 - 1
 
 
 class _Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
-    """A file that soundfile does not seek in after every block, which fails in damaged files."""
+    """A file without soundfile's seek after every block, which fails in damaged files."""
 
     def seekable(self) -> bool:
         return False
@@ -49,12 +49,12 @@ class _BreakError(Exception):
 
 
 class Recording:
-    """An audio file opened for reading once; SourceError if it cannot be.
+    """An audio file opened to be read once; SourceError if it cannot be.
 
     Attributes:
         container, subtype: such as "WAV" and "PCM_16", in libsndfile's terms.
-        rate, channels: samples per second, and how many there are of each.
-        remarks: what was wrong and how the file was read anyway; complete once all blocks are.
+        rate, channels: samples per second, and the number of channels.
+        remarks: what was wrong and how the file was read anyway; complete after the last block.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,9 +91,9 @@ class Recording:
         return self._content.hexdigest()
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """All samples, (n, channels) at a time: in [-1, 1), or beyond if the file goes beyond.
+        """All samples, (n, channels) at a time: in [-1, 1), or beyond if the file's are.
 
-        SourceError if there is no sound, or a sample that is not finite or beyond `LOUDEST`.
+        SourceError if there is no sound, or a sample is not finite or beyond `LOUDEST`.
         """
         done, files = 0, 0
         while files == 0 or self._goes_on():
@@ -103,33 +103,33 @@ class Recording:
                 done += len(block)
                 yield block
         if files > 1:
-            self.remarks.append(f"is {files} files in one; read as one")
+            self.remarks.append(f"contains {files} files; read as one")
 
     def _goes_on(self) -> bool:
-        """Begin the file that follows in ours, if there is one and it can be read as part of it."""
+        """Begin the next file within ours, if there is one that can be read as part of it."""
         if self._view.following is None:
             return False
         with suppress(SourceError):
             self._begin(self._view.following)
             if (self._file.samplerate, self._file.channels) == (self.rate, self.channels):
                 return True
-        self.remarks.append("the file that follows in it cannot be read as part of it")
+        self.remarks.append("contains another file, which cannot be read as part of it")
         return False
 
     def _blocks(self, before: int) -> Iterator[NDArray[np.float32]]:
-        """All samples of the file that has been begun, `before` samples into the recording."""
+        """All samples of the begun file, `before` samples into the recording."""
         claimed = self._view.samples
         if claimed is None:
             claimed = self._file.frames if self._file.frames < UNKNOWN_LENGTH else 0
         done, broken = 0, ""
         while not broken:
-            # Not beyond the end: what is there may be no sound, and make the last samples fail.
+            # Not beyond the end: what follows may not be sound and make the last samples fail.
             count = min(BLOCK, claimed - done) if done < claimed else BLOCK
             try:
                 block = self._read(count)
             except _BreakError as error:
                 broken = str(error)
-                if done == claimed:  # what follows is no sound, and has done no harm
+                if done == claimed:  # what follows is not sound, and did no harm
                     break
                 block = self._last(done)
             if not len(block):
@@ -138,18 +138,16 @@ class Recording:
             done += len(block)
             yield block
         if before + done == 0:
-            raise SourceError(
-                f"holds nothing that can be read ({broken})" if broken else "is empty"
-            )
+            raise SourceError(f"has no readable sound ({broken})" if broken else "is empty")
         if broken and done != claimed:
             self.remarks.append(f"breaks off after {(before + done) / self.rate:.3f} s ({broken})")
         elif done < claimed:
             self.remarks.append(f"ends after {done:,} of the {claimed:,} samples of its header")
         elif 0 < claimed < done:
-            self.remarks.append(f"has {done:,} samples, and {claimed:,} by its header")
+            self.remarks.append(f"has {done:,} samples, though its header claims {claimed:,}")
 
     def _last(self, done: int) -> NDArray[np.float32]:
-        """What follows `done` samples up to a break, which libsndfile drops with the rest."""
+        """The samples from `done` up to a break, which libsndfile drops with the rest."""
         self._begin(self._view.start)
         samples = [np.empty((0, self.channels), np.float32)]
         with suppress(_BreakError):
@@ -178,14 +176,14 @@ class Recording:
         peak = float(np.abs(block).max())
         if peak > LOUDEST:
             raise SourceError(
-                f"holds samples up to {peak:,.6g} where full scale is 1; divide them by their full "
-                "scale, such as 32,768"
+                f"holds samples up to {peak:,.6g}, where full scale is 1: divide them by their "
+                "full scale, such as 32,768"
             )
 
     def mono(self, rate: int) -> Iterator[NDArray[np.float32]]:
         """The mean of the channels, (n,) at a time, resampled to `rate` samples per second.
 
-        SourceError as `blocks`, or if the rates are too far apart or there are too many samples.
+        SourceError as in `blocks`, or if the rates are too far apart or there are too many samples.
         """
         if not 1 / MAX_RATIO <= rate / self.rate <= MAX_RATIO:
             raise SourceError(
@@ -231,7 +229,7 @@ def _no_noise() -> Iterator[None]:
     """Hide what the MPEG decoder prints to stderr."""
     try:
         stderr = os.dup(2)
-    except OSError:  # closed already
+    except OSError:  # already closed
         yield
         return
     null = os.open(os.devnull, os.O_WRONLY)

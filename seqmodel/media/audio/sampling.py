@@ -1,4 +1,4 @@
-"""Sampled audio: how long a piece is, what it continues, how it is written."""
+"""Sampled audio: the length of a piece, its primer, how it is written."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -24,10 +24,10 @@ MAX_PRIMER_SAMPLES = 2**24
 """35 minutes at 8 kHz; a primer is held in memory."""
 
 INAUDIBLE = 0.01
-"""A piece whose deviation is at most this share of the training samples', 40 dB down, is silent."""
+"""A piece whose deviation is at most this share of that of train, 40 dB down, is silent."""
 
 OVERDRIVEN = 0.1
-"""A piece with a larger share of its samples at full scale does not sound as it should."""
+"""A piece with a larger share of its samples at full scale is distorted."""
 
 
 class AudioSampling(Sampling):
@@ -60,7 +60,7 @@ class AudioSampling(Sampling):
     ) -> Written:
         frame, request, included = self._frame, self._request, self._included
         total, size = included + self.length, frame.frame_size
-        drawn = np.zeros(4)  # samples: how many, how many at full scale, their sum, that of squares
+        drawn = np.zeros(4)  # samples: count, count at full scale, their sum, sum of squares
 
         def measured() -> Iterator[NDArray[np.float32]]:
             yield self.primer[:included].reshape(-1)
@@ -91,7 +91,7 @@ class AudioSampling(Sampling):
     def _hint(self, count: float, loud: float, total: float, squares: float) -> str:
         if loud / count > OVERDRIVEN:
             return (
-                f"{loud / count:.0%} of the samples at full scale: train longer, or, if the "
+                f"{loud / count:.0%} of the samples at full scale: train longer or, if the "
                 "recordings clip too, make them quieter and prepare them again"
             )
         deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))

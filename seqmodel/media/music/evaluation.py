@@ -4,8 +4,8 @@ The trivial models, shown next to every figure, are note n-grams: the probabilit
 its own last k frames. k = 0 is its marginal frequency, k = 1 repeats the previous frame with a
 fitted probability of change. A model no better than these has learned little.
 
-With onsets, each still scores the roll alone, and `restrike_nats` the notes struck again, the same
-for all three.
+With onsets, each still scores only the roll, and `restrike_nats` scores the notes struck again,
+equally for all three.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ class NoteNgram:
             cell = self._contexts(roll) * notes + np.arange(notes)
             seen += np.bincount(cell.ravel(), minlength=seen.size).reshape(seen.shape)
             on += np.bincount(cell[roll == 1], minlength=on.size).reshape(on.shape)
-        # Off and on, both counted: 1 - p would round to 0 where a note has always been held.
+        # Off and on are both counted: 1 - p would round to 0 if a note has always been held.
         counts, probability = np.stack([seen - on, on]), np.full((2, 1, notes), 0.5)
         for k in range(order + 1):
             # Contexts of the last k frames: the low k bits, summed over the higher ones.
@@ -67,7 +67,7 @@ class NoteNgram:
             shorter = np.tile(probability, (1, 2**k // probability.shape[1], 1))
             probability = (count + PRIOR * shorter) / (count.sum(axis=0) + PRIOR)
         self.probability = probability
-        """(2, 2^order, D), of off and on; the low bit of the context is the previous frame."""
+        """(2, 2^order, D), for off and on; the low bit of the context is the previous frame."""
 
     def nats(self, roll: NDArray[np.uint8]) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) of each frame of roll (T, D): (T,)."""
@@ -122,18 +122,18 @@ def baseline_nats_per_frame(
 DISSONANT = (1, 2, 6, 10, 11)
 """Semitones modulo 12: seconds, the tritone, sevenths."""
 DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
-"""Of each frame, of each note in frames, semitones between each two notes of a frame, 0 for C to 11
-for B of each note in each frame, and semitones up or down from one highest note to the next."""
+"""Per frame; per note, in frames; semitones between any two notes of a frame; 0 (C) to 11 (B), per
+note and frame; and semitones up or down from one highest note to the next."""
 
 
 class _Pieces(Measured):
-    """What is counted of notes and of drums alike."""
+    """What is measured of both notes and drums."""
 
     def __init__(self, pieces: PieceSet) -> None:
         self.pieces = pieces
-        """Those that are counted."""
+        """The measured pieces."""
         self.lengths = list[int]()
-        """The length in frames of each."""
+        """Their lengths in frames."""
 
     def figures(self) -> dict[str, Any]:
         lengths = self.lengths
@@ -141,7 +141,7 @@ class _Pieces(Measured):
         return {"length": middle, "shortest": min(lengths), "longest": max(lengths)}
 
     def against(self, train: Self) -> dict[str, Any]:
-        """With copies, without marks; see `longest_copies`."""
+        """See `Measured`; includes copies, but without marks: see `longest_copies`."""
         shortest, longest = min(train.lengths), max(train.lengths)
         copied = longest_copies((piece[:, : 2 * NOTES] for piece in self.pieces), train.pieces)
         return {
@@ -158,10 +158,10 @@ class Statistics(_Pieces):
 
     Attributes:
         counts: by name, see `DISTRIBUTIONS`.
-        longest: note, chord and silence of each piece; 0 if there is none.
+        longest: the longest note, chord and silence of each piece; 0 if there is none.
         last_chords: of each piece; a chord is sound in which no note begins or ends.
-        on_tonic: whether each piece's last chord stands on the piece's estimated tonic.
-        strikes: by mark, of each piece that has any, the frames of strikes with one, and these.
+        on_tonic: whether each piece's last chord is on the piece's estimated tonic.
+        strikes: by mark, for each piece with any, the frames of strikes that have it, and those.
     """
 
     def __init__(
@@ -169,8 +169,8 @@ class Statistics(_Pieces):
     ) -> None:
         """Count pieces (T, 88), or (T, 176) with onsets, or more with marks.
 
-        The distributions are of the first `limit` frames of each, since beginnings are sparse. By
-        `frame` bars, and train's levels of marks, are counted.
+        Distributions cover the first `limit` frames of each, because beginnings are sparse. `frame`
+        provides bars, and train's levels of marks.
         """
         super().__init__(pieces)
         self._frame, self._marks = frame, frame.marks if frame else {}
@@ -203,7 +203,7 @@ class Statistics(_Pieces):
         counts["note_lengths"].update(note_lengths(frames[:limit]).tolist())
         counts["notes_per_frame"].update(roll.sum(axis=1, dtype=np.int64).tolist())
         counts["melodic_steps"].update(melodic_steps(roll).tolist())
-        # (88, 88), in how many frames two notes sound together; exact, being far below 2^24.
+        # (88, 88), the number of frames in which two notes sound together; exact: far below 2^24.
         together = roll.T.astype(np.float32) @ roll.astype(np.float32)
         pairs = [int(np.trace(together, k)) for k in range(NOTES)]
         counts["intervals"].update({k: count for k, count in enumerate(pairs) if k and count})
@@ -220,7 +220,7 @@ class Statistics(_Pieces):
         return {"voices": self.voices}
 
     def distributions(self) -> dict[str, Counter[Any]]:
-        """With the notes of each part, if train has any."""
+        """See `Measured`; includes the notes of each part, if train has parts."""
         found: dict[str, Counter[Any]] = {**self.counts}
         for mark in self._named():
             here = self._levels(mark) if mark in self.strikes else []
@@ -267,17 +267,16 @@ class Statistics(_Pieces):
         return np.concatenate([numbers for _, numbers in self.strikes[mark]])
 
     def _levels(self, mark: str) -> list[int]:
-        """Those of train, if it keeps the mark."""
+        """The mark's levels in train, if it has the mark."""
         edges = self._marks.get(mark, Levels()).edges
         levels: list[int] = np.searchsorted(edges, self._numbers(mark)).tolist()
         return levels
 
     def _of_marks(self) -> dict[str, float]:
-        """Figures of the marks that are known and have no names.
+        """Figures of known marks without names.
 
-        On a grid of beats there are the accents too: by how much the mean velocity on each beat of
-        the commonest bar of train differs from that of all notes, bars being counted from the first
-        frame.
+        On a grid of beats these include accents: by how much the mean velocity on each beat of the
+        most common bar in train differs from that of all notes, counting bars from the first frame.
         """
         figures, named = dict[str, float](), self._named()
         for name in (name for name in self.strikes if name not in named):
@@ -315,7 +314,7 @@ def mean(counts: Counter[int]) -> float:
 
 
 def _played(pieces: PieceSet) -> Iterable[NDArray[np.uint8]]:
-    """Pieces with their marks, if any are kept."""
+    """Pieces with their marks, if there are any."""
     if isinstance(pieces, Sequence) or not pieces.frame.marks:
         return pieces
     return (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
@@ -325,7 +324,7 @@ BEATS_IN_A_BAR = 4
 
 
 class Hits(_Pieces):
-    """What is counted of a set of pieces of drums (T, 47): no lengths of notes, no intervals."""
+    """What is measured of drum pieces (T, 47): no lengths of notes, no intervals."""
 
     def __init__(self, pieces: PieceSet, limit: int | None, frame: PianoRollFrames) -> None:
         super().__init__(pieces)
@@ -345,7 +344,7 @@ class Hits(_Pieces):
         return {"hits_per_frame": self.hits_per_frame, "sounds": self.sounds}
 
     def figures(self) -> dict[str, Any]:
-        """Hits per bar are of 4 over 4, on a grid of beats."""
+        """See `Measured`; hits per bar assume 4/4, on a grid of beats."""
         figures = super().figures()
         figures["hits_per_frame"] = mean(self.hits_per_frame)
         figures["silent_share"] = float(np.mean(self.silent))
@@ -370,7 +369,7 @@ COPIES: tuple[Row, ...] = (
 
 
 class MusicComparison(Comparison):
-    """Distributions are of the first `limit` frames of each piece."""
+    """Distributions cover the first `limit` frames of each piece."""
 
     def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> _Pieces:
         frame = train.frame
@@ -414,7 +413,7 @@ class MusicComparison(Comparison):
 
 
 def _shares(values: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[Row]]:
-    """The values with a distribution's shares as figures, and their rows, the commonest first."""
+    """The values with a distribution's shares as figures, and their rows, most common first."""
     sets = {each: values[each] for each in ("drawn", "split", "train") if each in values}
     found = {each: of["distributions"][name] for each, of in sets.items()}
     known = dict.fromkeys(value for shares in found.values() for value in shares)

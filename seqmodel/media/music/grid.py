@@ -1,4 +1,4 @@
-"""The time grid, the formats of music, their limits, what notes are called; no NumPy."""
+"""The time grid, the formats of music, their limits, names of notes; no NumPy."""
 
 import re
 from collections.abc import Mapping
@@ -21,27 +21,27 @@ DRUM_CHANNEL = 9
 """Channel 10 to musicians, who count from 1."""
 
 GIVEN, DRAWN = "given", "drawn"
-"""The names of the tracks of what was there, unless it keeps its own, and of what was drawn."""
+"""The names of tracks of given notes, unless they keep their own, and of drawn notes."""
 
 END_OF_PIECE = b"end of piece"
-"""The marker at the end of a piece that ends in silence. A file's own end says nothing: many
-programs pad it."""
+"""The marker at the end of a piece that ends in silence. A file's own end means nothing, because
+many programs pad it."""
 
 DEFAULT_TEMPO = 500_000
 """Microseconds per beat before the first tempo event: 120 beats per minute."""
 
 LARGEST_DIVISION = 2**15 - 1
-"""The most ticks per beat that a header can hold."""
+"""The most ticks per beat that a header can state."""
 
 LARGEST_QUANTITY = 2**28 - 1
 """The largest variable-length quantity, in deltas and in lengths."""
 
 MAX_TICK = 2**38
-"""The last tick that is read: longer than any music, and tick * tempo fits into 64 bits."""
+"""The last tick that is read: later than any music, and tick * tempo fits into 64 bits."""
 
 SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
-"""Microseconds in three frames of film, which is whole for all four of the format's frame rates; 29
-means 30000/1001 frames per second."""
+"""Microseconds in three film frames, an integer for all four of the format's frame rates; 29 means
+30000/1001 frames per second."""
 
 # ---- defaults ------------------------------------------------------------------------------------
 
@@ -56,13 +56,13 @@ PARTICLES, SWEEPS = 64, 2
 """See `sampling.filling`; chosen by the figures in its README."""
 
 BEATS_PER_MINUTE = 120.0
-"""Where nothing states a tempo."""
+"""The tempo if none is stated."""
 
 Restrike = Literal["close", "discard"]
 """Whether a note struck again while it sounds ends there, or is discarded."""
 
 SLOWEST, FASTEST = 4.0, 1000.0
-"""Tempos that can be played, in beats per minute."""
+"""Limits of tempos, in beats per minute."""
 
 
 # ---- grid ----------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ NOTES = HIGHEST_PITCH - LOWEST_PITCH + 1
 
 
 class Rows(NamedTuple):
-    """What the rows of a frame are: `size` keys of MIDI from `lowest` on."""
+    """The rows of a frame: `size` MIDI keys from `lowest` on."""
 
     lowest: int
     size: int
@@ -85,11 +85,11 @@ KIT = Rows(35, 47)
 """The percussion sounds of General MIDI level 1, on channel 10; `kit.SOUNDS` names them."""
 KIT_KEYS = f"{KIT.lowest} to {KIT.lowest + KIT.size - 1}"
 REST = -1
-"""Instead of the pitch of a voice that is silent."""
+"""Stands for the pitch of a silent voice."""
 
 MAX_FRAMES = 1_000_000
 """Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll. A longer one is
-a broken file or a mistaken grid."""
+a damaged file or has a wrong grid."""
 
 MAX_STEP_NANOSECONDS = 60 * 10**9
 """One minute; keeps the exact arithmetic of `placing.place` within 64 bits."""
@@ -99,7 +99,7 @@ MAX_STEP_NANOSECONDS = 60 * 10**9
 class Grid:
     """How a piece is cut into frames: equal parts of a quarter note, or of real time.
 
-    Exactly one of the two is set, by `of_beats` or `of_seconds`; UsageError if it is out of range.
+    Exactly one is set, by `of_beats` or `of_seconds`; UsageError if it is out of range.
     """
 
     steps_per_beat: int | None = None
@@ -109,7 +109,7 @@ class Grid:
         if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
             raise UsageError("give either --steps-per-beat or --step-seconds")
         steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds
-        if steps is not None and not 1 <= steps <= LARGEST_DIVISION:  # which MIDI can have
+        if steps is not None and not 1 <= steps <= LARGEST_DIVISION:  # as in MIDI
             raise UsageError(f"--steps-per-beat must be from 1 to {LARGEST_DIVISION}, not {steps}")
         if nanoseconds is not None and not 1 <= nanoseconds <= MAX_STEP_NANOSECONDS:
             raise UsageError(f"--step-seconds must be above 0 and at most 60, not {self._seconds}")
@@ -120,7 +120,7 @@ class Grid:
 
     @classmethod
     def of_seconds(cls, seconds: str | int | float | Decimal) -> "Grid":
-        """A grid of frames of this length, exactly as written: the float 0.6 is six tenths.
+        """A grid of frames of exactly this length as written: the float 0.6 is six tenths.
 
         UsageError if it is not a number, out of range or finer than a nanosecond.
         """
@@ -137,7 +137,7 @@ class Grid:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> "Grid | None":
-        """The grid that the options of a command ask for, if any."""
+        """The grid that a command's options ask for, if any."""
         steps_per_beat, step_seconds = options.get("steps_per_beat"), options.get("step_seconds")
         if steps_per_beat is not None and step_seconds is not None:
             raise UsageError("--steps-per-beat and --step-seconds exclude each other")
@@ -147,11 +147,11 @@ class Grid:
 
     @classmethod
     def from_json(cls, values: Any) -> "Grid":
-        """The inverse of `to_json`; SourceError if it is none, as in a manifest edited by hand."""
+        """The inverse of `to_json`; SourceError if invalid, as in a manifest edited by hand."""
         known = {"steps_per_beat", "step_nanoseconds"}
         whole = isinstance(values, dict) and all(type(value) is int for value in values.values())
         if not whole or not set(values) <= known:
-            raise SourceError(f"holds no grid: {values!r}")
+            raise SourceError(f"holds an invalid grid: {values!r}")
         try:
             return cls(**values)
         except UsageError as error:
@@ -190,23 +190,23 @@ NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 
 
 def note_name(pitch: int) -> str:
-    """C4 for 60."""
+    """The name of a MIDI pitch: C4 for 60."""
     return f"{NOTE_NAMES[pitch % 12]}{pitch // 12 - 1}"
 
 
 def pitch_of(name: str) -> int:
-    """60 for C4, c4, B#3 or 60; ValueError for what is no note."""
+    """The MIDI pitch: 60 for C4, c4, B#3 or 60; ValueError for what is not a note."""
     if name.strip().isdecimal():
         return int(name)
     found = re.fullmatch(r"\s*(\D+?)(-?\d)\s*", name)
     if found is None:
-        raise ValueError(f"{name!r} is no note")
+        raise ValueError(f"{name!r} is not a note")
     return 12 * (int(found[2]) + 1) + semitones_above_c(found[1])
 
 
 def semitones_above_c(name: str) -> int:
-    """3 for Eb, eb or D#, from -1 for Cb to 12 for B#; ValueError for what names no note."""
+    """3 for Eb, eb or D#, from -1 for Cb to 12 for B#; ValueError for what is not a note."""
     found = re.fullmatch(r"([A-Ga-g])([#b]?)", name)
     if found is None:
-        raise ValueError(f"{name!r} is no note")
+        raise ValueError(f"{name!r} is not a note")
     return NOTE_NAMES.index(found[1].upper()) + {"#": 1, "b": -1, "": 0}[found[2]]

@@ -66,8 +66,8 @@ def piano_roll_png(
 ) -> bytes:
     """The PNG of frames (T, 88), (T, 176) or (T, 47): time to the right, pitch upwards.
 
-    What is `given` (T, 88), rather than drawn from the model, has another colour. With onsets,
-    notes begin dark. Each column of a long piece shows all notes in its stretch of time.
+    What is `given` (T, 88), rather than drawn from the model, has another colour. With onsets, the
+    beginnings of notes are dark. Each column of a long piece shows all notes in its time span.
     """
     from matplotlib.colors import ListedColormap
 
@@ -137,7 +137,7 @@ def piano_roll_picture(
     tempo: float = BEATS_PER_MINUTE,
     given: NDArray[np.bool_] | None = None,
 ) -> Picture:
-    """A piece (T, 88), (T, 176) or (T, 47): x in frames, y the MIDI pitch, some marked.
+    """A piece (T, 88), (T, 176) or (T, 47): x in frames, y the MIDI pitch, with some marked.
 
     What is `given` (T, 88) was not drawn from a model.
     """
@@ -179,7 +179,7 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 
 
 def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
-    """What a MIDI file holds, and how its notes lie on the grid."""
+    """Describe a MIDI file, and how its notes fit the grid."""
     grid, drums = Grid.of_options(options) or Grid.of_beats(STEPS_PER_BEAT), options.get("drums")
     with named(path):
         frames, _, _, placed = load_shown(path, grid, drums)
@@ -216,7 +216,7 @@ def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 
 
 def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a piano-roll holds, and its grid if it states one, as a sampled one does."""
+    """Describe a piano-roll, with its grid if it states one, as sampled ones do."""
     with named(path):
         frames, grid = load_roll(path)
     if plot is not None:
@@ -237,7 +237,7 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
 
 
 def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a file of published rolls holds, by split; the picture is the same as a dataset's."""
+    """Describe a file of published rolls, by split; its picture is like a dataset's."""
     with named(path):
         file = read_published(path)
     splits = {split: rolls for split, rolls in file.splits.items() if rolls}
@@ -268,7 +268,7 @@ def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
 
 
 def file_lines(values: Mapping[str, Any]) -> list[str]:
-    """`Medium.file_lines` of what the three above say."""
+    """`Medium.file_lines` for the values of the three functions above."""
     if values["kind"] == "rolls":
         return [
             f"{values['path']}: piano-rolls{_span(values)}",
@@ -320,7 +320,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
-    """How many notes sound in a frame of each split, and with onsets the share that is struck.
+    """The notes per frame of each split and, with onsets, the share of them that is struck.
 
     The picture shows how often each note sounds.
     """
@@ -337,20 +337,20 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
 
 
 def split_columns(values: Mapping[str, Any]) -> dict[str, str]:
-    """`Medium.split_columns`: how many notes sound in a frame."""
+    """`Medium.split_columns`: the notes per frame."""
     shares = values.get("struck_share", {})
     densities, kit = values["notes_per_frame"].items(), "kit" in values["frame"]
     return {name: density_text(density, shares.get(name), kit=kit) for name, density in densities}
 
 
 def density_text(notes_per_frame: float, struck_share: float | None, *, kit: bool = False) -> str:
-    """Such as "3.62 notes per frame, 28.3% of them struck"."""
+    """Text such as "3.62 notes per frame, 28.3% of them struck"."""
     of_them = "" if struck_share is None else f", {struck_share:.1%} of them struck"
     return f"{notes_per_frame:.2f} {'hits' if kit else 'notes'} per frame{of_them}"
 
 
 def _parts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each part, unless there is nothing to say: one piano, or drums, without a name."""
+    """A line for each part, unless it is only an unnamed piano, or unnamed drums."""
     if len(parts) == 1 and parts[0]["programs"] in ([], [1]) and not parts[0]["name"]:
         return []
     lines, in_track = [], Counter(part["track"] for part in parts)
@@ -378,7 +378,7 @@ def _range(pitches: NDArray[Any]) -> dict[str, str | None]:
 
 
 def _sounds(keys: NDArray[Any]) -> dict[str, dict[str, int]]:
-    """How often each drum sound is struck, the commonest first, given the key of each hit."""
+    """How often each drum sound is struck, most common first, given the key of each hit."""
     counts = Counter(keys.tolist())
     known = range(KIT.lowest, KIT.lowest + KIT.size)
     names = {key: sound_name(key) if key in known else f"key {key}" for key in counts}

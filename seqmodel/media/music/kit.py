@@ -1,6 +1,6 @@
-"""The drum kit: the percussion sounds of General MIDI level 1, and a sound for each by rule.
+"""The drum kit: the percussion sounds of General MIDI level 1, each synthesized by rule.
 
-A sound is a tone of frequency f and a noise, which both decay, t seconds after it was struck:
+A sound is a tone of frequency f plus noise, both decaying, t seconds after it was struck:
 
     s(t) = (1 - n) exp(-t / tau) sin(2 pi f (t + g (1 - exp(-t / g)))) + n exp(-t / tau') w(t)
 
@@ -91,9 +91,9 @@ RELATED = {
     27: 76, 28: 39, 29: 73, 30: 73, 31: 37, 32: 75, 33: 77, 34: 67,
     82: 70, 83: 54, 84: 81, 85: 75, 86: 41, 87: 41,
 }  # fmt: skip
-"""Keys that only General MIDI level 2 and kits like it have -> the one that sounds most like it:
-high Q, slap, scratches, sticks, clicks and metronome bell; shaker, jingle bell, bell tree,
-castanets and surdos."""
+"""Keys that only General MIDI level 2 and similar kits have -> the most similar one: high Q, slap,
+scratches, sticks, clicks and metronome bell; shaker, jingle bell, bell tree, castanets and surdos.
+"""
 
 
 ROWS = np.array([RELATED.get(key, key) for key in range(128)]) - KIT.lowest
@@ -102,13 +102,13 @@ ROWS[(ROWS < 0) | (KIT.size <= ROWS)] = -1
 
 
 def sound_name(key: int) -> str:
-    """Such as "closed hi-hat" for 42."""
+    """The name of a key's sound, such as "closed hi-hat" for 42."""
     return SOUNDS[key - KIT.lowest].name
 
 
 @lru_cache(maxsize=KIT.size)
 def hit(key: int, rate: int) -> NDArray[np.float64]:
-    """The sound of a key, within [-1, 1], (n,) samples at `rate`; the same each time."""
+    """The sound of a key, (n,) samples at `rate` within [-1, 1]; always the same."""
     _, tone, tone_seconds, noise, cutoff, noise_seconds = SOUNDS[key - KIT.lowest]
     t = np.arange(round(AUDIBLE * max(tone_seconds, noise_seconds) * rate)) / rate
     glide = GLIDE * -np.expm1(-t / GLIDE) if tone < SKIN else 0.0

@@ -26,7 +26,7 @@ def _tempo(help: str) -> Option:
 
 
 STEP_SECONDS = Option(
-    "step_seconds", str, "MIDI: frames of this length instead.", metavar="SECONDS"
+    "step_seconds", str, "MIDI: frames of this many seconds instead.", metavar="SECONDS"
 )
 
 
@@ -34,8 +34,8 @@ def _drums(default: str) -> Option:
     return Option(
         "drums",
         str,
-        "MIDI: drop channel 10, keep it as notes of a piano, or take only it, as the sounds of a "
-        f"drum kit.  [default: {default}]",
+        "MIDI: drop channel 10, keep it as piano notes, or use only it, as the sounds of a drum "
+        f"kit.  [default: {default}]",
         choices=("drop", "keep", "only"),
     )
 
@@ -68,70 +68,71 @@ class Music(Medium):
         Option(
             "steps_per_beat",
             int,
-            f"Frames in a quarter note.  [default: {STEPS_PER_BEAT} of MIDI; of rolls "
-            f"their own, if known, or {PUBLISHED_STEPS_PER_BEAT}]",
+            f"Frames per quarter note.  [default: {STEPS_PER_BEAT} for MIDI; for rolls their own "
+            f"if known, or {PUBLISHED_STEPS_PER_BEAT}]",
         ),
         STEP_SECONDS,
         Option(
             "restrike",
             str,
-            "MIDI: a note struck again while it sounds ends there, or is discarded.  "
-            "[default: close]",
+            "MIDI: when a key is struck again while it sounds, end the first note there (close), "
+            "or discard it.  [default: close]",
             choices=("close", "discard"),
         ),
         Option(
             "short_notes",
             str,
-            "MIDI: keep: every note fills a frame at least; drop: one that rounds to none is "
-            "lost, as in the published rolls.  [default: keep; with --restrike discard drop]",
+            "MIDI: keep: every note fills at least one frame; drop: notes that round to none are "
+            "lost, as in the published rolls.  [default: keep; with --restrike discard: drop]",
             choices=("drop", "keep"),
         ),
         Option(
             "pedal",
             str,
-            "MIDI: notes last as long as the sustain pedal holds them, or as their keys are held.  "
-            "[default: extend; with --no-onsets, --restrike discard or rolls ignore]",
+            "MIDI: notes last as long as the sustain pedal holds them, or only as long as their "
+            "keys are held.  [default: extend; with --no-onsets, --restrike discard or rolls: "
+            "ignore]",
             choices=("extend", "ignore"),
         ),
         _drums("drop"),
-        Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
+        Option("transpose_to_c", bool, "MIDI: transpose each piece's estimated tonic to C."),
         Option(
             "onsets",
             bool,
-            "MIDI: tell notes that are struck from those held on, or only which sound.  "
+            "MIDI: distinguish struck notes from held ones, or only sounding from silent ones.  "
             "[default: onsets, unless there are rolls, which have none]",
             negated=True,
         ),
         Option(
             "parts",
             str,
-            "MIDI: keep whose each note is, which a run then learns as well: of the first part "
-            "whose name is in its track's, or its instrument's, such as melody,bass, or another's. "
-            "Voices, such as Jsb16thSeparated.npz, have these names in turn.",
+            "MIDI: also learn which part each note belongs to: the first of these names, such as "
+            "melody,bass, found in the name of its track or instrument, or else other. For files "
+            "with voices, such as Jsb16thSeparated.npz, these are the voices' names, in order.",
             metavar="NAMES",
         ),
-        Option("tracks", bool, "MIDI: the same, of the 8 commonest names of tracks."),
+        Option("tracks", bool, "MIDI: --parts with the 8 most common track names."),
         Option(
             "velocity",
             bool,
-            "MIDI: keep how hard each note is struck, which a run then learns as well.",
+            "MIDI: also learn the velocity of each note.",
         ),
-        Option("timing", bool, "MIDI: the same of how far off the grid."),
+        Option("timing", bool, "MIDI: also learn how far off the grid each note is."),
     )
     inspect_options = (
         Option(
             "steps_per_beat",
             int,
-            "The grid a MIDI file is shown on, and any file rendered on.  "
-            f"[default: {STEPS_PER_BEAT}; of a roll its own]",
+            "Frames per quarter note of a MIDI file, and of any rendered file.  "
+            f"[default: {STEPS_PER_BEAT}; for a roll its own]",
             least=1,
         ),
         STEP_SECONDS,
-        _drums("drop, or only where there is nothing else"),
+        _drums("drop, or only if there is nothing else"),
     )
     listen_options = (
         _tempo(
-            "With --listen: beats per minute.  [default: the file's; of a roll "
+            "With --listen: beats per minute.  [default: the file's; for a roll "
             f"{BEATS_PER_MINUTE:g}]"
         ),
     )
@@ -139,34 +140,32 @@ class Music(Medium):
         Option(
             "fill",
             Path,
-            "Draw a part of this file anew, given all the rest: what --bars to --above say, "
-            "together if there are several.",
+            "Redraw a part of this file, given the rest: the part that --bars to --above select, "
+            "all at once if several are given.",
             metavar="FILE",
         ),
         Option(
             "bars",
             str,
-            "With --fill: these bars, the last included; the first is 1.",
+            "With --fill: these bars, including the last; the first is 1.",
             metavar="FROM:TO",
         ),
         Option(
             "frames",
             str,
-            "With --fill: frames, the last not included; the first is 0.",
+            "With --fill: these frames, excluding the last; the first is 0.",
             metavar="FROM:TO",
         ),
-        Option("time", str, "With --fill: the time between, in seconds.", metavar="FROM:TO"),
+        Option("time", str, "With --fill: between these times, in seconds.", metavar="FROM:TO"),
         Option("notes", str, "With --fill: these notes, such as C2:B3.", metavar="LOW:HIGH"),
+        Option("below", bool, "With --fill: all notes below the top voice, to harmonise a melody."),
         Option(
-            "below", bool, "With --fill: all below its highest voice, as to harmonise a melody."
-        ),
-        Option(
-            "above", bool, "With --fill: all above its lowest voice; with --below, between these."
+            "above", bool, "With --fill: all notes above the bottom voice; with --below, between."
         ),
         Option(
             "particles",
             int,
-            "With --fill: how many drafts compete; more fit better and take longer.  "
+            "With --fill: the number of competing drafts; more fit better but take longer.  "
             f"[default: {PARTICLES}]",
             least=1,
             most=100_000,
@@ -174,8 +173,8 @@ class Music(Medium):
         Option(
             "sweeps",
             int,
-            "With --fill: how often it is drawn once more, in stretches that see what follows.  "
-            f"[default: {SWEEPS}, or 0 if something is given in every frame to the end]",
+            "With --fill: how often to redraw, stretch by stretch, given what follows.  "
+            f"[default: {SWEEPS}, or 0 if every frame to the end has a given note]",
             least=0,
             most=1000,
         ),
@@ -183,30 +182,29 @@ class Music(Medium):
     sample_options = (
         _tempo(
             "Beats per minute, in the file and for --seconds.  [default: that of --prime or "
-            f"--fill, or train's median; {BEATS_PER_MINUTE:g} if there is none]"
+            f"--fill, or the median of train; {BEATS_PER_MINUTE:g} if there is none]"
         ),
         Option(
             "metre",
             str,
-            "Time signature.  [default: that of --prime or --fill, or the commonest of train]",
+            "Time signature.  [default: that of --prime or --fill, or the most common in train]",
             metavar="BEATS/OF",
         ),
         Option(
             "transpose",
             int,
-            "Semitones to move the music by; notes off the keyboard are folded back by octaves.",
+            "Transpose by so many semitones; notes off the keyboard are folded back by octaves.",
             metavar="SEMITONES",
             least=-60,
             most=60,
         ),
-        Option("key", str, "Move the estimated tonic to this note, such as Eb.", metavar="NOTE"),
+        Option("key", str, "Transpose the estimated tonic to this, such as Eb.", metavar="NOTE"),
         Option("flat", bool, "Play all notes equally loud."),
         Option(
             "into",
             str,
-            "The track of the file that gets the drawn notes, by name or by number from 1 on, "
-            "where a .mid is that of --fill, or of --prime with --include-prime.  [default: one of "
-            "their own]",
+            "The track to put drawn notes into, by name or number from 1, if the .mid is the file "
+            "of --fill, or of --prime with --include-prime.  [default: a new track]",
             metavar="TRACK",
         ),
         *page_options,
@@ -214,7 +212,7 @@ class Music(Medium):
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS
     default_length = (
-        f"{SAMPLE_LENGTH} of music, or with --end as long as the longest training piece at most"
+        f"{SAMPLE_LENGTH} of music, or with --end at most as many as the longest training piece"
     )
 
     page_format = "mp3"
@@ -253,24 +251,24 @@ class Music(Medium):
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         lines = list[str]()
-        if "metre" in manifest:  # a grid of beats, and no older version
+        if "metre" in manifest:  # a grid of beats, not of an older version
             from seqmodel.media.music.metre import metre_line
 
             lines.append(f"  {metre_line(manifest['metre'])}")
         if parts := manifest.get("parts"):
             notes = ", ".join(f"{name} {notes:,}" for name, notes in parts.items())
-            lines.append(f"  notes of train by part: {notes}")
+            lines.append(f"  notes in train by part: {notes}")
         return lines
 
     def outdated(self, manifest: Mapping[str, Any]) -> str | None:
         if "metre" in manifest or self.frame_from_json(manifest["frame"]).grid.step_nanoseconds:
             return None
-        return "was prepared before metres were kept: every piece is taken as 4/4"
+        return "was prepared before metres were stored: every piece counts as 4/4"
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
         if unused := [name for name, notes in manifest.get("parts", {}).items() if not notes]:
-            remarks.append(f"no note of train is of {', '.join(unused)}: name the parts without")
+            remarks.append(f"no note in train belongs to {', '.join(unused)}: leave them out")
         key = "" if "kit" in manifest["frame"] else ", in any key"
         for split, shares in manifest.get("copies", {}).items():
             if not any(shares.values()):

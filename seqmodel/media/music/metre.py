@@ -1,8 +1,8 @@
 """Metre: time signatures on a grid of frames, and which one the onsets of a piece suggest.
 
-A frame's place in the bar is counted in units, of which a frame has as many as the signature's
-lower number, so that all of it is in whole numbers on any grid: where a bar of 3/8 has one and a
-half frames, it has twelve units, and a frame eight.
+A frame's position in the bar is counted in units, of which a frame has as many as the signature's
+lower number, so that everything is an integer on any grid: if a bar of 3/8 has one and a half
+frames, it has twelve units, and a frame eight.
 """
 
 import math
@@ -19,22 +19,22 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.words import plural, some
 
 Metre = tuple[int, int]
-"""Such as (6, 8)."""
+"""A time signature, such as (6, 8)."""
 COMMON_TIME: Metre = 4, 4
-"""What a MIDI file means that states none."""
+"""The time signature of a MIDI file that states none."""
 MOST_BEATS, LONGEST_BAR, SHORTEST_NOTE = 32, 16, 64
-"""A bar has at most so many beats, and is as long as so many quarter notes; its beats are counted
-in notes of one over this, or longer ones."""
+"""A bar has at most this many beats and quarter notes; its beats are notes of at least one over
+SHORTEST_NOTE."""
 MOST_SIGNATURES = 64
-"""Of a piece; changes beyond them are not kept."""
+"""Per piece; later changes are dropped."""
 NEVER = 1 << 40
 """A frame that no piece has."""
 STEPS_OF_REAL_TIME = 4
-"""Frames in a beat where they are of real time, so that some number is told."""
+"""The number of frames in a beat that models are given on a grid of real time."""
 
 
 def is_possible(metre: Metre) -> bool:
-    """Whether music has such a time signature."""
+    """Whether music can have such a time signature."""
     beats, of = metre
     return (
         1 <= beats <= MOST_BEATS
@@ -45,7 +45,7 @@ def is_possible(metre: Metre) -> bool:
 
 
 def parse_metre(text: str) -> Metre:
-    """(6, 8) for "6/8"; ValueError says what it must be instead."""
+    """(6, 8) for "6/8"; ValueError says what the text must be instead."""
     beats, _, of = text.partition("/")
     numbers = len(text) <= 5 and beats.isdecimal() and of.isdecimal()
     metre = (int(beats), int(of)) if numbers else (0, 0)
@@ -63,9 +63,9 @@ def metre_name(metre: Metre) -> str:
 
 
 class Units(NamedTuple):
-    """The lengths that a signature has on a grid, all in units, and the parts of a beat.
+    """The lengths of a signature on a grid, all in units, and the parts of a beat.
 
-    A dotted one, as in 6/8, 9/8 and 12/8, has 3 parts, others 2. A grid of real time has some.
+    Dotted beats, as in 6/8, 9/8 and 12/8, have 3 parts, others 2; in real time all is nominal.
     """
 
     frame: int
@@ -82,7 +82,7 @@ class Units(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """A time signature from `frame` on, below 0 in a piece cut out of another within a bar."""
+    """A time signature from `frame` on, which is below 0 in a piece cut out within a bar."""
 
     frame: int
     beats: int
@@ -94,9 +94,9 @@ class Signature(NamedTuple):
 
 
 def signatures(found: Iterable[tuple[int, Metre]], length: int) -> tuple[Signature, ...]:
-    """Those of a piece of so many frames, from (frame, metre) in order of time, some at least.
+    """The signatures of a piece of `length` frames, from (frame, metre) in order; at least one.
 
-    Of several at one frame the last counts; of equal ones in a row the first; before the first one
+    Of several at one frame the last counts; of equal ones in a row the first. Before the first,
     music is in common time.
     """
     last = {frame: metre for frame, metre in found if frame < length}
@@ -107,7 +107,7 @@ def signatures(found: Iterable[tuple[int, Metre]], length: int) -> tuple[Signatu
 
 
 def metre_from_json(values: Any) -> tuple[Signature, ...]:
-    """The signatures that a piece's facts hold; ValueError if they are none."""
+    """The signatures in a piece's facts; ValueError if they are invalid."""
     if not isinstance(values, list) or not values:
         raise ValueError("metre must be a list of time signatures")
     found = []
@@ -125,17 +125,17 @@ def metre_from_json(values: Any) -> tuple[Signature, ...]:
 
 
 def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:
-    """The signatures of a piece as they are of the same from frame `begin` on."""
+    """The signatures of a piece as they apply from frame `begin` on."""
     moved = [[frame - begin, *metre] for frame, *metre in metre]
     gone = sum(frame <= 0 for frame, *_ in moved)
     return moved[max(0, gone - 1) :]
 
 
 def written(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
-    """The signatures as a file states them, which has none before frame 0.
+    """The signatures as stated in a file, which has none before frame 0.
 
-    What is left of a bar that began before has a signature of its own there, as a pickup does: as
-    long as that or longer, since the next one cuts it off; none if the bar ends between frames.
+    The rest of a bar that began earlier gets its own signature, like a pickup: at least as long,
+    since the next one cuts it off; none if the bar ends between frames.
     """
     if not metre:
         return
@@ -155,7 +155,7 @@ def written(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
 
 
 def bar_lines(metre: Sequence[Signature], grid: Grid, length: int) -> list[int]:
-    """The frame nearest to where each bar of a piece of so many frames begins, from 0 on."""
+    """The frame nearest to the beginning of each bar of a piece of `length` frames, from 0 on."""
     lines = list[int]()
     for first, end in zip(metre, [*(each.frame for each in metre[1:]), length], strict=True):
         unit = Units.of(first.metre, grid)
@@ -168,7 +168,7 @@ def bar_lines(metre: Sequence[Signature], grid: Grid, length: int) -> list[int]:
 def given_of(metre: Sequence[Signature], grid: Grid) -> NDArray[np.int64]:
     """What a model is given of a piece's signatures, in one row.
 
-    Of each where it begins, and the units in a frame, a beat and a bar; the missing never begin.
+    For each, where it begins, and the units in a frame, a beat and a bar; unused ones never begin.
     """
     given = np.zeros((MOST_SIGNATURES, 4), np.int64)
     given[:, 0] = NEVER
@@ -180,18 +180,18 @@ def given_of(metre: Sequence[Signature], grid: Grid) -> NDArray[np.int64]:
 # ---- what onsets suggest -------------------------------------------------------------------------
 
 CLEARLY = 0.1
-"""By how much one autocorrelation exceeds the other where a metre is inferred. Of 285 files that
-state one, 133 then have theirs inferred and 4 another; on a grid of eighths 156 and 16."""
+"""A metre is inferred if its autocorrelation exceeds the others by this. Of 285 files that state a
+metre, it is then inferred for 133 and another for 4; on a grid of eighths for 156 and 16."""
 LEAST_BARS = 8
-"""Bars of four quarter notes that a piece has from which one is inferred."""
+"""The length, in bars of four quarter notes, of a piece whose metre can be inferred."""
 
 
 def suggested(onsets: NDArray[Any], grid: Grid) -> Metre | None:
-    """4/4, 3/4 or 6/8 if the onsets (T,), how many notes begin in each frame, clearly suggest it.
+    """4/4, 3/4 or 6/8 if the onsets (T,), the notes beginning in each frame, clearly suggest it.
 
-    They do where they resemble themselves more after one and two bars of it than after bars of
-    another length; 3/4 and 6/8 differ by how they do after a beat (Brown 1993, "Determination of
-    the meter of musical scores by autocorrelation").
+    They do if they correlate more with themselves one and two bars later than after bars of other
+    lengths; 3/4 and 6/8 differ in the correlation after a beat (Brown 1993, "Determination of the
+    meter of musical scores by autocorrelation").
     """
     quarter = grid.steps_per_beat
     if quarter is None or quarter == 1 or len(onsets) < 4 * LEAST_BARS * quarter:
@@ -213,11 +213,11 @@ def suggested(onsets: NDArray[Any], grid: Grid) -> Metre | None:
 # ---- over all pieces -----------------------------------------------------------------------------
 
 OFTEN = 0.1
-"""The share of pieces that contradict what they state from which on it is said: a few always do."""
+"""Contradictions are reported from this share of pieces on, since a few are always there."""
 
 
 class Metres:
-    """Finds the signatures of pieces on a grid of beats, and counts where they are from."""
+    """Finds the signatures of pieces on a grid of beats, and counts their sources."""
 
     def __init__(self) -> None:
         self._pieces = Counter({"stated": 0, "inferred": 0, "assumed": 0})
@@ -227,7 +227,7 @@ class Metres:
     def of(
         self, source: str, stated: Sequence[tuple[int, Metre]], onsets: NDArray[Any], grid: Grid
     ) -> tuple[Signature, ...]:
-        """Those that a piece states, or else the one that its onsets (T,) suggest, or 4/4."""
+        """The signatures that a piece states, or the one that its onsets (T,) suggest, or 4/4."""
         heard = suggested(onsets, grid)
         found = signatures(stated or [(0, heard or COMMON_TIME)], len(onsets))
         where = "stated" if stated else "inferred" if heard else "assumed"
@@ -243,7 +243,7 @@ class Metres:
         return found
 
     def update(self, other: "Metres") -> None:
-        """Count what another has counted."""
+        """Add another's counts."""
         self._pieces.update(other._pieces)
         for where, names in other._named.items():
             self._named[where].update(names)

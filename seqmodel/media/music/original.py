@@ -1,21 +1,20 @@
-"""Drawn notes in the MIDI file that they fill or continue, of which all else stays as it is.
+"""Drawn notes in the MIDI file that they fill or continue, which otherwise stays unchanged.
 
-Every event keeps its tick, its track, its place among the events of that tick and its bytes, but
-for a status that runs on or no longer does. Where notes are drawn,
+Every event keeps its tick, its track, its order within the tick and its bytes, except for changes
+of running status. Where notes are drawn,
 
-- those of the file's notes that begin there are taken out. Others stay: drums where the run's
-  frames are of pitches and all else where they are of drums, notes beyond the piano's keys, strikes
-  without an end;
-- one that begins before keeps its strike. It ends where the drawn music ends it, at its own end if
-  that agrees, and later if the drawn music holds it on;
-- one that lasts beyond begins anew, in its own track, where nothing drawn leads into it;
-- drawn notes have a track of their own, or one for each part that the run knows, and, as far as
-  there is one, a channel; or they go on in a track of the file: the one asked for, or one of the
-  same name, such as an earlier drawing has left. They begin and end at the tick nearest to their
-  frames, at the file's tempos.
+- the file's notes that begin there are removed. Others stay: drums if the run's frames are
+  pitches, everything else if they are drums, notes beyond the piano's keys, strikes without an end;
+- a note that begins earlier keeps its strike. It ends where the drawn music ends it, at its own end
+  if that agrees, and later if the drawn music holds it on;
+- a note that lasts beyond begins anew, in its own track, if nothing drawn leads into it;
+- drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
+  free; or they continue a track of the file: the one asked for, or one of the same name, such as
+  one left by an earlier drawing. They begin and end at the tick nearest to their frames, at the
+  file's tempos.
 
-A file of which only the beginning is continued is cut off there: its later events are dropped, what
-sounds on and is not drawn ends, and a pedal that is down is released.
+If only the beginning of a file is continued, it is cut off there: later events are dropped, what
+still sounds and is not drawn ends, and a pressed pedal is released.
 """
 
 from collections import Counter, defaultdict
@@ -54,28 +53,28 @@ from seqmodel.media.words import listed, plural
 
 CHANNELS = 16
 RELEASE = 64
-"""The velocity of the offs that are written, which says nothing."""
+"""The velocity of written note-offs, which has no meaning."""
 
 Note = tuple[int, int]
-"""The ticks where it begins and ends."""
+"""The ticks where a note begins and ends."""
 
 
 class Original:
     """A MIDI file, some of whose notes are replaced by drawn ones.
 
     Attributes:
-        frames: (T, 176), or (T, 47) of a kit: as it is placed on the run's grid.
-        remarks: what of it the run does not see, and a lack of channels, one line each.
+        frames: (T, 176), or (T, 47) of a kit: the file on the run's grid.
+        remarks: what the run does not see of it, and a lack of channels, one line each.
     """
 
     def __init__(
         self, path: Path, frame: PianoRollFrames, *, transposed: int, into: str | None = None
     ) -> None:
-        """`transposed` is by how many semitones the run reads it moved.
+        """`transposed` is the number of semitones by which the run reads it transposed.
 
-        Drawn notes go to the track `into`, by name or by number from 1 on, or to one of their own.
-        SourceError as `read_score` and `place`. UsageError for a file of independent patterns, one
-        whose ticks are longer than frames, and a track that is not there, or not clear.
+        Drawn notes go to the track `into`, by name or by number from 1, or to a new one.
+        SourceError as in `read_score` and `place`. UsageError for a file of independent patterns,
+        for ticks longer than frames, and for a missing or ambiguous track.
         """
         data = read_whole(path)
         self._path, self._frame, self._transposed = path, frame, transposed
@@ -83,8 +82,8 @@ class Original:
         self._score = score
         if self._file.format == 2:
             raise UsageError(
-                f"{path} holds patterns that are independent of each other (MIDI format 2), which "
-                "a track cannot be added to: convert it to format 1"
+                f"{path} holds independent patterns (MIDI format 2), to which a track cannot be "
+                "added: convert it to format 1"
             )
         placed = place(
             score, frame.grid, drums=frame.drums, transpose=transposed, kit=frame.kit,
@@ -93,8 +92,8 @@ class Original:
         self.frames = placed.frames(onsets=True)
         if (np.diff(self._ticks(placed.length)) < 1).any():
             raise UsageError(
-                f"{path} has ticks longer than the run's frames ({frame.grid}), so that what is "
-                "drawn has no place in it: save it with more ticks per beat"
+                f"{path} has ticks longer than the run's frames ({frame.grid}), too long for drawn "
+                "notes: save it with more ticks per beat"
             )
         kept = in_frames(score, drums=frame.drums, kit=frame.kit)
         of_drums, pitch = score.channel == DRUM_CHANNEL, score.pitch
@@ -106,11 +105,11 @@ class Original:
             for n, row in zip(np.flatnonzero(kept).tolist(), rows, strict=True)
             if seen[n]
         }
-        """Of each note that can be replaced the first frame, the one after the last, and the row;
-        the two are equal where it fills no frame."""
+        """For each replaceable note, the first frame, the one after the last, and the row; the
+        two are equal if it fills no frame."""
         self._until = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
-        """Frame after the last, row -> the tick where the longest of such notes ends."""
+        """Frame after the last, row -> the tick where the longest such note ends."""
         for n, (_, end, row) in self._cells.items():
             self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._until[n]))
         unseen = {
@@ -124,8 +123,8 @@ class Original:
         self.remarks = [f"{path} has {listed(names)}, {they}"] if names else []
         if not frame.pedal and not frame.kit and (score.silent_tick > score.off_tick).any():
             self.remarks.append(
-                f"{path} has a sustain pedal, which stays; the run reads notes as long as their "
-                "keys are held"
+                f"{path} has a sustain pedal, which stays; the run reads notes only as long as "
+                "their keys are held"
             )
         self._names = [name.strip() for name in score.track_names]
         self._into = None if into is None else self._track(into)
@@ -134,8 +133,8 @@ class Original:
             if free < sum(not self._there(part.name)[1] for part in tracks):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
-                    f"{path} has {left} for new tracks: what is drawn beyond them sounds on the "
-                    "channel of most of the notes that it replaces"
+                    f"{path} has {left} for new tracks: other drawn parts use the channel of most "
+                    "of the notes that they replace"
                 )
 
     def _track(self, text: str) -> int:
@@ -144,7 +143,7 @@ class Original:
         if len(found) > 1:
             numbers = listed([str(k + 1) for k in found])
             raise UsageError(
-                f"--into {text}: tracks {numbers} of {self._path} have that name: take a number"
+                f"--into {text}: tracks {numbers} of {self._path} have that name: use a number"
             )
         if not found and text.isdecimal() and len(text) < 6 and 1 <= int(text) <= len(names):
             found = [int(text) - 1]
@@ -168,11 +167,11 @@ class Original:
     ) -> bytes:
         """The file with the notes of frames (T, 176), or (T, 47) of a kit, that begin in `free`.
 
-        Where they are not `free` (T, 88), not drawn, frames are as the run reads the file. It is
-        cut off at the frame `cut`, if any; all pitches but drums are moved by `semitones`; `metre`
-        and `flat` are as in `writing.velocities`.
+        Where they are not `free` (T, 88), and so not drawn, frames are as the run reads the file.
+        It is cut off at the frame `cut`, if any; all pitches except drums are transposed by
+        `semitones`; `metre` and `flat` are as in `writing.velocities`.
         """
-        if cut is None:  # a run that discards restruck notes may read fewer frames
+        if cut is None:  # a run that discards restruck notes can read fewer frames
             beyond = self.frames[len(frames) :]
             beyond = np.pad(beyond, ((0, 0), (0, max(0, frames.shape[1] - beyond.shape[1]))))
             frames = np.concatenate([frames, beyond])
@@ -189,7 +188,7 @@ class Original:
         near = replaced or list(self._cells)
         loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         steps = np.diff(ticks)
-        steps[1:] = np.minimum(steps[1:], steps[:-1])  # a tempo may change between
+        steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
         begins = onsets_of(notes, frames, ticks.tolist(), steps.tolist())
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
@@ -208,7 +207,7 @@ class Original:
                 off = min(off, begins.get((until, key), off))
                 moved = key - self._transposed + semitones
                 pitch = key if self._frame.kit else int(folded(np.array([moved]))[0])
-                # Two that are moved onto one key by octaves must not overlap either.
+                # Two notes moved onto one key by octaves must not overlap either.
                 before = ended[channel, pitch]
                 on, off = _between(others[pitch], max(begins[begin, key], before), off)
                 if on < off:
@@ -226,7 +225,7 @@ class Original:
         return self._encoded(data, removed, added, end)
 
     def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
-        """(T + 1,) the tick nearest to where each frame begins; from a cut on, at one tempo."""
+        """(T + 1,), the tick nearest to where each frame begins; from a cut on, at one tempo."""
         grid, score = self._frame.grid, self._score
         frames = np.arange(length + 1)
         if steps := grid.steps_per_beat:
@@ -241,7 +240,7 @@ class Original:
         self, frames: NDArray[np.uint8], given: NDArray[np.bool_], ticks: NDArray[np.int64],
         end: int | None,
     ) -> dict[int, list[Note]]:  # fmt: skip
-        """What is left of each note that does not stay as it is; all others end at tick `end`."""
+        """What is left of each changed note; all others end at tick `end`."""
         score, begun = self._score, struck(frames)
         holds = (sounding(frames) > 0) & ~begun
         left = dict[int, list[Note]]()
@@ -268,9 +267,9 @@ class Original:
         self, own: Note, silent: int, cells: tuple[int, int, int], given: NDArray[np.bool_],
         begun: NDArray[np.bool_], holds: NDArray[np.bool_], ticks: NDArray[np.int64],
     ) -> list[Note]:  # fmt: skip
-        """What is left of a note, by which notes (T, 88) are given, begin and are held on.
+        """What is left of a note, depending on which notes (T, 88) are given, begun and held on.
 
-        It sounds until the tick `silent`. What the pedal holds of it, keys cannot end.
+        It sounds until the tick `silent`. Keys cannot end what the pedal holds.
         """
         begin, until, row = cells
         on, since, parts = -1, begin, list[Note]()
@@ -286,7 +285,7 @@ class Original:
                 on = -1
         if on >= 0:
             t = last + 1
-            # Given where it ends, it sounds on only if no other of its key was struck meanwhile.
+            # If its end is given, it sounds on only if its key was not struck again meanwhile.
             goes_on = not given[last, row] or not begun[since + 1 : until, row].any()
             while goes_on and t < len(given) and holds[t, row]:
                 t += 1
@@ -294,17 +293,17 @@ class Original:
         return [(on, own[1] if on < own[1] <= off <= silent else off) for on, off in parts]
 
     def _end(self, frame: int, row: int, given: NDArray[np.bool_], ticks: NDArray[np.int64]) -> int:
-        """The tick where what sounds up to a frame ends: where the file's own note does, if any."""
+        """The tick where what sounds up to a frame ends: that of the file's own note, if any."""
         own = self._ends.get((frame, row)) if given[frame - 1, row] else None
         return int(ticks[frame]) if own is None else own
 
     def _replaced(
         self, data: bytes, left: Mapping[int, list[Note]], end: int | None
     ) -> tuple[NDArray[np.bool_], defaultdict[int, list[smf.Timed]]]:
-        """Which events (E,) are taken out, and what comes in by track, so that notes become `left`.
+        """Which events (E,) to remove, and which to add by track, so that notes become `left`.
 
-        Notes of a key of which each ends where the next is struck depend on each other's offs, so
-        such a chain is written anew if any of them changes.
+        Notes of a key that each end where the next is struck depend on each other's note-offs, so
+        such a chain is rewritten if any of them changes.
         """
         score, events, pedals = self._score, self._file.events, self._file.events.pedals()
         E = len(events.ticks)
@@ -326,7 +325,7 @@ class Original:
                 continue
             first, last = int(score.on_event[notes[0]]), int(score.off_event[notes[-1]])
             if strikes[last] and last != score.on_event[notes[-1]]:
-                last -= 1  # of a note that never ends
+                last -= 1  # a note that never ends
             base = int(keys[first]) * E
             begin, after = np.searchsorted(places, [base + first, base + last + 1])
             removed[places[begin:after] - base] = changed
@@ -339,7 +338,7 @@ class Original:
                 for part in left.get(n, [own]):
                     ended = part[1] == own[1] and (not strikes[off_event] or off_event == on_event)
                     if not ended and part[0] >= part[1]:
-                        # One of several strikes on a tick stays with the last of them.
+                        # Of several strikes on a tick, the last keeps one.
                         removed[on_event] &= not (follows and part == own)
                         continue
                     if part[0] == own[0]:
@@ -352,7 +351,7 @@ class Original:
                         ends = bytes([begins[0] & 15 | smf.NOTE_OFF, begins[1], RELEASE])
                         added[track].append((part[1], smf.OFF, ends))
                 follows = not removed[on_event]
-        if end is not None:  # raise the pedals that are down there
+        if end is not None:  # release pedals that are pressed there
             moves, player, down, _ = (each[events.ticks[pedals.moves] < end] for each in pedals)
             latest = np.append(player[1:] != player[:-1], True)[: len(moves)]
             for number in moves[latest & down].tolist():
@@ -366,9 +365,9 @@ class Original:
         return [channel for channel in range(CHANNELS) if channel not in used]
 
     def _there(self, name: str) -> tuple[int | None, list[int]]:
-        """The track of the file that notes drawn under a name go to, if any.
+        """The track of the file for notes drawn under a name, if any.
 
-        With the channels, but for that of drums, of each of its notes or, without notes, programs.
+        With the channels, except that of drums, of each of its notes or, without notes, programs.
         """
         score, same = self._score, [k for k, other in enumerate(self._names) if other == name]
         track = max(same, default=None) if self._into is None else self._into
@@ -379,10 +378,10 @@ class Original:
     def _home(
         self, part: Part, near: Sequence[int], taken: Set[int], added_track: int
     ) -> tuple[int, int, list[smf.Timed]]:
-        """The track and channel of drawn notes, and what that track begins with.
+        """The track and channel of drawn notes, and the events that the track begins with.
 
-        That is the `added_track`, unless the file has one, and a channel without events and not
-        `taken` by other parts, with the program of the `part`. Where none is left, it is the
+        The track is the `added_track`, unless the file has one; the channel has no events and is
+        not `taken` by other parts, and gets the program of the `part`. If none is left, it is the
         channel of most of the notes `near`.
         """
         (track, own), head = self._there(part.name), list[smf.Timed]()
@@ -399,7 +398,7 @@ class Original:
         return track, channel, head
 
     def _program(self, near: Sequence[int], tick: int) -> int:
-        """The program that the channel of most of the notes `near` has at a tick."""
+        """The program, at a tick, of the channel of most of the notes `near`."""
         events, program = self._file.events, PIANO
         for channel, _ in Counter(self._score.channel[near].tolist()).most_common(1):
             (changes,) = np.nonzero(
@@ -450,7 +449,7 @@ def _message(events: smf.Events, data: bytes, number: int) -> bytes:
 
 
 def _moved(events: smf.Events, semitones: int) -> bytes:
-    """The file's bytes with all pitches moved, those of drums excepted."""
+    """The file's bytes with all pitches transposed, except drums."""
     data = events.data.copy()
     pitched = (events.status >= smf.NOTE_OFF) & (events.status < smf.CONTROL)
     at = events.at[pitched & (events.status & 15 != DRUM_CHANNEL)]
@@ -460,12 +459,12 @@ def _moved(events: smf.Events, semitones: int) -> bytes:
 
 
 def _in_range(pitch: Any) -> Any:
-    """Pitches moved into those of MIDI by as few octaves as possible."""
+    """Pitches moved into MIDI's range by as few octaves as possible."""
     return np.where(pitch < 0, pitch % 12, np.where(pitch > 127, 127 - (127 - pitch) % 12, pitch))
 
 
 def _between(others: Sequence[Note], on: int, off: int) -> Note:
-    """A note that begins after any of the others that sounds then, and ends before the next."""
+    """A note that begins after any other sounding then, and ends before the next."""
     for begin, end in sorted(others):
         if begin <= on < end:
             on = end

@@ -1,4 +1,4 @@
-"""Parts of music: which notes of a MIDI file are whose, by the names of tracks and instruments."""
+"""Parts of music: which part each note of a MIDI file belongs to, by track and instrument names."""
 
 import re
 from collections import Counter
@@ -17,18 +17,18 @@ PROGRAMS = 128
 
 
 class Part(NamedTuple):
-    """A part as samples have it."""
+    """A part of samples."""
 
     name: str
     program: int
 
 
 OTHER = "other"
-"""The last part, if there are notes that belong to none that is named."""
+"""The last part, if there are notes that belong to no named one."""
 MOST_PARTS = 13
-"""With the other one, and what was given, there is a channel for each."""
+"""Together with `OTHER` and what was given, each has a channel."""
 MOST_TRACKS = 8
-"""Names of tracks that become parts."""
+"""Track names that become parts, at most."""
 
 FAMILIES = (
     "piano", "chromatic percussion", "organ", "guitar", "bass", "strings", "ensemble", "brass",
@@ -64,10 +64,10 @@ INSTRUMENTS = tuple(
 
 
 def parts_of(score: Score) -> list[dict[str, Any]]:
-    """The parts of a file that have notes, each a channel of a track, in order, counted from 1.
+    """The parts of a file that have notes, each a channel of a track, in order, numbered from 1.
 
     A part has the programs of its channel in its track or, if there are none, in all tracks, or
-    else program 1, those that most of its notes are played with first; drums have none.
+    else program 1; those of most of its notes come first. Drums have none.
     """
     of_part: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for track, channel, tick, program in score.programs:
@@ -97,20 +97,20 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
 
 
 def named_parts(text: str) -> tuple[str, ...]:
-    """The names in "melody,chords,bass", and `OTHER`; UsageError if they are no names of parts."""
+    """The names in "melody,chords,bass", and `OTHER`; UsageError if they are not valid names."""
     names = [name.strip() for name in text.split(",")]
     if not all(names) or len({name.casefold() for name in names}) < len(names):
         raise UsageError(f"--parts must be different names, such as melody,chords, not {text!r}")
     names = [*(name for name in names if name != OTHER), OTHER]
     if len(names) > MOST_PARTS + 1:
-        raise UsageError(f"--parts has {len(names) - 1} names, and {MOST_PARTS} is the most")
+        raise UsageError(f"--parts has {len(names) - 1} names; at most {MOST_PARTS} are allowed")
     return tuple(names)
 
 
 def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]:
-    """The names of tracks that most scores have, the highest on average first, and `OTHER`.
+    """The most common track names of scores, the highest-pitched first, and `OTHER`.
 
-    They are named apart, as in `parts_of_notes`.
+    Equal names are told apart as in `parts_of_notes`.
     """
     pieces, notes, spelling = Counter[str](), Counter[str](), dict[str, str]()
     pitches = Counter[str]()
@@ -132,9 +132,9 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]
 
 
 def _named_apart(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of `parts_of` a file without a name, or with one that others have, by their family."""
+    """The `parts_of` a file, named by their family if they have no name or share it."""
     shared = Counter(part["name"].casefold() for part in parts)
-    shared[""] = len(parts) + 1  # no name is none of its own
+    shared[""] = len(parts) + 1  # a missing name counts as shared
     apart = (shared[part["name"].casefold()] == 1 for part in parts)
     return [
         part if own else part | {"name": _family(part)}
@@ -143,7 +143,7 @@ def _named_apart(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _notes_of(part: dict[str, Any], score: Score) -> NDArray[np.bool_]:
-    """Which of the score's notes (N,) are of one of its `parts_of`."""
+    """Which of the score's notes (N,) belong to one of its `parts_of`."""
     return (score.track == part["track"] - 1) & (score.channel == part["channel"] - 1)
 
 
@@ -152,10 +152,10 @@ def _family(part: dict[str, Any]) -> str:
 
 
 def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
-    """Which of the `names` one of `parts_of` a file belongs to, from 1 on; 0 for none.
+    """Which of the `names` one of `parts_of` a file belongs to, from 1; 0 for none.
 
-    That which is its name, else the first that is a word of its name, also as a plural, or of the
-    name of its first instrument or of that one's family, else `OTHER`.
+    Its own name, else the first that occurs as a word, or its plural, in its name or in that of
+    its first instrument or the instrument's family, else `OTHER`.
     """
     wanted = [name.casefold() for name in names]
     instrument = INSTRUMENTS[part["programs"][0] - 1] if part["programs"] else ""
@@ -175,10 +175,9 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
 def parts_of_notes(
     score: Score, names: Sequence[str]
 ) -> tuple[NDArray[np.uint8], Counter[tuple[int, int]]]:
-    """`part_of` each note (N,); how many notes each (part, program from 0 on) has.
+    """`part_of` each note (N,), and the number of notes of each (part, program from 0).
 
-    A track without a name, or with one that others in its file have too, goes by its instrument's
-    family.
+    A track without a name, or with one shared in its file, is named by its instrument's family.
     """
     found = np.zeros(len(score.pitch), np.uint8)
     programs = Counter[tuple[int, int]]()

@@ -40,7 +40,7 @@ class Roll(NamedTuple):
     frames: NDArray[np.uint8]
     """(T, 88), (T, 176) with onsets or (T, 47) of a kit."""
     pitches: NDArray[np.int8] | None = None
-    """(T, voices), 21 to 108 or `REST`, if the file has the voices apart."""
+    """(T, voices), 21 to 108 or `REST`, if the file has separate voices."""
 
     @classmethod
     def of_voices(cls, pitches: NDArray[np.int8]) -> "Roll":
@@ -50,10 +50,10 @@ class Roll(NamedTuple):
         return cls(frames, pitches)
 
     def with_parts(self, parts: Sequence[str]) -> NDArray[np.uint8]:
-        """(T, 440): with onsets, each where a voice comes to a pitch, and of `parts` whose it is.
+        """(T, 440): with onsets, one where a voice moves to a pitch, and the part of each.
 
-        Voice k is part k; any beyond those that are named is `OTHER` if that is one, else of no
-        part. What several begin at once the first has.
+        Voice k is part k of `parts`; further ones are `OTHER` if that is a part, else of no part.
+        If several voices begin a note at once, it belongs to the first.
         """
         assert self.pitches is not None
         own = [k for k, name in enumerate(parts, 1) if name != OTHER]
@@ -61,7 +61,7 @@ class Roll(NamedTuple):
         part_of = np.array([*own, *[others] * self.pitches.shape[1]], np.uint8)
         begun = np.diff(self.pitches, axis=0, prepend=np.int8(REST)) != 0
         time, voice = np.nonzero(begun & (self.pitches != REST))
-        at = time[::-1], self.pitches[time, voice][::-1] - LOWEST_PITCH  # of several the last stays
+        at = time[::-1], self.pitches[time, voice][::-1] - LOWEST_PITCH  # the last of several stays
         whose = np.zeros_like(self.frames)
         whose[at] = part_of[voice[::-1]]
         frames = np.pad(self.frames, ((0, 0), (0, (1 + len(MARKS)) * NOTES)))
@@ -81,22 +81,22 @@ SPLIT_NAMES = {
 MAT_VARIABLES = {"traindata": "train", "validdata": "valid", "testdata": "test"}
 
 MAX_FILE_FRAMES = 2**22
-"""Per file: 145 hours of sixteenths at 120 beats per minute, 370 MB as rolls. A megabyte may claim,
+"""Per file: 145 hours of sixteenths at 120 beats per minute, 370 MB as rolls. A megabyte can claim,
 and even hold, a thousand times its size, so claims are counted before anything is unpacked."""
 
 MAX_OBJECTS = 2**23
-"""Bytes of pickles in a .npz, or of JSON; four times those of the sixteenths of the chorales. A
-packed pickle may be a thousandth of its size, and what is built of either sixty times."""
+"""Bytes of pickles in a .npz, or of JSON: four times the chorales in sixteenths. A pickle can be
+packed to a thousandth of its size, and objects built from either can be sixty times as large."""
 
 VALUES_AT_ONCE = 2**18
 
 STATED = "stated"
 
 SILENT = (0, REST)
-"""What stands for a silent voice, besides NaN."""
+"""Values that stand for a silent voice, as NaN does."""
 
 MOST_VOICES = 8
-"""Of more only the roll is kept."""
+"""If there are more, only the roll is used."""
 
 SETS: Mapping[str, tuple[str, int]] = {
     "2fda7f310aefd24acaaae2d9225188e02df3cdf7349017dee92aa186361139d2": ("JSB chorales", 1),
@@ -105,18 +105,18 @@ SETS: Mapping[str, tuple[str, int]] = {
     "895782087a4496a1ce4ba77b88cda05e4db5a07c614143ea1db55f3b60bc86f5": ("Piano-midi.de", 2),
 }
 """The sets of Boulanger-Lewandowski et al. 2012: a hash of the lengths of the pieces in train ->
-name and steps per beat. Lengths stay the same in any format and order, or if pieces are moved to
-another key, as the published ones are: the JSB chorales lie an octave above Bach's."""
+name and steps per beat. Lengths stay the same in any format and order, or if pieces are transposed,
+as the published ones are: the JSB chorales are an octave above Bach's."""
 
 
 @dataclass(frozen=True)
 class RollFile:
-    """What a file of rolls holds."""
+    """The content of a file of rolls."""
 
     pieces: Found
     grid: Grid
     origin: str
-    """Whence the grid is known: the set's name, or `STATED`; "" if it is assumed."""
+    """The source of the grid: the set's name, or `STATED`; "" if it is assumed."""
 
     @property
     def splits(self) -> dict[str, list[NDArray[np.uint8]]]:
@@ -235,7 +235,7 @@ def _read_json(file: BufferedReader, claims: "_Claims") -> Found:
 
 
 def _pieces_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[Roll]:
-    """Those of pieces that are lists of frames, rolls or arrays of voices."""
+    """The rolls of pieces that are lists of frames, rolls or arrays of voices."""
     found = pieces.value() if isinstance(pieces, Made) else pieces
     if not isinstance(found, list | tuple):
         raise _no_pieces(name)
@@ -259,7 +259,7 @@ def _pieces_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[Roll]:
 
 
 def _voices(pitches: NDArray[Any], where: str) -> Roll:
-    """Of pitches (T, voices), without the voices if they are too many."""
+    """The roll of pitches (T, voices), without the voices if there are too many."""
     silent = np.isnan(pitches) | np.isin(pitches, SILENT)
     known = silent | np.isin(pitches, np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1))
     if not known.all():
@@ -296,7 +296,7 @@ def _read_npz(file: BufferedReader, claims: "_Claims") -> Found:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise SourceError("is packed in a way in which NumPy packs no .npz")
+                    raise SourceError("is compressed in a way that NumPy never uses in a .npz")
                 name = member.filename.removesuffix(".npy")
                 split = SPLIT_NAMES.get(name.replace("/", "_").split("_")[0].lower(), "")
                 with archive.open(member) as stream:
@@ -342,7 +342,7 @@ def _read_npy(file: BufferedReader, claims: "_Claims") -> Found:
 def _stated_grid(comment: str) -> Grid | None:
     try:
         values = parse(comment)
-    except ValueError:  # none, or someone else's
+    except ValueError:  # there is none, or it is another program's
         return None
     if not isinstance(values, dict) or not values.keys() & {"steps_per_beat", "step_nanoseconds"}:
         return None
@@ -378,7 +378,7 @@ def _read_array(
 def _digits(values: NDArray[Any], where: str, most: int = STRUCK) -> NDArray[np.uint8]:
     """Values as integers from 0 to `most`; SourceError if they are anything else."""
     stored = values.view(np.uint8) if values.dtype.kind == "b" else values  # a bool may be 7
-    with np.errstate(invalid="ignore"):  # what does not fit is then unequal
+    with np.errstate(invalid="ignore"):  # values that do not fit then compare unequal
         digits = stored.astype(np.uint8)
     if (digits > most).any() or (digits != stored).any():
         held = ", or 2 for a note held" if most == HELD else ""
@@ -393,15 +393,15 @@ class _Claims:
         self._left = MAX_FILE_FRAMES
         self.pickled_left = MAX_OBJECTS
         self.bytes_left = 0
-        """Of a pickle, not yet accounted for by its pieces."""
+        """Bytes of a pickle not yet accounted for by its pieces."""
         self.grid: Grid | None = None
         """The grid that the file states."""
         self.assumed_steps = PUBLISHED_STEPS_PER_BEAT
 
     def bytes(self, count: int) -> None:
-        """Account for a piece: a pickle may refer to one a million times.
+        """Account for a piece: a pickle can refer to one a million times.
 
-        An honest frame takes at least a byte.
+        A genuine frame takes at least a byte.
         """
         self.bytes_left -= count
         if self.bytes_left < 0:

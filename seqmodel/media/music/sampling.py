@@ -1,4 +1,4 @@
-"""Sampled music: how long a piece is, what it continues or fills, how it is written."""
+"""Sampled music: the length of a piece, what it continues or fills, how it is written."""
 
 import io
 import json
@@ -104,7 +104,7 @@ class MusicSampling(Sampling):
         seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
         per_second = 1 / seconds_per_frame
         default = request.longest_piece or SAMPLE_LENGTH
-        what = f"the {MAX_FRAMES:,} frames a piece may have"
+        what = f"the {MAX_FRAMES:,} frames a piece can have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
         primer = self._prime.frames if self._prime else np.empty((0, frame.played_size), np.uint8)
         self.primer = primer[: request.frames_of_prime(MAX_FRAMES, per_second)]
@@ -114,7 +114,7 @@ class MusicSampling(Sampling):
         if around is not None:
             particles, sweeps = options.get("particles") or PARTICLES, options.get("sweeps")
             if sweeps is None:
-                # Drafts are good without where something is given in every frame, also the last.
+                # Drafts are good without sweeps if every frame to the last has something given.
                 needed = around.free.all(axis=1).any() or not around.free[-1].any()
                 sweeps = SWEEPS if needed else 0
             self.filling = Filling(around.frames, around.free, particles, sweeps)
@@ -137,7 +137,7 @@ class MusicSampling(Sampling):
         progress: Progress = unseen,
     ) -> Written:
         included = end = self._included
-        # Allocated once, and backed by memory only as it is filled: never twice the music.
+        # Allocated once, and backed by memory only as it fills: never twice the music.
         frames = np.empty((included + self.length, self._frame.played_size), np.uint8)
         frames[:included] = self.primer[:included]
         for chunk in chunks:
@@ -175,7 +175,7 @@ class MusicSampling(Sampling):
         longest = int(chord_lengths(drawn).max())
         if longest <= known:
             return ""
-        held = f"a chord is held for {longest:,} frames, in train for {known:,} at most"
+        held = f"a chord is held for {longest:,} frames, but for {known:,} at most in train"
         return f"{held}: try another --seed, train for longer, or with a higher --input-noise"
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
@@ -185,7 +185,7 @@ class MusicSampling(Sampling):
     def _written(
         self, frames: NDArray[np.uint8]
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
-        """The frames in their key, and (T, 88) what of them was given, if anything."""
+        """The frames in their key, and (T, 88) which notes were given, if any."""
         given = ~self._free(len(frames)) if self._around or self._included else None
         if self._around is not None:
             frames = self._around.played(frames)
@@ -195,14 +195,14 @@ class MusicSampling(Sampling):
         return frames, given
 
     def _free(self, length: int) -> NDArray[np.bool_]:
-        """(T, 88), what is drawn of a piece that was filled or has the primer."""
+        """(T, 88), the drawn notes of a piece that was filled or includes the primer."""
         if self._around is not None:
             return self._around.free
         rows = np.arange(length) >= self._included
         return np.broadcast_to(rows[:, None], (length, self._frame.rows.size))
 
     def _semitones(self, frames: NDArray[np.uint8]) -> int:
-        """By how many semitones the run's frames are moved where they are written."""
+        """By how many semitones the run's frames are transposed in the written file."""
         if self._tonic is not None:
             notes = notes_of(frames)
             tonic = tonic_of(notes[:, 2], notes[:, 1] - notes[:, 0])
@@ -210,7 +210,7 @@ class MusicSampling(Sampling):
         return (self._request.options.get("transpose") or 0) - self._moved
 
     def _kept(self) -> Original | None:
-        """The MIDI file that is filled or continued and written with what is drawn, if any."""
+        """The MIDI file, if any, that is filled or continued and written with the drawn notes."""
         request, options = self._request, self._request.options
         path = options.get("fill") or (request.prime if request.include_prime else None)
         into = options.get("into")
@@ -253,8 +253,8 @@ class MusicSampling(Sampling):
                 read.frames = sounding(read.frames)
             elif not has_onsets(read.frames):
                 self.remarks.append(
-                    f"{path} does not say which notes are struck again: repeated notes are taken "
-                    "as held"
+                    f"{path} does not state which notes are struck again: repeated notes count as "
+                    "held"
                 )
                 read.frames = with_onsets(read.frames)
             unknown = frame.played_size - read.frames.shape[1]  # of marks
@@ -300,14 +300,14 @@ def _tonic(options: Mapping[str, Any]) -> int | None:
 
 
 class ReadFile:
-    """A file as the run reads it, to be continued or filled; SeqmodelError if it cannot be.
+    """A file as read by the run, to be continued or filled; SeqmodelError if it cannot be.
 
     Attributes:
         frames: (T, 88), or (T, 176) with onsets, and more with marks.
-        score: of MIDI, else None.
-        transposed: semitones by which it was moved, its tonic to C.
-        tempo: beats per minute, its first or else what is usual.
-        metre: (frame, metre) of each time signature: of the one that is asked for, or its own.
+        score: of a MIDI file, else None.
+        transposed: semitones by which it was transposed to move its tonic to C.
+        tempo: beats per minute: its first, or else the usual one.
+        metre: (frame, metre) of each time signature: the one asked for, or its own.
     """
 
     def __init__(
@@ -332,13 +332,13 @@ class ReadFile:
 # ---- filling -------------------------------------------------------------------------------------
 
 PARTS = ("bars", "frames", "time", "notes", "below", "above")
-"""The options that say which part is drawn anew; what is drawn is in all of those given."""
+"""The options that select the part to redraw, which is the intersection of those given."""
 
 
 def _metre(
     frame: PianoRollFrames, asked: str | None, own: list[tuple[int, Metre]]
 ) -> list[tuple[int, Metre]]:
-    """(Frame, time signature): the one asked for, or else a file's own, or else what is usual."""
+    """(Frame, time signature): the one asked for, or a file's own, or the usual one."""
     if asked is None:
         return own or [(0, frame.metre or COMMON_TIME)]
     if frame.grid.steps_per_beat is None:
@@ -352,10 +352,10 @@ def _metre(
 def as_played(
     frames: NDArray[np.uint8], file: NDArray[np.uint8], free: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
-    """Drawn frames as (T, 176), where a file's own notes begin and end as they do there.
+    """Drawn frames as (T, 176), in which a file's own notes begin and end as in the file.
 
-    One that is drawn on where the file's ends is struck anew. Of the others `free` (T, 88) was
-    drawn. Marks and hits of a kit are as they are.
+    A note that is drawn on after the file's ends is struck again. `free` (T, 88) is what was
+    drawn. Marks and hits of a kit are unchanged.
     """
     if is_kit(frames):
         return frames
@@ -368,11 +368,11 @@ def as_played(
 
 
 class FilledPiece(ReadFile):
-    """A file, as the run reads it, and the part of it that is to be drawn anew.
+    """A file as read by the run, and the part of it to redraw.
 
     Attributes:
         free: (T, 88), the notes to be drawn.
-        remarks: what is not kept of the file, one line each.
+        remarks: what is lost of the file, one line each.
     """
 
     def __init__(
@@ -380,11 +380,11 @@ class FilledPiece(ReadFile):
     ) -> None:
         """`options` are those of `sample`; UsageError if they leave nothing to draw.
 
-        If a MIDI file is `kept`, what is written is the file itself, see `original`.
+        If a MIDI file is `kept`, the file itself is written, see `original`.
         """
         if not any(options.get(part) for part in PARTS):
             flags = ", ".join(f"--{part}" for part in PARTS)
-            raise UsageError(f"--fill {path}: say which part to draw, by {flags}")
+            raise UsageError(f"--fill {path}: select the part to draw with {flags}")
         super().__init__("fill", path, frame, options, onsets=True)
         self._frame, self._played = frame, self.frames
         if not has_onsets(self.frames):
@@ -393,7 +393,7 @@ class FilledPiece(ReadFile):
         self.remarks = [] if self.score is None else self._remarks(self.score, kept=kept)
         self.free = self._part(options)
         if not self.free.any():
-            raise UsageError(f"--fill {path}: there is nothing to draw in that part of it")
+            raise UsageError(f"--fill {path}: there is nothing to draw in that part")
 
     def played(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return as_played(frames, self._played, self.free)
@@ -413,7 +413,7 @@ class FilledPiece(ReadFile):
             "has notes off the keyboard, moved there by octaves": (
                 not frame.kit and ((moved < LOWEST_PITCH) | (moved > HIGHEST_PITCH)).any()
             ),
-            "changes its tempo, which the new file does not": (
+            "changes its tempo, but the new file does not": (
                 steps and (score.tempo != score.tempo[0]).any()
             ),
             f"has notes off the run's grid ({frame.grid}), moved onto it": (
@@ -443,7 +443,7 @@ class FilledPiece(ReadFile):
             if not within.any():
                 keys = f"{note_name(LOWEST_PITCH)} to {note_name(HIGHEST_PITCH)}"
                 keys = KIT_KEYS if self._frame.kit else keys
-                raise UsageError(f"--notes {options['notes']} holds none of the keys, {keys}")
+                raise UsageError(f"--notes {options['notes']} contains none of the keys, {keys}")
             free &= within
         if options.get("below") or options.get("above"):
             bottom, top = _lines(sounding(self.frames))
@@ -468,7 +468,7 @@ class FilledPiece(ReadFile):
         T = len(self.frames)
         begin, end = _span("frames", text, int, (0, T))
         if not begin < min(end, T):
-            raise UsageError(f"--frames {text} holds none of {self.path}'s frames, 0 to {T - 1:,}")
+            raise UsageError(f"--frames {text} has none of {self.path}'s frames, 0 to {T - 1:,}")
         return begin, end
 
     def _seconds(self, text: str) -> tuple[int, int]:
@@ -478,7 +478,7 @@ class FilledPiece(ReadFile):
         first, after = np.searchsorted(times[:-1], span).tolist()
         if not first < after:
             raise UsageError(
-                f"--time {text} holds no frame of {self.path}, which lasts {last:.1f} s"
+                f"--time {text} contains no frame of {self.path}, which lasts {last:.1f} s"
             )
         return first, after
 
@@ -486,7 +486,7 @@ class FilledPiece(ReadFile):
 def _lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The lowest and the highest note of each frame of a roll (T, 88): (T,) twice.
 
-    Where it rests, those of the last frame before that does not, or at first of the first.
+    In rests, those of the last sounding frame before or, at the beginning, of the first.
     """
     sounds = roll.any(axis=1)
     if not sounds.any():
@@ -499,7 +499,7 @@ def _lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64
 def _span(
     option: str, text: str, read: Callable[[str], Any], whole: tuple[Any, Any]
 ) -> tuple[Any, Any]:
-    """FROM:TO, of which one may be missing: then it is that of the `whole`."""
+    """The ends in FROM:TO; a missing one is that of the `whole`."""
     begin, colon, end = text.partition(":")
     try:
         first, last = read(begin) if begin else whole[0], read(end) if end else whole[1]
@@ -509,5 +509,5 @@ def _span(
         form = "LOW:HIGH, such as C2:B3" if option == "notes" else "FROM:TO"
         raise UsageError(f"--{option} must be {form}, not {text!r}") from None
     if begin and end and last < first:
-        raise UsageError(f"--{option} {text} is the wrong way round")
+        raise UsageError(f"--{option} {text} is the wrong way round: swap the two")
     return first, last

@@ -1,8 +1,8 @@
 """Files of other programs that hold published rolls, read without running anything in them.
 
-A pickle is a program that may call any function of any module. Here it can name only what NumPy
-writes for numbers and arrays, and each call gives a `Made`, which merely remembers it. The time of
-each opcode and the size of the object it makes are of the order of its own bytes: whatever a few
+A pickle is a program that can call any function of any module. Here it can name only what NumPy
+writes for numbers and arrays, and each call returns a `Made`, which merely records it. The time of
+each opcode and the size of the object it makes are proportional to its own bytes: whatever a few
 bytes can nest endlessly is never hashed, compared, printed or copied.
 
 Of MATLAB's .mat files, versions 5 to 7, only what published rolls consist of is read: named cell
@@ -27,30 +27,30 @@ from seqmodel.errors import SourceError
 
 NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 OBJECTS = ("O", "O4", "O8")
-"""NumPy's names of the types that arrays may have."""
+"""NumPy's names of the object types that arrays can have."""
 
 NAMES = {
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
-    ("_codecs", "encode"),  # by which Python 3 writes bytes in an old pickle
+    ("_codecs", "encode"),  # how Python 3 writes bytes in old pickle protocols
     *((f"numpy.{core}.multiarray", "scalar") for core in ("core", "_core")),
     *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
 }
-"""All that a pickle may name."""
+"""Everything that a pickle may name."""
 
 REFUSED = (pickle.BYTEARRAY8, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
 """Opcodes that no writer of rolls needs: the first allocates whatever length it claims, the others
 hash what they are given."""
 
 MOST_ARGUMENTS = 3
-"""Of the calls by which NumPy writes: a tuple of many would be copied by each of many calls."""
+"""The maximum in calls that NumPy writes: a long tuple would be copied by each of many calls."""
 
 LONGEST_SHOWN = 40
 """Characters of a value in a message."""
 
 
 def shown(value: object) -> str:
-    """A value for a message; only its type if its text might be endless."""
+    """A value for a message; only its type if its string might be endless."""
     if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
         return repr(value)
     if isinstance(value, str):
@@ -59,7 +59,7 @@ def shown(value: object) -> str:
 
 
 class Made:
-    """What a pickle would have made by a call: of what, with which arguments, in what state."""
+    """What a call in a pickle would have made: the function, its arguments and the state."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
@@ -74,9 +74,9 @@ class Made:
         self.state = state
 
     def value(self) -> Any:
-        """The numbers of an array, or of a scalar, of shape (); a list if it is of objects.
+        """The numbers of an array, or of a scalar with shape (); a list if it holds objects.
 
-        SourceError if it is of anything else, or damaged.
+        SourceError if it is anything else, or damaged.
         """
         try:
             if self.name == "scalar":
@@ -100,7 +100,7 @@ class Made:
 
 
 class Items:
-    """A dict of a pickle as its (key, value) in order: hashing a nested key might never end."""
+    """A pickled dict as (key, value) pairs in order: hashing a nested key might never end."""
 
     def __init__(self, items: Iterable[tuple[Any, Any]] = ()) -> None:
         self._items = list(items)
@@ -112,7 +112,7 @@ class Items:
         return iter(self._items)
 
 
-# The Python unpickler: the one in C sizes its memo by four bytes of the file, up to 64 GB.
+# The Python unpickler, because the one in C sizes its memo by four bytes of the file, up to 64 GB.
 class _PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
     for opcode in REFUSED:
@@ -136,7 +136,7 @@ class _PlainUnpickler(pickle._Unpickler):
 
 
 def load_plain(data: bytes) -> Any:
-    """What a pickle holds: `Items` for dicts, lists, tuples, strings, numbers, `Made` for NumPy's.
+    """What a pickle holds: `Items` for dicts, lists, tuples, strings, numbers, `Made` for NumPy.
 
     SourceError if it asks for anything else, or is damaged.
     """
@@ -166,7 +166,7 @@ CELL, NUMERIC = 1, range(6, 16)
 """Array classes."""
 
 MOST_CELLS = 2**16
-"""Pieces of a split: an empty cell of eight bytes takes hundreds once it is read."""
+"""Pieces of a split: an empty cell of eight bytes takes hundreds once read."""
 
 MOST_UNPACKED = 2**29
 """Bytes of a variable: three times those of the largest published set in numbers of eight bytes."""
@@ -178,7 +178,7 @@ def read_cells(
     """Yield the cell arrays among `variables`: name and cells in row-major order.
 
     A cell is a matrix, or None if it holds no real numbers. ValueError, struct.error or zlib.error
-    if the file is damaged; SourceError if it is of version 7.3, or a variable is no cell array.
+    if the file is damaged; SourceError if it is of version 7.3, or a variable is not a cell array.
     """
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if order is None:

@@ -1,10 +1,9 @@
 """Which voice sings which pitch, given the pitches of a frame: what `eval --voices` adds.
 
-A model predicts the set of pitches that sound. Who sings them is predicted here, from the frames
-before and the set alone, so that both costs add up to the exact one of a frame with voices. The
-voices choose in turn, the first one first: a pitch or a rest, but never so that a pitch would be
-left to nobody. How often each choice was taken is counted in contexts: on train first, then on
-within each piece.
+A model predicts the set of pitches that sound. Who sings them is predicted here, from the previous
+frames and the set alone, so that both costs add up to the exact cost of a frame with voices. The
+voices choose in order, the first one first: a pitch or a rest, but never so that a pitch is left
+over. The choices made are counted in contexts: on train first, then within each piece.
 """
 
 from collections import Counter
@@ -25,7 +24,7 @@ PRIOR = 1.0
 """Pseudo-counts, shared equally by all options."""
 
 FAR = 3
-"""Semitones from which on a leap is as any other."""
+"""All leaps of this many semitones or more count alike."""
 
 Frame = tuple[int, ...]
 """The pitch of each voice, or `REST`."""
@@ -35,11 +34,11 @@ Frame = tuple[int, ...]
 def choices(
     before: Frame, now: Frame
 ) -> list[tuple[tuple[Any, ...], list[int | None], int | None]]:
-    """(Context, options, the one taken) of each voice that has a choice.
+    """(Context, options, the choice made) of each voice that has a choice.
 
-    It is given the frame before and the set of this one. A pitch is named by its place in the set,
-    from the top: 0 is the highest below all those that the voices before sing, -1 the lowest of
-    theirs, None a rest.
+    Given are the previous frame and the set of this one. A pitch is named by its position in the
+    set, from the top: 0 is the highest below those of all previous voices, -1 the lowest of theirs,
+    None a rest.
     """
     pitches = sorted(set(now) - {REST}, reverse=True)
     same = set(pitches) == set(before) - {REST}
@@ -49,7 +48,7 @@ def choices(
         options = [option for option in (*pitches, REST) if len(left - {option}) <= others]
         place = {pitch: k - sung for k, pitch in enumerate(pitches)}
         if len(options) > 1:
-            spare = others + 1 - len(left)  # voices that may rest or double another
+            spare = others + 1 - len(left)  # voices that can rest or double another
             nearest = min(pitches, key=lambda pitch: abs(pitch - was))
             leap = None if was == REST else (place[nearest], min(abs(nearest - was), FAR))
             held_by_next = place.get(before[voice + 1]) if others else None
@@ -66,9 +65,9 @@ def assignment_nats(
 ) -> tuple[NDArray[np.float64], Counter[Any]]:
     """-log p(who sings what | the pitches of the frame, all frames before) of a piece (T, voices).
 
-    Takes how often each (context, place) was `learned`; returns the nats of each frame (T,) and
-    what is learned of this piece. Over all ways to give a frame's pitches to its voices, each to
-    one at least, the probabilities sum to 1. Silence precedes a piece.
+    Takes the counts of each (context, position) `learned`; returns the nats of each frame (T,) and
+    the counts of this piece. Over all ways to assign a frame's pitches, each to at least one voice,
+    the probabilities sum to 1. Silence precedes a piece.
     """
     nats, own = np.zeros(len(voices)), Counter[Any]()
     before: Frame = (REST,) * voices.shape[1]

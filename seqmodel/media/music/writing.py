@@ -1,26 +1,26 @@
-"""Music written: piano-rolls to MIDI files, which read back as the same frames, and to sound.
+"""Writing music: piano-rolls to MIDI files, which read back as the same frames, and to sound.
 
-How loud notes are follows rules, unless frames hold velocities: nobody plays every note alike.
+The loudness of notes follows rules, unless frames have velocities: nobody plays every note alike.
 
-By the rules a note's MIDI velocity is 68, plus
+By these rules a note's MIDI velocity is 68, plus
 - its metre: 14 on the first beat of a bar, 9 in the middle of one of four beats, 6 on the other
-  beats, and 2 halfway between two, or on the thirds of dotted ones, as in 6/8; none of it where
-  frames are of real time;
+  beats, and 2 halfway between two, or on the thirds of dotted ones, as in 6/8; nothing if frames
+  are of real time;
 - its voice: 10 if nothing sounds above it where it begins, else 4 if nothing sounds below it;
   hits of a drum kit have none;
 - its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
 
 Friberg, Bresin and Sundberg (2006) describe such rules of performance.
 
-An additive synthesizer renders them. The tone of a pitch of frequency f in equal temperament is, t
-seconds after it was struck,
+An additive synthesizer renders them. The tone of a pitch of frequency f in equal temperament, t
+seconds after it was struck, is
 
     s(t) = sum over k = 1..8 of  a_k exp(-k t / tau) sin(2 pi k f t),
 
 with a_k proportional to k^-1.5 and summing to 1; partials above half the sampling rate are left
 out. tau is 1.3 s at middle C and halves every 18 semitones upwards. A hollow tone, such as a
-clarinet's, has the odd partials alone. A note fades in over 5 ms and, from its end, out over
-100 ms, both along half a cosine. `kit` says how drums sound; they sound until they have decayed.
+clarinet's, has only the odd partials. A note fades in over 5 ms and, from its end, out over
+100 ms, both along half a cosine. `kit` describes the sound of drums; they sound until they decay.
 
 A passage sounds the same whatever else the piece holds: every note is at most a fifth of full
 scale; a sum x within +-0.8, which four notes never exceed, is unchanged; beyond 0.8 it is
@@ -77,13 +77,13 @@ DOWNBEAT, MIDDLE, BEAT, HALFWAY = 14, 9, 6, 2
 MELODY, BASS = 10, 4
 ARCH = 8
 LOUDEST = QUIETEST + DOWNBEAT + MELODY + ARCH
-"""No note is louder by the rules; one that is sounds as loud as this."""
+"""No note is louder by the rules; louder ones are clipped to this."""
 FLAT = 80
-"""The velocity of all notes that are played alike."""
+"""The velocity of all notes if they are played alike."""
 
 PHRASE_BARS = 4
 PHRASE_SECONDS = 8.0
-"""Of a phrase in real time."""
+"""The length of a phrase in real time."""
 
 
 def velocities(
@@ -94,9 +94,9 @@ def velocities(
     metre: Sequence[Signature] = (),
     flat: bool = False,
 ) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of `notes_of(frames)`: its own if the frames hold it.
+    """The MIDI velocity (N,) of each of `notes_of(frames)`: its own if the frames have it.
 
-    By rule it follows the bars of `metre`, else those of 4/4.
+    Otherwise it follows the bars of `metre`, or of 4/4.
     """
     if flat:
         return np.full(len(notes), FLAT)
@@ -121,7 +121,7 @@ def velocities(
 def _accents(
     begin: NDArray[np.int64], metre: Sequence[Signature], grid: Grid
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What the metre adds to notes that begin at such frames (N,), and their place in phrases."""
+    """What the metre adds to notes beginning at these frames (N,), and their place in phrases."""
     table = np.array([[each.frame, *Units.of(each.metre, grid)] for each in metre])
     at = np.searchsorted(table[:, 0], begin, side="right") - 1
     first, frame, beat, bar, parts = table[at].T
@@ -137,7 +137,7 @@ def _accents(
 
 
 def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """By how many frames each of `notes_of(frames)` begins late (N,), below 0 early."""
+    """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early."""
     if "timing" not in (own := marks_in(frames)):
         return np.zeros(len(notes))
     known = own["timing"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
@@ -169,7 +169,7 @@ SMOOTH_TICKS = 16
 
 PIANO = 0
 CLICK, THIRTY_SECONDS = 24, 8
-"""What a time signature states besides: MIDI clocks in a click, 32nd notes in a quarter note."""
+"""Also stated in a time signature: MIDI clocks in a click, 32nd notes in a quarter note."""
 
 
 def midi_bytes(
@@ -184,17 +184,17 @@ def midi_bytes(
 ) -> bytes:
     """A MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
-    A note is as loud as `velocities` says, and as late as `lateness`. Hits of a kit last for their
-    frame, on channel 10. Reading the bytes on the same grid restores the frames exactly: frame t
-    begins at the nearest tick, and a marker says where a piece ends that ends in silence.
+    Notes have the loudness of `velocities` and the timing of `lateness`. Hits of a kit last for
+    their frame, on channel 10. Reading the bytes on the same grid restores the frames exactly:
+    frame t begins at the nearest tick, and a marker states the end of a piece that ends in silence.
 
     Args:
         tempo_bpm: at least 3.6, the format's slowest; frames in seconds keep their length.
-        metre: without, none is written, and accents are those of 4/4.
+        metre: if empty, none is written, and accents are those of 4/4.
         flat: whether all notes are equally loud.
-        given: (T, 88), what was not drawn by a model: notes that begin in it have a track of their
-            own and, but for drums, a channel.
-        parts: those that frames hold, each of which has so, too, and a program.
+        given: (T, 88), what was not drawn by a model: notes that begin in it have their own track
+            and, except drums, channel.
+        parts: those in the frames; each has its own track and channel, and a program.
 
     UsageError if a step is shorter than the shortest tick, or the piece is too long.
     """
@@ -238,8 +238,8 @@ def tracks_of(
     notes: NDArray[np.int64], frames: NDArray[np.uint8], given: NDArray[np.bool_] | None,
     parts: Sequence[Part],
 ) -> list[tuple[Part, NDArray[np.bool_]]]:  # fmt: skip
-    """The tracks of `notes_of` frames, with their notes (N,): of what is given, if anything, and of
-    the others, one or, if there are `parts`, one of each.
+    """The tracks of `notes_of` frames, with their notes (N,): one for what is given, if anything,
+    and for the others one or, if there are `parts`, one for each.
     """
     drawn, name, tracks = np.ones(len(notes), bool), "", list[tuple[Part, NDArray[np.bool_]]]()
     if given is not None:
@@ -254,7 +254,7 @@ def tracks_of(
 
 
 def tracks_of_parts(parts: Sequence[Part], name: str) -> list[Part]:
-    """What tracks of parts, or of notes without any, are called, after `name` if any."""
+    """The tracks of parts, or of notes without parts, their names prefixed with `name`."""
     named = [part._replace(name=f"{name} {part.name}".strip()) for part in parts]
     return named or [Part(name, PIANO)]
 
@@ -342,7 +342,7 @@ def render(
         stop = start + len(block)
         for note in np.flatnonzero((begin < stop) & (last > start)):
             first = int(begin[note])
-            # From its beginning on: what of it is in the block, and where it ends.
+            # Relative to its beginning: its part in the block, and its end.
             low, high = max(start, first) - first, min(stop, int(last[note])) - first
             held, key = int(end[note]) - first, int(pitch[note])
             if kit:
@@ -397,7 +397,7 @@ def _bent(sound: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def check_sound(kind: str, seconds: float) -> None:
-    """UsageError if a piece whose frames last `seconds` cannot be written as `kind`."""
+    """UsageError if a piece of `seconds` cannot be written as `kind`."""
     check_encoder(kind)
     if sample_count(seconds) > MAX_SAMPLES:
         raise UsageError(
@@ -413,8 +413,8 @@ def write_music(
 ) -> float:  # fmt: skip
     """Write frames (T, 88), (T, 176) or (T, 47) as sound; returns its length in seconds.
 
-    `times` are as for `render`. Notes are as loud as `velocities` says, and hollow where they were
-    `given` (T, 88), but for drums.
+    `times` are as for `render`. Loudness is as in `velocities`. `given` notes (T, 88), except
+    drums, have a hollow tone.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
@@ -437,7 +437,7 @@ def frame_times(
 
 
 def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
-    """`Medium.listen`: MIDI on the grid given, as a model sees it, at its own tempos unless one is
+    """`Medium.listen`: MIDI on the given grid, as a model sees it, at its own tempos unless one is
     given. A roll (.npy) states no tempo, and its grid only if it was sampled.
     """
     kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")

@@ -175,7 +175,7 @@ def test_a_flac_is_read_whole_however_many_samples_it_claims(tmp_path, claim, be
     np.testing.assert_array_equal(found, whole)
     if not behind:
         ends = f"ends after 24,581 of the {claim:,} samples of its header"
-        assert remarks == {0: [], 1000: ["has 24,581 samples, and 1,000 by its header"]}.get(
+        assert remarks == {0: [], 1000: ["has 24,581 samples, though its header claims 1,000"]}.get(
             claim, [ends]
         )
 
@@ -225,12 +225,12 @@ def test_files_joined_to_one_are_read_one_after_another(tmp_path, kind):
     path.write_bytes((ID3V1 + ID3V2 if kind == "mp3" else b"").join(data for data, _ in parts))
     found, remarks = read(path)
     np.testing.assert_allclose(found, np.concatenate([part for _, part in parts]), atol=2e-7)
-    assert remarks == ["is 3 files in one; read as one"]
+    assert remarks == ["contains 3 files; read as one"]
     other = made(tmp_path / f"b.{kind}", voice(5000, 2))
     path.write_bytes(parts[0][0] + other + parts[1][0])
     found, remarks = read(path)
     np.testing.assert_allclose(found, parts[0][1], atol=2e-7)
-    assert remarks == ["the file that follows in it cannot be read as part of it"]
+    assert remarks == ["contains another file, which cannot be read as part of it"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(5, "Input/output error")])

@@ -102,7 +102,7 @@ def test_a_pedal_that_the_run_does_not_hear_is_named(held):
     assert Original(held, PEDAL, transposed=0).remarks == []
     (remark,) = Original(held, BEATS, transposed=0).remarks
     assert remark.startswith(
-        f"{held} has a sustain pedal, which stays; the run reads notes as long"
+        f"{held} has a sustain pedal, which stays; the run reads notes only as long"
     )
 
 

@@ -75,7 +75,7 @@ def test_into_a_track(song):
 @pytest.mark.parametrize(
     ("into", "said"),
     [
-        ("Lead", r"--into Lead: tracks 2 and 4 of .*song.mid have that name: take a number"),
+        ("Lead", r"--into Lead: tracks 2 and 4 of .*song.mid have that name: use a number"),
         ("Violin", r"--into Violin: .* has no such track, but 1 Straßenlied, 2 Lead, 3 Bass, 4"),
         ("0", r"--into 0: .* has no such track"),
         ("6", r"--into 6: .* has no such track"),
@@ -99,7 +99,7 @@ def test_formats(tmp_path):
         after = read(redrawn(path, free, into=into)[1])
         assert (after.type, len(after.tracks)) == (kind, tracks)
     save(path, [note(0, 480, 60), note(0, 480, 62)], kind=2)
-    with pytest.raises(UsageError, match=r"one.mid holds patterns .* convert it to format 1"):
+    with pytest.raises(UsageError, match=r"holds independent patterns .* convert it to format 1"):
         Original(path, BEATS, transposed=0)
     save(path, [note(0, 4, 60)], division=2)
     with pytest.raises(UsageError, match=r"has ticks longer than the run's frames \(4 steps per"):

@@ -110,7 +110,7 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "say which part to draw, by --bars, --frames, --time, --notes, --below, --above"),
+        ({}, "select the part to draw with --bars, --frames, --time, --notes, --below, --above"),
         ({"bars": "3:3"}, "begin in .*melody.mid's bars, 1 to 2"),
         ({"bars": "0:1"}, "begin in .*melody.mid's bars, 1 to 2"),
         ({"bars": "2:1"}, "--bars 2:1 is the wrong way round"),
@@ -123,11 +123,11 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
         ({"time": "nan:5"}, "--time must be FROM:TO"),
         ({"time": "-3:1"}, "--time must be FROM:TO"),
         ({"time": "1:inf"}, "--time must be FROM:TO"),
-        ({"notes": ":C-1"}, "--notes :C-1 holds none of the keys, A0 to C8"),
+        ({"notes": ":C-1"}, "--notes :C-1 contains none of the keys, A0 to C8"),
         ({"notes": "C9:D9"}, "none of the keys"),
         ({"notes": "C2"}, "--notes must be LOW:HIGH, such as C2:B3, not 'C2'"),
         ({"notes": "H2:"}, "--notes must be LOW:HIGH"),
-        ({"notes": ":A1", "above": True}, "there is nothing to draw in that part of it"),
+        ({"notes": ":A1", "above": True}, "there is nothing to draw in that part"),
     ],
 )
 def test_a_part_that_cannot_be_is_a_mistake(melody, options, said):

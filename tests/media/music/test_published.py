@@ -374,7 +374,7 @@ CALLS_OF_ONE_TUPLE = (
         ("a.npy", npy(ROLL > 0).replace(b"\x01", b"\x07")[6:], "damaged array"),
         ("a.npy", npy((ROLL * 7).view(bool)), "other than 0 and 1"),
         ("a.npz", zipped("train_0.npy", npy(ROLL))[1:], "damaged"),
-        ("a.npz", zipped("a.npy", npy(ROLL), zipfile.ZIP_LZMA), "packed in a way"),
+        ("a.npz", zipped("a.npy", npy(ROLL), zipfile.ZIP_LZMA), "compressed in a way"),
         ("a.npz", zipped("train_0.npy", huge_npy()), "1000000000 frames"),
         ("a.npz", zipped("train.npy", npy(pieces(ROLL, 0))), "no list of frames in piece 1"),
         ("a.npz", zipped("train.npy", npy(pieces(ROLL * 9))), "pitch 9 in piece 0 of train"),
