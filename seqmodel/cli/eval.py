@@ -300,7 +300,7 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
     nats, each = result["nats_per_frame"], result.get("runs", [])
     unit = unit_name(config.unit)
     unit = unit if config.model == "frame-wise" else f"{config.model} {unit}"
-    of_one = "" if each else f"{result['run']} ({unit}, epoch {result['epoch']})"
+    of_one = "" if each else f"{result['run']} ({unit}, epoch {result['epoch']:.5g})"
     lines = [
         f"{of_one or f'the average of {len(each)} runs'} on "
         f"{result['split'] + ' of ' if result['split'] else ''}{from_here(Path(result['data']))}: "

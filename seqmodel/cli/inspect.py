@@ -122,7 +122,7 @@ def _dataset(values: dict[str, Any]) -> list[str]:
 
 
 def _run(values: dict[str, Any]) -> list[str]:
-    lines = [f"{values['path']}: run of {plural(values['epochs'], 'epoch')}"]
+    lines = [f"{values['path']}: run of {plural(round(values['epochs'], 3), 'epoch')}"]
     if "verified" in values:
         lines.append(f"  unchanged: {', '.join(values['verified'])}")
     best = values.get("best", {})
@@ -139,7 +139,7 @@ def _run(values: dict[str, Any]) -> list[str]:
         lines.append(
             f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame"
             + (f", {best['valid_nats_per_sample']:.4f} per sample" if per_sample else "")
-            + f", epoch {best['epoch']}{of_part(best)}"
+            + f", epoch {best['epoch']:.5g}{of_part(best)}"
             + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )
     return lines

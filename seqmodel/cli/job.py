@@ -144,7 +144,7 @@ class Job:
         else:
             show(
                 f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-                f"epoch {best['epoch']} of {epochs_of(metrics)}{of_part(best)}"
+                f"epoch {best['epoch']:.5g} of {epochs_of(metrics):.5g}{of_part(best)}"
             )
         if not Said.quiet:
             _warn_if_trivial(settings, dataset, folder, best)

@@ -212,7 +212,7 @@ def _runs(comparison: Comparison) -> parts.Table:
                 *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
                 tuple(line["valid_nats_per_frame"] for line in attempt.metrics),
                 "" if attempt.valid is None else f"{attempt.valid:.4f}",
-                f"{epochs_of(attempt.metrics)}",
+                f"{epochs_of(attempt.metrics):.5g}",
                 f"{attempt.seconds:.0f}",
                 attempt.ended or "unfinished",
             ),

@@ -72,7 +72,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
     sections = {
         "Model": [
             model,
-            f"{run.model.parameter_counts().with_output:,} parameters, epoch {run.epoch}",
+            f"{run.model.parameter_counts().with_output:,} parameters, epoch {run.epoch:.5g}",
             f"seqmodel {seqmodel.__version__}; {CONFIG} has all settings",
         ],
         "Figures on valid": [*_figures(run)] or ["not recorded"],

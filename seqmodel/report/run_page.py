@@ -138,7 +138,7 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
         if curve.best_line is not None:
             time = spent(curve.seconds()[-1])  # of updates, without scoring valid
             more = " more" if scored.run.began_from else ""
-            about = (about[0], f"{curve.best} of {epochs_of(curve.metrics)}{more}", time)
+            about = (about[0], f"{curve.best:.5g} of {epochs_of(curve.metrics):.5g}{more}", time)
         cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = frozenset(k for k, one in enumerate(splits, 1) if _is_best(scored, group, one))
         rows.append(parts.Row(cells, best, model_in_words(scored.run), series=scored.name))

@@ -182,7 +182,7 @@ class Trainer:
         """Start from another run's weights and nothing else of it."""
         self._is_new = False
         self.state.load_weights(model_tensors(run.model), self.train)
-        self._began = f"{run.folder.resolve().name}, epoch {run.epoch}"
+        self._began = f"{run.folder.resolve().name}, epoch {run.epoch:.5g}"
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""

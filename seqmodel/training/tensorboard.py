@@ -135,7 +135,7 @@ def _sample(run: Run) -> Values:
     files = {}
     for kind in ("png", "wav"):
         files[kind] = io.BytesIO()
-        drawn = SampleRequest(kind, length=len(frames), title=f"epoch {run.epoch}")
+        drawn = SampleRequest(kind, length=len(frames), title=f"epoch {run.epoch:.5g}")
         medium.sampling(run.frame, drawn).write(files[kind], [frames])
     return [_image(files["png"].getvalue()), _audio(files["wav"].getvalue())]
 

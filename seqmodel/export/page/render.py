@@ -209,7 +209,7 @@ def _about(run: Run, suffix: str, begins: dict[str, str]) -> Markup:
         ("model", model_in_words(run)),
         ("parameters", f"{units:,}, with the output {whole:,}"),
         ("trained on", f"{run.data.name}: {run.frame}"),
-        ("weights of", f"epoch {run.epoch}"),
+        ("weights of", f"epoch {run.epoch:.5g}"),
         ("in the shell", shlex.join(command)),
     )
     specs = map(unit_spec, dict.fromkeys(filter(None, (run.config.unit, run.config.note_unit))))

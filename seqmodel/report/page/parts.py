@@ -162,7 +162,7 @@ class Curves:
             Row(
                 (
                     curve.name,
-                    f"{line['epoch']}" + " (best)" * (line["epoch"] == curve.best),
+                    f"{line['epoch']:.5g}" + " (best)" * (line["epoch"] == curve.best),
                     f"{line['updates']:,}",
                     f"{seconds / unit:,.{1 if unit == 1 else 3}f}",
                     f"{line['train_nats_per_frame']:.4f}",
