@@ -202,14 +202,16 @@ class Events:
         pressed[1:] &= ~down[:-1] | (player[1:] != player[:-1])
         return Pedals(moves, player, down, pressed)
 
-    def silent(self, notes: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], int]:
+    def silent(
+        self, notes: NDArray[np.int64], pedals: Pedals, most: int
+    ) -> tuple[NDArray[np.int64], int]:
         """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
 
         A note that ends while its player's pedal is down lasts until that is raised or its pitch is
         struck again. A pedal that is never raised is so with the last key of the note's track; one
         that is down for more than `most` ticks was left so, and holds nothing.
         """
-        ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], self.pedals()
+        ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], pedals
         if not len(moves):
             return ends, 0
         E, in_time = len(self.ticks), np.argsort(self.ticks, kind="stable")
