@@ -8,7 +8,7 @@ events by a regular expression, everything else by hand; arithmetic is left to N
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import add
 from typing import NamedTuple
 
@@ -161,7 +161,8 @@ class Events:
         self.data, self.tracks = np.frombuffer(data, np.uint8), tracks
         counts = [len(track.lengths) for track in tracks]
         self.track = np.repeat(np.arange(len(tracks)), counts)
-        length = np.array([n for one in tracks for n in one.lengths], np.int64)
+        lengths = chain.from_iterable(track.lengths for track in tracks)
+        length = np.fromiter(lengths, np.int64, sum(counts))
         # Where each event ends, and then where it is read: events of a track follow each other.
         first = np.cumsum([0, *counts[:-1]])
         self.end = np.cumsum(length)
