@@ -21,13 +21,12 @@ WINDOWS = (8, 16, 32)
 
 BLOCK = 2**14
 """Frames hashed at once, few enough for a processor's cache; more if a piece is longer."""
-AT_ONCE = 2**20
-"""Frames of other splits that are sought in train at once, in 60 bytes each."""
+AT_ONCE = 2**22
+"""Frames of other splits that are sought in train at once, in 27 bytes each."""
 TABLE = np.uint64(2**22 - 1)
 """The bits of a hash by which most windows that are not sought are told."""
 
 Hashes = list[NDArray[np.uint64]]
-"""For each of `WINDOWS` that which begins in each frame, (T,); 0 where no passage does."""
 
 
 def shares_in_train(splits: Mapping[str, Pieces], train: Pieces) -> dict[str, dict[str, float]]:
@@ -38,12 +37,13 @@ def shares_in_train(splits: Mapping[str, Pieces], train: Pieces) -> dict[str, di
     semitones between these (as numbers by Karp, Miller, Rosenberg 1972).
     """
     copied = {name: dict.fromkeys(WINDOWS, 0) for name in splits}
-    for portion in _portions(splits):
-        sought = [_Sought(own) for own in zip(*(hashes for _, hashes in portion), strict=True)]
+    again = {name: _blocks(pieces) for name, pieces in splits.items()}
+    for names, sought in _portions(splits):
         for block in _blocks(train):
             for each, theirs in zip(sought, _hashes(*block), strict=True):
                 each.look_for_in(theirs)
-        for name, hashes in portion:
+        for name in names:
+            hashes = _hashes(*next(again[name]))  # once more: to keep them takes as much memory
             covered = np.zeros(len(hashes[0]), bool)
             for n, each, own in [*zip(WINDOWS, sought, hashes, strict=True)][::-1]:
                 at = np.flatnonzero(each.found[np.searchsorted(each.known, own)])
@@ -64,8 +64,9 @@ class _Sought:
     What stands for no passage, 0, never is.
     """
 
-    def __init__(self, hashes: Iterable[NDArray[np.uint64]]) -> None:
-        self.known = np.sort(np.concatenate([np.zeros(1, np.uint64), *hashes]))
+    def __init__(self, hashes: Hashes) -> None:
+        self.known = np.concatenate([np.zeros(1, np.uint64), *hashes])
+        self.known.sort()
         self.found = np.zeros(len(self.known), bool)
         self._perhaps = np.zeros(int(TABLE) + 1, bool)
         self._perhaps[self.known & TABLE] = True
@@ -77,17 +78,21 @@ class _Sought:
         self.found[0] = False
 
 
-def _portions(splits: Mapping[str, Pieces]) -> Iterator[list[tuple[str, Hashes]]]:
-    held, count = list[tuple[str, Hashes]](), 0
-    for name, pieces in splits.items():
-        for frames, piece in _blocks(pieces):
-            held.append((name, _hashes(frames, piece)))
+def _portions(splits: Mapping[str, Pieces]) -> Iterator[tuple[list[str], list[_Sought]]]:
+    """Of some blocks, one after the other, the names of their splits, and all of their hashes."""
+    blocks = ((name, *block) for name, pieces in splits.items() for block in _blocks(pieces))
+    while True:
+        names, hashes, count = list[str](), [Hashes() for _ in WINDOWS], 0
+        for name, frames, piece in blocks:
+            names.append(name)
+            for each, own in zip(hashes, _hashes(frames, piece), strict=True):
+                each.append(own[own > 0])
             count += len(frames)
             if count >= AT_ONCE:
-                yield held
-                held, count = [], 0
-    if held:
-        yield held
+                break
+        if not names:
+            return
+        yield names, [_Sought(hashes.pop(0)) for _ in WINDOWS]
 
 
 def _blocks(pieces: Pieces) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
@@ -103,7 +108,7 @@ def _blocks(pieces: Pieces) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int6
 
 
 def _hashes(frames: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
-    """Those of a block's windows."""
+    """For each of `WINDOWS` that which begins in each frame of a block, (T,); 0 for no passage."""
     notes, T = rows_of(frames).size, len(frames)
     packed = np.packbits(frames.reshape(T, -1, notes), axis=2, bitorder="little")
     filled = np.zeros((T, packed.shape[1], 16), np.uint8)
