@@ -21,7 +21,7 @@ WINDOWS = (8, 16, 32)
 
 BLOCK = 2**14
 """Frames hashed at once, few enough for a processor's cache; more if a piece is longer."""
-AT_ONCE = 2**22
+AT_ONCE = 2**21
 """Frames of other splits that are sought in train at once, in 27 bytes each."""
 TABLE = np.uint64(2**22 - 1)
 """The bits of a hash by which most windows that are not sought are told."""
@@ -52,6 +52,7 @@ def shares_in_train(splits: Mapping[str, Pieces], train: Pieces) -> dict[str, di
                 inside[at + n] -= 1
                 covered |= np.cumsum(inside[:-1]) > 0
                 copied[name][n] += int(np.count_nonzero(covered))
+        del sought, each  # before the next ones are made
     return {
         name: {str(n): count / splits[name].frames for n, count in counts.items()}
         for name, counts in copied.items()
