@@ -82,7 +82,7 @@ def prepare(
         medium, media_options, attrgetter("prepare_options"), f"{first} is {medium.name}"
     )
     settings = medium.settings(options)
-    with locked(out), counter("reading") as progress:
+    with locked(out), counter("reading", "comparing the splits") as progress:
         manifest = prepare_dataset(
             found, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
         )

@@ -280,7 +280,7 @@ def prepare(
             again = Tally(by_time=True) if few else Tally(moves=dict(_moves(tally.hashed)))
             manifest = write(again)
         copies = _copies(medium, folder, manifest)
-        if any(copies.values()):
+        if copies:
             manifest["copies"] = copies
             write_manifest(folder, manifest)
         return manifest
@@ -292,7 +292,7 @@ def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str,
     others = [name for name in dataset.splits if name != "train"]
     if len(others) == len(dataset.splits):
         return {}
-    return {name: medium.copies(dataset[name], dataset["train"]) for name in others}
+    return medium.copies({name: dataset[name] for name in others}, dataset["train"])
 
 
 def _add(

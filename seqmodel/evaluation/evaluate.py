@@ -80,7 +80,7 @@ def evaluate(
     if train is not None:
         trivial = baselines(train, pieces, run.frame, discrete=run.model.output.discrete)
         if split != "train":
-            copies = medium_of(run.frame).copies(pieces, train)
+            copies = medium_of(run.frame).copies({split: pieces}, train).get(split, {})
     return {
         **({"runs": of_each} if others else {"run": str(run.folder)}),
         "data": str(dataset.folder),

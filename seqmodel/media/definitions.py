@@ -486,8 +486,8 @@ class Medium(Protocol):
         probabilities of stored levels instead.
         """
 
-    def copies(self, split: Pieces, train: Pieces) -> dict[str, float]:
-        """Frames in a window -> the share of a split's frames in windows that `train` has too."""
+    def copies(self, splits: Mapping[str, Pieces], train: Pieces) -> dict[str, dict[str, float]]:
+        """Split -> frames in a window -> the share of its frames in windows that `train` has."""
         return {}
 
     def voices(self, split: Pieces, train: Pieces) -> tuple[float, int] | None:

@@ -101,6 +101,16 @@ def test_beginnings_of_some_pieces_are_a_split_of_their_own(dataset, rolls):
             np.testing.assert_array_equal(roll, train[k][:each])
 
 
+def test_a_part_is_all_of_a_small_split(dataset):
+    """Guards figures on small data, which a sample of them would change, and no piece at all."""
+    train = dataset["train"]
+    assert train.part(train.frames).sources == train.part().sources == train.sources
+    count = len(train) // 2
+    half = train.part(train.frames * count // len(train) + 1)
+    assert half.sources == [train.sources[k * len(train) // count] for k in range(count)]
+    assert len(train.part(1)) == 1
+
+
 @pytest.mark.parametrize(
     ("harm", "line"),
     [

@@ -1,7 +1,7 @@
 """What MIDI files hold besides notes on a grid: their timing, key and contents, summed up."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,15 +119,15 @@ class Timing:
         order = np.lexsort((on, part))
         on, part = on[order], part[order]
         again = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
-        counted = {self._grid: self._count(score, on, again, self._grid)}
+        counted = dict[Grid, int]()
 
         def count(*grids: Grid) -> bool:
-            """Whether on one of them lies at least half."""
-            for grid in grids:
-                if grid not in counted:
-                    counted[grid] = self._count(score, on, again, grid)
+            """Whether on one of them, all of beats or in seconds, lies at least half."""
+            if new := [grid for grid in grids if grid not in counted]:
+                counted.update(zip(new, self._count(score, on, again, new), strict=True))
             return max(counted[grid] for grid in grids) >= HALF * notes
 
+        count(self._grid)
         if not score.smpte and count(SIXTEENTHS, TRIPLETS):
             count(*BEATS)
         elif count(FREE[-1]):
@@ -146,29 +146,39 @@ class Timing:
         self._merged.update(other._merged)
 
     def _count(
-        self, score: Score, on: NDArray[np.int64], again: NDArray[np.bool_], grid: Grid
-    ) -> int:
-        """How many onsets (N,) lie on a grid; `again` (N - 1,): which repeat the note before."""
-        place, tolerance = score.places(on, grid), ON_GRID
-        step: Any = grid.seconds_per_frame(1.0)
-        if steps := grid.steps_per_beat:
+        self, score: Score, on: NDArray[np.int64], again: NDArray[np.bool_], grids: Sequence[Grid]
+    ) -> list[int]:
+        """How many onsets (N,) lie on each grid, all of beats or all in seconds.
+
+        `again` (N - 1,): which repeat the note before.
+        """
+        tolerance = np.full((len(grids), 1), ON_GRID)
+        if grids[0].steps_per_beat:
+            steps = np.array([[grid.steps_per_beat] for grid in grids], np.int64)
+            place = on * steps / score.ticks_per_unit
             at = np.searchsorted(score.tempo_tick, on, side="right") - 1
             step = score.tempo[at] / 1e6 / steps
-            tolerance = max(ON_GRID, min(steps / (2 * score.ticks_per_unit), ROUNDED))
+            tolerance = np.maximum(ON_GRID, np.minimum(steps / (2 * score.ticks_per_unit), ROUNDED))
+        else:
+            step = np.array([[grid.seconds_per_frame(1.0)] for grid in grids])
+            place = score.seconds_at(on) / step
         frame = np.floor(place + 0.5)
         away = np.abs(place - frame)
         on_grid = away <= tolerance + 1e-9
         away *= step
-        count = int(np.count_nonzero(on_grid))
-        self._on[grid] += count
-        self._merged[grid] += int(np.count_nonzero(again & (frame[1:] == frame[:-1])))
-        if grid not in FREE:
-            self._near[grid] += int(np.count_nonzero(on_grid | (away <= NEAR)))
-        if grid == self._grid:
-            self._seconds_off += float(away[~on_grid].sum())
-        if grid == TRIPLETS:
-            self._triplets += int(np.count_nonzero(on_grid & (frame % 3 > 0)))
-        return count
+        merged = again & (frame[:, 1:] == frame[:, :-1])
+        each = on_grid, merged, on_grid | (away <= NEAR)
+        counts = np.array([np.count_nonzero(which, axis=1) for which in each]).T.tolist()
+        for k, (grid, (here, joined, near)) in enumerate(zip(grids, counts, strict=True)):
+            self._on[grid] += here
+            self._merged[grid] += joined
+            if grid not in FREE:
+                self._near[grid] += near
+            if grid == self._grid:
+                self._seconds_off += float(away[k][~on_grid[k]].sum())
+            if grid == TRIPLETS:
+                self._triplets += int(np.count_nonzero(on_grid[k] & (frame[k] % 3 > 0)))
+        return [here for here, *_ in counts]
 
     def to_json(self) -> dict[str, Any]:
         suggestion = self.suggestion()

@@ -7,106 +7,158 @@ chord held throughout, is no passage and does not count, but within a longer pas
 frames do: those in windows of 32 are among those in windows of 16, and these among those of 8.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Pieces
-from seqmodel.media.music.frames import is_kit, pack, sounding
+from seqmodel.media.music.frames import is_kit, pack, rows_of
 from seqmodel.media.music.grid import NOTES
 
 WINDOWS = (8, 16, 32)
 """Frames; powers of two."""
 
-AT_ONCE = 2**18
-"""Frames of a split, and of train, in memory; more if a single piece is longer."""
+BLOCK = 2**14
+"""Frames hashed at once, few enough for a processor's cache; more if a piece is longer."""
+AT_ONCE = 2**21
+"""Frames of other splits that are sought in train at once, in 27 bytes each."""
+TABLE = np.uint64(2**22 - 1)
+"""The bits of a hash by which most windows that are not sought are told."""
+
+Hashes = list[NDArray[np.uint64]]
 
 
-def shares_in_train(split: Pieces, train: Pieces) -> dict[str, float]:
-    """Frames in a window -> the share of a split's frames that lie in windows found in train.
+def shares_in_train(splits: Mapping[str, Pieces], train: Pieces) -> dict[str, dict[str, float]]:
+    """Of each split: frames in a window -> the share of its frames in windows found in train.
 
-    Exact, in bounded memory: windows are numbered by content, those of 2n frames by the numbers of
-    their halves and the semitones between these (Karp, Miller, Rosenberg 1972).
+    In bounded memory: windows are told apart by hashes of 64 bits, so that one in 10^19 pairs of
+    different ones is taken for equal; those of 2n frames have the hash of their halves' and the
+    semitones between these (as numbers by Karp, Miller, Rosenberg 1972).
     """
-    copied = dict.fromkeys(WINDOWS, 0)
-    for part in _parts(split):
-        known: dict[int, NDArray[Any]] = {}
-        ours = dict(_numbers(part, known))
-        found = {n: np.zeros(len(windows), bool) for n, windows in known.items()}
-        for others in _parts(train):
-            for n, number in _numbers(others, known):
-                found[n][number[number >= 0]] = True
-        changed = (part.frames[1:] != part.frames[:-1]).any(axis=1)
-        changes = np.append(0, np.cumsum(changed))
-        covered = np.zeros(len(part.frames), bool)
-        for n in sorted(known.keys() & copied.keys(), reverse=True):
-            at = np.flatnonzero(ours[n] >= 0)
-            at = at[found[n][ours[n][at]] & (changes[at + n - 1] > changes[at])]
-            inside = np.zeros(len(part.frames) + 1, np.int64)  # 1 at a begin, -1 behind an end
-            inside[at] += 1
-            inside[at + n] -= 1
-            covered |= np.cumsum(inside[:-1]) > 0
-            copied[n] += int(np.count_nonzero(covered))
-    return {str(n): count / split.frames for n, count in copied.items()}
+    copied = {name: dict.fromkeys(WINDOWS, 0) for name in splits}
+    again = {name: _blocks(pieces) for name, pieces in splits.items()}
+    for names, sought in _portions(splits):
+        for block in _blocks(train):
+            for each, theirs in zip(sought, _hashes(*block), strict=True):
+                each.look_for_in(theirs)
+        for name in names:
+            hashes = _hashes(*next(again[name]))  # once more: to keep them takes as much memory
+            covered = np.zeros(len(hashes[0]), bool)
+            for n, each, own in [*zip(WINDOWS, sought, hashes, strict=True)][::-1]:
+                at = np.flatnonzero(each.found[np.searchsorted(each.known, own)])
+                inside = np.zeros(len(own) + 1, np.int64)  # 1 at a begin, -1 behind an end
+                inside[at] += 1
+                inside[at + n] -= 1
+                covered |= np.cumsum(inside[:-1]) > 0
+                copied[name][n] += int(np.count_nonzero(covered))
+        del sought, each  # before the next ones are made
+    return {
+        name: {str(n): count / splits[name].frames for n, count in counts.items()}
+        for name, counts in copied.items()
+    }
 
 
-class _Part(NamedTuple):
-    """Frames (T, 88) or (T, 176), and the index of each one's piece (T,)."""
+class _Sought:
+    """The hashes of windows of some length, sorted, and which are `found`: of equal ones the first.
 
-    frames: NDArray[np.uint8]
-    piece: NDArray[np.int64]
+    What stands for no passage, 0, never is.
+    """
+
+    def __init__(self, hashes: Hashes) -> None:
+        self.known = np.concatenate([np.zeros(1, np.uint64), *hashes])
+        self.known.sort()
+        self.found = np.zeros(len(self.known), bool)
+        self._perhaps = np.zeros(int(TABLE) + 1, bool)
+        self._perhaps[self.known & TABLE] = True
+
+    def look_for_in(self, hashes: NDArray[np.uint64]) -> None:
+        hashes = np.sort(hashes[self._perhaps[hashes & TABLE]])  # sorted they are found faster
+        at = np.searchsorted(self.known[:-1], hashes)
+        self.found[at[self.known[at] == hashes]] = True
+        self.found[0] = False
 
 
-def _parts(pieces: Pieces) -> Iterator[_Part]:
+def _portions(splits: Mapping[str, Pieces]) -> Iterator[tuple[list[str], list[_Sought]]]:
+    """Of some blocks, one after the other, the names of their splits, and all of their hashes."""
+    blocks = ((name, *block) for name, pieces in splits.items() for block in _blocks(pieces))
+    while True:
+        names, hashes, count = list[str](), [Hashes() for _ in WINDOWS], 0
+        for name, frames, piece in blocks:
+            names.append(name)
+            for each, own in zip(hashes, _hashes(frames, piece), strict=True):
+                each.append(own[own > 0])
+            count += len(frames)
+            if count >= AT_ONCE:
+                break
+        if not names:
+            return
+        yield names, [_Sought(hashes.pop(0)) for _ in WINDOWS]
+
+
+def _blocks(pieces: Pieces) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    """Frames (T, F) of pieces one after the other, and the index of each one's piece (T,)."""
     held, count = list[NDArray[np.uint8]](), 0
     for k, frames in enumerate(pieces, 1):
         held.append(frames)
         count += len(frames)
-        if k == len(pieces) or count >= AT_ONCE:
+        if k == len(pieces) or count >= BLOCK:
             lengths = list(map(len, held))
-            yield _Part(np.concatenate(held), np.repeat(np.arange(len(held)), lengths))
+            yield np.concatenate(held), np.repeat(np.arange(len(held)), lengths)
             held, count = [], 0
 
 
-def _numbers(
-    part: _Part, known: dict[int, NDArray[Any]]
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield n = 1, 2, 4, ... with the number of the window of n frames from each frame on (T+1-n,).
-
-    `known[n]` are the contents of those that have a number; -1 stands for others and for what is
-    in no piece. If `known` is empty, all contents of this part become known.
-    """
-    frames, piece = part
-    roll = sounding(frames)
-    lowest = np.where(roll.any(axis=1), roll.argmax(axis=1), NOTES).astype(np.int64)
-    if is_kit(frames):
-        lowest[:] = NOTES
-    packed = np.empty((len(frames), -(-frames.shape[1] // 8)), np.uint8)
-    for low in np.unique(lowest):
-        rows = np.flatnonzero(lowest == low)
-        moved = np.roll(frames[rows].reshape(len(rows), -1, roll.shape[1]), -low, axis=2)
-        packed[rows] = np.packbits(moved.reshape(len(rows), -1), axis=1)
-    content: NDArray[Any] = _values(packed)
-    inside, learning, n = np.ones(len(content), bool), not known, 1
-    while n in known or (learning and inside.any()):
-        if learning:
-            known[n] = np.unique(content[inside])
-        number = np.searchsorted(known[n], content)
-        number[number == len(known[n])] = 0
-        inside &= known[n][number] == content
-        number[~inside] = -1
-        yield n, number
-        if n == WINDOWS[-1] or n >= len(number):
-            return
-        # Numbers are below the frames of a part, and those below 2**23.
+def _hashes(frames: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
+    """For each of `WINDOWS` that which begins in each frame of a block, (T,); 0 for no passage."""
+    notes, T = rows_of(frames).size, len(frames)
+    packed = np.packbits(frames.reshape(T, -1, notes), axis=2, bitorder="little")
+    filled = np.zeros((T, packed.shape[1], 16), np.uint8)
+    filled[..., : packed.shape[2]] = packed
+    words = np.ascontiguousarray(filled.view("<u8").reshape(T, -1).T)  # low, high of each half
+    lowest = np.full(T, NOTES)
+    if not is_kit(frames):
+        low, high = words[:2]
+        lowest = np.where(low > 0, _lowest_bit(low), 64 + _lowest_bit(high))
+        lowest[(low | high) == 0] = NOTES
+    up = (lowest % NOTES).astype(np.uint64)
+    hashes = np.full(T, MIXERS[0])
+    for low, high in words.reshape(-1, 2, T):
+        # Words shifted by 64 or more are 0, also by what would be below 0 if it had a sign.
+        hashes = _mixed(hashes ^ (low >> up | high << 64 - up | high >> up - 64))
+        hashes = _mixed(hashes ^ high >> up)
+    changes = np.zeros(T, np.int64)
+    np.cumsum((words[:, 1:] != words[:, :-1]).any(axis=0), out=changes[1:])
+    found, n = Hashes(), 1
+    while n < WINDOWS[-1]:
         apart = lowest[n:] - lowest[:-n]
         apart[(lowest[:-n] == NOTES) | (lowest[n:] == NOTES)] = 0
-        content = (number[:-n] << 24 | number[n:]) << 8 | apart + NOTES
-        lowest = np.minimum(lowest[:-n], lowest[n:])
-        inside = inside[:-n] & inside[n:] & (piece[: 1 - 2 * n] == piece[2 * n - 1 :])
-        n *= 2
+        halves = hashes[:-n] * MIXERS[0] + hashes[n:]
+        hashes = _mixed(halves ^ (apart + NOTES).astype(np.uint64) * MIXERS[1])
+        lowest, n = np.minimum(lowest[:-n], lowest[n:]), 2 * n
+        if n in WINDOWS:
+            begin, end = slice(len(hashes)), slice(n - 1, n - 1 + len(hashes))
+            passage = (piece[begin] == piece[end]) & (changes[begin] < changes[end])
+            found.append(np.zeros(T, np.uint64))
+            found[-1][begin] = hashes * passage
+    return found
+
+
+MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers (T,), changed in place, each bit of which depends on all (Steele et al. 2014)."""
+    for shift, factor in zip(np.array([30, 27], np.uint64), MIXERS, strict=True):
+        numbers ^= numbers >> shift
+        numbers *= factor
+    numbers ^= numbers >> np.uint64(31)
+    return numbers
+
+
+def _lowest_bit(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The place of the lowest bit of each word (T,) that is set; -1 if none is."""
+    place: NDArray[np.int64] = np.frexp((words & -words).astype(np.float64))[1] - np.int64(1)
+    return place
 
 
 def longest_copies(

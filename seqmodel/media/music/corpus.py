@@ -295,7 +295,7 @@ class MusicCorpus:
             known = rolls is not None and rolls.origin not in ("", STATED)
             self._midi = replace(self._midi, short_notes=self._midi.short_notes and not known)
             self._first, self._frame = path, replace(self._midi, grid=grid)
-        if grid != self.frame.grid:
+        if grid != self._frame.grid:
             raise SeqmodelError(
                 f"{self._first} has {self.frame.grid} and {path} has {grid}: choose a grid for all "
                 "with --steps-per-beat, or prepare them separately"
@@ -368,7 +368,8 @@ def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list
 
 def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArray[np.int64]:
     """How many notes begin in each frame (T,); none where most lie off the grid of beats."""
-    onsets: NDArray[np.int64] = struck(frames).sum(axis=1)
+    begins = struck(frames)
+    onsets = np.bincount(np.flatnonzero(begins) // begins.shape[1], minlength=len(begins))
     if score is not None and grid.steps_per_beat:
         place = score.places(score.on_tick, grid)
         if np.mean(np.abs(place - np.rint(place)) <= ON_GRID) < HALF:
@@ -420,13 +421,18 @@ def content_of(score: Score) -> str:
     The order of notes, their tracks and channels (but for drums) and the tempo do not matter.
     """
     drums = score.channel == DRUM_CHANNEL
-    notes = np.stack([score.on_tick, score.off_tick, score.pitch + 128 * drums.astype(np.int64)])
-    unit = math.gcd(score.ticks_per_unit, int(np.gcd.reduce(notes[:2].ravel())))
-    notes[:2] //= unit
-    notes = notes[:, np.lexsort(notes[::-1])]  # np.unique along an axis is several times slower
-    distinct = np.append(True, (notes[:, 1:] != notes[:, :-1]).any(axis=0))[: notes.shape[1]]
+    ticks = np.array([score.on_tick, score.off_tick])
+    unit = math.gcd(score.ticks_per_unit, int(np.gcd.reduce(ticks, axis=None)))
+    begin, end = ticks // unit
+    # Sorted as one number each, of Python's where they are too large for NumPy.
+    bits = int(end.max(initial=0)).bit_length()
+    if 2 * bits > 63 - 8:
+        begin, end = begin.astype(object), end.astype(object)
+    notes = np.sort((begin << bits | end) << 8 | score.pitch + 128 * drums.astype(np.int64))
+    notes = notes[np.append(True, notes[1:] != notes[:-1])[: len(notes)]]
     digest = hashlib.sha256(f"{score.ticks_per_unit // unit} {score.smpte}".encode())
-    digest.update(notes[:, distinct].astype("<i8").tobytes())
+    for column in (notes >> 8 + bits, notes >> 8 & (1 << bits) - 1, notes & 255):
+        digest.update(column.astype("<i8").tobytes())
     return digest.hexdigest()
 
 

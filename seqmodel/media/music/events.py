@@ -8,7 +8,7 @@ events by a regular expression, everything else by hand; arithmetic is left to N
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import add
 from typing import NamedTuple
 
@@ -161,7 +161,8 @@ class Events:
         self.data, self.tracks = np.frombuffer(data, np.uint8), tracks
         counts = [len(track.lengths) for track in tracks]
         self.track = np.repeat(np.arange(len(tracks)), counts)
-        length = np.array([n for one in tracks for n in one.lengths], np.int64)
+        lengths = chain.from_iterable(track.lengths for track in tracks)
+        length = np.fromiter(lengths, np.int64, sum(counts))
         # Where each event ends, and then where it is read: events of a track follow each other.
         first = np.cumsum([0, *counts[:-1]])
         self.end = np.cumsum(length)
@@ -202,14 +203,16 @@ class Events:
         pressed[1:] &= ~down[:-1] | (player[1:] != player[:-1])
         return Pedals(moves, player, down, pressed)
 
-    def silent(self, notes: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], int]:
+    def silent(
+        self, notes: NDArray[np.int64], pedals: Pedals, most: int
+    ) -> tuple[NDArray[np.int64], int]:
         """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
 
         A note that ends while its player's pedal is down lasts until that is raised or its pitch is
         struck again. A pedal that is never raised is so with the last key of the note's track; one
         that is down for more than `most` ticks was left so, and holds nothing.
         """
-        ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], self.pedals()
+        ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], pedals
         if not len(moves):
             return ends, 0
         E, in_time = len(self.ticks), np.argsort(self.ticks, kind="stable")

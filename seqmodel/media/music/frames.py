@@ -74,8 +74,9 @@ def has_onsets(frames: NDArray[np.uint8]) -> bool:
 
 def marks_in(frames: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
     """The marks (T, 88) that frames hold, by name, as views; none if they are without."""
-    numbers = np.split(frames[:, 2 * NOTES :], len(MARKS), 1)
-    return dict(zip(MARKS, numbers, strict=True)) if frames.shape[1] > 2 * NOTES else {}
+    if frames.shape[1] <= 2 * NOTES:
+        return {}
+    return dict(zip(MARKS, np.split(frames[:, 2 * NOTES :], len(MARKS), 1), strict=True))
 
 
 ON_TIME, OF_A_FRAME = 64, 126

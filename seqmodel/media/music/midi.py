@@ -8,6 +8,7 @@ data bytes above 127, wrong track lengths, truncated files. `Score.remarks` list
 import struct
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -116,7 +117,7 @@ class Score:
 
         Subject to floating-point rounding, unlike the placing of frames by `place`.
         """
-        lengths, begins = self._tempos()
+        lengths, begins = self._tempos
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
         return begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
 
@@ -128,10 +129,11 @@ class Score:
 
     def ticks_at(self, seconds: NDArray[np.floating]) -> NDArray[np.float64]:
         """The inverse of `seconds_at`: fractional ticks (N,)."""
-        lengths, begins = self._tempos()
+        lengths, begins = self._tempos
         at = np.searchsorted(begins, seconds, side="right") - 1
         return self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
 
+    @cached_property
     def _tempos(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Of each tempo (M,) the seconds in a tick, and when it begins."""
         lengths: NDArray[Any] = self.tempo / (1e6 * self.ticks_per_unit)
@@ -140,6 +142,8 @@ class Score:
     @property
     def median_tempo(self) -> float:
         """Beats per minute, half of its time faster, half slower."""
+        if len(self.tempo) == 1:
+            return 60e6 / int(self.tempo[0])
         ends = np.append(self.tempo_tick[1:], max(self.last_tick, 1))
         ticks = np.maximum(np.minimum(ends, ends[-1]) - self.tempo_tick, 0)
         order = np.argsort(-self.tempo)
@@ -171,9 +175,10 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         for beats in (PAUSE, LONGEST_PEDAL)
     )
     notes = events.notes(restrike == "close", pause, hits=hits)
-    formerly = events.former_ends()
-    notes = notes[~np.isin(notes[:, 1], formerly)]
-    silent_tick, left = events.silent(notes, most)
+    if formerly := events.former_ends():
+        notes = notes[~np.isin(notes[:, 1], formerly)]
+    pedals = events.pedals()
+    silent_tick, left = events.silent(notes, pedals, most)
     if left:
         repairs[f"sustain pedal down for over {LONGEST_PEDAL} beats ignored"] += left
     ends = [*metas.ends, *events.ticks[formerly].tolist()]
@@ -194,7 +199,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         meters=tuple((tick, *metre) for tick, metre in _in_time(metas.meters)),
         keys=tuple(key for _, key in _in_time(metas.keys)),
         programs=events.programs(),
-        pedal=int(events.pedals().pressed.sum()),
+        pedal=int(np.count_nonzero(pedals.pressed)),
         format=file_format,
         tracks=len(events.tracks),
         track_names=tuple(metas.names.get(track, "") for track in range(len(events.tracks))),

@@ -79,11 +79,13 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
         track, channel = number >> 4, number & 15
         changes = of_part.get((track, channel)) or of_part.get((channel,)) or [(0, 1)]
         ticks, known = zip(*sorted(changes, key=itemgetter(0)), strict=True)
-        at = np.searchsorted(ticks, score.on_tick[places == number], "right") - 1
-        played = Counter[int]()
-        for program, count in zip(known, np.bincount(np.maximum(at, 0)).tolist(), strict=False):
-            played[program] += count
-        programs = [program for program, _ in played.most_common()] + [*known]
+        programs = [*known]
+        if len({*known}) > 1:
+            at = np.searchsorted(ticks, score.on_tick[places == number], "right") - 1
+            played = Counter[int]()
+            for program, count in zip(known, np.bincount(np.maximum(at, 0)).tolist(), strict=False):
+                played[program] += count
+            programs = [program for program, _ in played.most_common()] + programs
         found.append(
             {
                 "track": track + 1,

@@ -110,8 +110,9 @@ class PlacedNotes:
         begin, end, row, T = self.begin, self.end, self.row, self.length
         # How many more notes of a key sound than in the frame before, key after key.
         change = np.zeros(D * (T + 1), np.int32)
-        np.add.at(change, row * (T + 1) + begin, 1)
-        np.add.at(change, row * (T + 1) + end, -1)
+        one = np.int32(1)  # `add.at` is thirty times as fast where no type has to be changed
+        np.add.at(change, row * (T + 1) + begin, one)
+        np.add.at(change, row * (T + 1) + end, -one)
         sounding = np.cumsum(change, out=change).reshape(D, T + 1)[:, :-1].T > 0
         if not onsets or self.kit:
             return np.ascontiguousarray(sounding).view(np.uint8)
@@ -147,7 +148,7 @@ class PlacedNotes:
         notes = np.sort(2 * cells + (self.begin == self.end))
         distinct = notes[np.diff(notes >> 1, prepend=-1) > 0]
         dropped = int((distinct & 1).sum())
-        merged = len(distinct) - dropped - int(struck(frames).sum())
+        merged = len(distinct) - dropped - int(np.count_nonzero(struck(frames)))
         if self.kit:
             related = int((self.row + KIT.lowest != score.pitch[chosen]).sum())
             unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen)

@@ -68,7 +68,8 @@ def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
     ours, theirs = (Pieces(piece(*p) for p in some) for some in (split, train))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "AT_ONCE", at_once)
-        found = shares_in_train(ours, theirs)
+        patch.setattr(copies, "BLOCK", at_once)
+        found = shares_in_train({"valid": ours}, theirs)["valid"]
     assert found == {
         "8": by_looking_up(ours, theirs, [8, 16, 32]),
         "16": by_looking_up(ours, theirs, [16, 32]),
@@ -87,7 +88,7 @@ def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
 )
 def test_the_published_sets(shared_data, name, percent):
     rolls = read_published(shared_data / f"music/rolls/{name}.mat").splits
-    found = shares_in_train(Pieces(rolls["valid"]), Pieces(rolls["train"]))
+    found = shares_in_train({"valid": Pieces(rolls["valid"])}, Pieces(rolls["train"]))["valid"]
     assert [round(100 * share, 2) for share in found.values()] == percent
 
 
@@ -95,8 +96,10 @@ def test_drums_are_compared_as_they_stand():
     """Guards against a kit in some key: the same rhythm on the next sound is another."""
     hits = np.zeros((8, 47), np.uint8)
     hits[::2, [3, 7]] = 1
-    assert shares_in_train(Pieces([hits]), Pieces([hits.copy()]))["8"] == 1
-    assert shares_in_train(Pieces([hits]), Pieces([np.roll(hits, 1, axis=1)]))["8"] == 0
+    splits = {"valid": Pieces([hits]), "test": Pieces([hits, 1 - hits])}
+    found = shares_in_train(splits, Pieces([hits.copy()]))
+    assert (found["valid"]["8"], found["test"]["8"]) == (1, 0.5)
+    assert shares_in_train(splits, Pieces([np.roll(hits, 1, axis=1)]))["valid"]["8"] == 0
 
 
 class Counted(np.ndarray):
@@ -113,5 +116,5 @@ def test_the_time_grows_with_the_pieces_not_their_square():
     """Measuring all pieces held at each new one made preparing a large collection crawl."""
     pieces = Pieces(np.zeros((1, 88), np.uint8).view(Counted) for _ in range(200))
     Counted.measured = 0
-    assert len([*copies._parts(pieces)]) == 1
+    assert len([*copies._blocks(pieces)]) == 1
     assert Counted.measured < 5 * len(pieces)
