@@ -16,9 +16,9 @@ def run() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open /dev/null in place of each closed standard stream, lest another file take its place.
+    """Open /dev/null for each closed standard stream, so that no other file gets its descriptor.
 
-    Messages are lost then, but results must not be: nothing can be written to this stdout.
+    Messages are then lost, but results must not be: nothing can be written to this stdout.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

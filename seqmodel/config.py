@@ -342,7 +342,7 @@ class Config:
         least=0,
     )
     epochs: int = setting(
-        40, "At most this many passes over train; auto (0): until --patience.", USUAL, least=0
+        40, "Most passes over train; auto (0): until --patience runs out.", USUAL, least=0
     )
     minutes: float | None = setting(
         None,
@@ -356,7 +356,7 @@ class Config:
     )
     valid_every: str = setting(
         "auto",
-        "Score valid, or a part of it, within epochs too: every so many updates (2000) or minutes "
+        "Score valid, or a part of it, within epochs too: after every N updates (2000) or minutes "
         "(10m); epoch: only at their end; auto: within long ones.",
         TRAINING,
     )

@@ -14,7 +14,7 @@ class SeqmodelError(Exception):
 
     exit_status = 1
     shown: tuple[str, ...] = ()
-    """Lines that are shown below it: the place in a text."""
+    """Lines to show below it, such as the place in a text."""
 
 
 class UsageError(SeqmodelError):
@@ -25,7 +25,7 @@ class UsageError(SeqmodelError):
 
 @contextmanager
 def advising(again: str) -> Iterator[None]:
-    """Where an error in the block is that the disk is full, add how to go on: `again`."""
+    """If an error in the block is a full disk, add how to continue: `again`."""
     try:
         yield
     except SeqmodelError as error:
@@ -35,20 +35,20 @@ def advising(again: str) -> Iterator[None]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of an error about a name that is none of `names`: the one like it, if any is."""
+    """The end of an error about a name that is not among `names`: the most similar one, if any."""
     return "".join(f"; did you mean {near}?" for near in get_close_matches(name, list(names), 1))
 
 
 def reason(error: OSError) -> str:
-    """Why the system failed, in words for the end of a message."""
+    """The reason for a system's error, for the end of a message."""
     return error.strerror.lower() if error.strerror else str(error)
 
 
 class SourceError(SeqmodelError):
-    """A media file cannot be used, and is skipped; the message is why, without its name."""
+    """A media file cannot be used, and is skipped; the message says why, without its name."""
 
     def __init__(self, reason: str, option: str = "") -> None:
-        """`option` is what of `prepare`'s options would help, such as "a lower --rate"."""
+        """`option` is the option of `prepare` that would help, such as "a lower --rate"."""
         super().__init__(f"{reason}; use {option}" if option else reason)
         self.for_run = reason + f"; use a run of data prepared with {option}" * bool(option)
-        """The same where files are read as a run's data were, which no option can change."""
+        """The message if files are read like a run's data, which no option can change."""

@@ -49,10 +49,10 @@ def called(inner: Path, name: Path) -> Iterator[None]:
 
 
 LONGEST_NAME = 100
-"""Bytes of a name above which its digest stands for it in names of ours next to it."""
+"""Maximum bytes of a name; our names next to longer ones contain its digest instead."""
 
 TEMPORARY = re.compile(r"\.(.+)\.seqmodel-[0-9a-f]{12}", re.DOTALL)
-"""A temporary name, such as nobody else gives; the group is the final name, or its digest."""
+"""A temporary name that only we use; the group is the final name, or its digest."""
 
 
 class NotAFileError(OSError):
@@ -60,7 +60,7 @@ class NotAFileError(OSError):
 
 
 def open_input(path: Path) -> BufferedReader:
-    """Open a file for reading; used for every file that someone else may have put there.
+    """Open a file for reading; used for every file that others may have put there.
 
     NotAFileError for a pipe or a device, which may never end; OSError if it cannot be opened.
     """
@@ -80,7 +80,7 @@ def _open_with(path: str, flags: int, mode: int, more: int = 0) -> int:
 def read_bytes(path: Path, most: int | None = None) -> bytes:
     """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`.
 
-    With `most`, it may also be a pipe that the shell has opened for us, as for <(...).
+    With `most`, it can also be a pipe that the shell has opened for us, as for <(...).
     """
     try:
         bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in system.OPENED
@@ -94,7 +94,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """SeqmodelError if `path` exists and may not be replaced; to be called before the work."""
+    """SeqmodelError if `path` exists and may not be replaced; call it before the work."""
     if not force and (path.exists() or path.is_symlink()):
         raise SeqmodelError(f"{path} already exists; add --force to replace it")
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -102,18 +102,18 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def check_writable(path: Path, try_it: Callable[[int], object] = lambda file: None) -> None:
-    """SeqmodelError unless a file can be created at `path`; to be called before the work.
+    """SeqmodelError unless a file can be created at `path`; call it before the work.
 
-    Leaves nothing behind. `try_it` tries whatever else the file has to be good for, while open.
+    Leaves nothing behind. `try_it` tries whatever else the open file must support.
     """
     with _temporary_file(path, 0o666) as (file, _, target):
         with suppress(FileNotFoundError):
-            target.lstat()  # an error if the name is too long, unlike that of the temporary file
+            target.lstat()  # fails if the name is too long, though the temporary one is not
         try_it(file.fileno())
 
 
 def followed(path: Path) -> Path:
-    """What a write to `path` creates or replaces: the end of a link, or else `path` itself."""
+    """What a write to `path` creates or replaces: the target of a link, or `path` itself."""
     if not path.is_symlink():
         return path
     end = Path(os.path.realpath(path))
@@ -150,21 +150,21 @@ def new_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-        file.close()  # Windows renames no open file
+        file.close()  # Windows cannot rename an open file
         temporary.replace(target)
 
 
 @contextmanager
 def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Path]]:
-    """Yield a new file, its path, and the path that it is meant for; removed at the end if there.
+    """Yield a new file, its path, and its final path; the file, if left, is removed at the end.
 
-    OSErrors become SeqmodelErrors, in the block too.
+    OSErrors become SeqmodelErrors, also in the block.
     """
     target = followed(path)
     temporary, missing = _temporary(target), missing_folders(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Not by tempfile, whose files are private whatever the umask.
+        # Not with tempfile, whose files are private whatever the umask.
         with open(temporary, "xb", opener=partial(_open_with, mode=mode)) as opened:
             yield opened, temporary, target
     except OSError as error:
@@ -176,7 +176,7 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
 
 
 def sibling(path: Path, ending: str) -> Path:
-    """A hidden name of ours next to `path`; a file system takes it, however long that name is."""
+    """A hidden name of ours next to `path`, short enough for file systems."""
     name = os.fsencode(path.name)
     stem = path.name if len(name) <= LONGEST_NAME else blake2b(name, digest_size=16).hexdigest()
     return path.parent / f".{stem}.seqmodel-{ending}"
@@ -188,17 +188,17 @@ def _temporary(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class FolderFormat:
-    """A kind of folder that seqmodel writes, and `--force` may therefore replace."""
+    """A kind of folder that seqmodel writes, and that `--force` may therefore replace."""
 
     name: str
     """As in "prepared dataset"."""
     is_marked: Callable[[Path], bool]
     """Whether a folder carries the format's own mark."""
     files: re.Pattern[str]
-    """Matches the paths, relative to the folder, of all files that it may hold."""
+    """Matches the relative paths of all files that the folder may hold."""
 
     def check_target(self, folder: Path, *, force: bool) -> None:
-        """SeqmodelError unless `folder` may be written; to be called before the work.
+        """SeqmodelError unless `folder` may be written; call it before the work.
 
         With `force` it may exist, if it is empty or of this format with no other files in it.
         """
@@ -220,7 +220,7 @@ class FolderFormat:
         """Whether a path within a folder counts as part of this format."""
         if SYSTEM_FILES.fullmatch(path.name):
             return True
-        # A process that was killed while writing leaves its temporary file, see `new_file`.
+        # A process killed while writing leaves its temporary file, see `new_file`.
         temporary = TEMPORARY.fullmatch(path.name)
         written = path.with_name(temporary[1]) if temporary else path
         return bool(self.files.fullmatch(written.as_posix()))
@@ -250,8 +250,8 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
     With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else;
-    SeqmodelError otherwise. What a killed process leaves the next one removes that has locked
-    `path`, which callers do wherever others may write it too.
+    SeqmodelError otherwise. What a killed process leaves is removed by the next one that locks
+    `path`, as callers do wherever others may write it too.
     """
     format.check_target(path, force=force)
     path = followed(path)
@@ -281,10 +281,10 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 def _sweep(path: Path, format: FolderFormat) -> None:
     """Remove what killed processes left next to `path`: folders, and files of `check_writable`.
 
-    Only if it is locked, see `locks.locked`: else they may belong to a process at work.
+    Only if it is locked, see `locks.locked`: otherwise they may belong to a working process.
     """
     there: list[Path] = []
-    with suppress(OSError):  # a folder that may be written but not listed
+    with suppress(OSError):  # a folder that can be written but not listed
         there += path.parent.iterdir() if sibling(path, "lock").exists() else ()
     for folder in there:
         if TEMPORARY.fullmatch(folder.name) and folder == sibling(path, folder.name[-12:]):

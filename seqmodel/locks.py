@@ -11,16 +11,16 @@ from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
 from seqmodel.system.files import AT_ONCE, FOLDER, NO_LINK
 
 POLL = 0.005
-"""Seconds between two tries for a lock that another process holds."""
+"""Seconds between two attempts at a lock that another process holds."""
 
 
 @contextmanager
 def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock file `path` for the block, and yield whether it is held.
 
-    If another process holds it, it is not, unless told to `wait` until it is free.
+    It is not if another process holds it, unless told to `wait` until it is free.
 
-    SeqmodelError if the file cannot be made, or the file system has no locks.
+    SeqmodelError if the file cannot be created, or the file system has no locks.
     """
     try:
         file = _open(path)
@@ -46,7 +46,7 @@ def _open(path: Path) -> int | None:
 def take(file: int, path: Path, *, wait: bool) -> bool:
     """Lock an open file until it is closed; False if another process holds the lock.
 
-    SeqmodelError if the file system of its `path` has no locks, as some that are mounted from afar.
+    SeqmodelError if the file system of its `path` has no locks, like some network file systems.
     """
     from filelock import lock_descriptor
 
@@ -54,17 +54,17 @@ def take(file: int, path: Path, *, wait: bool) -> bool:
         return lock_descriptor(file, blocking=wait, poll_interval=POLL)
     except OSError as error:
         raise SeqmodelError(
-            f"cannot lock files in {path.parent} ({reason(error)}): name a folder on a disk of "
+            f"cannot lock files in {path.parent} ({reason(error)}): choose a folder on a disk of "
             "this machine"
         ) from error
 
 
 @contextmanager
 def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
-    """Keep other processes from `target`, a file or folder that is to be written or replaced.
+    """Keep other processes from `target`, a file or folder to be written or replaced.
 
-    The lock is an empty file next to it, removed when the block ends, or the folder itself where
-    no file can be created; nothing where that fails too, or there are no locks. SeqmodelError if
+    The lock is an empty file next to it, removed when the block ends, or the folder itself if no
+    file can be created; nothing if that fails too, or if there are no locks. SeqmodelError if
     another process holds it, unless told to `wait`.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
@@ -79,7 +79,7 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def _release(file: int, lock: Path) -> None:
-    ours = _is(file, lock) and not os.fstat(file).st_size  # with content it is not
+    ours = _is(file, lock) and not os.fstat(file).st_size  # with content it is not ours
     removed = ours and _removed(lock)
     os.close(file)
     if ours and not removed:  # on Windows, where no open file is; one that waits holds it open

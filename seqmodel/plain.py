@@ -1,8 +1,8 @@
-"""Untrusted text: strict JSON, its values checked field by field, and flat YAML of settings.
+"""Untrusted text: strict JSON, with values checked field by field, and flat YAML of settings.
 
-YAML of keys and scalars is all that settings need. Only the nodes of a text are composed;
-what is nested or tagged is rejected before it could cost anything. Values that look like dates stay
-strings, since no setting is a date.
+Settings need only keys and scalars of YAML. Only the nodes of a text are composed; whatever is
+nested or tagged is rejected before it costs anything. Values that look like dates stay strings,
+because no setting is a date.
 """
 
 import json
@@ -15,11 +15,11 @@ from typing import Any, Self
 import yaml
 
 LARGEST = 2**53
-"""Every JSON parser reads integers up to this exactly."""
+"""Every JSON parser reads integers up to this limit exactly."""
 LONGEST = 4096
 """Maximum number of characters in a value: no path is longer."""
 KINDS = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str")}
-"""Types of a value in YAML; unless it is quoted, what it looks like decides."""
+"""Types of a value in YAML, determined by its form unless it is quoted."""
 
 
 def parse(text: str | bytes, *, constants: bool = False) -> Any:
@@ -120,7 +120,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def mapping(text: bytes) -> dict[str, Any]:
-    """The keys and values of a YAML text, in its order; none if it is empty.
+    """The keys and values of a YAML text, in order; none if it is empty.
 
     ValueError, in one line, says what is wrong and where.
     """

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 PRIMARY, ACCENT = "#1f4e79", "#c8782a"
 DARK = "#0b1c2c", "#5c3310"
-"""The same, where a note begins."""
+"""The same colours where a note begins."""
 
 
 def caption(text: str) -> str:
-    """The text for a plot, verbatim: no part of it is a formula, and odd characters are escaped."""
+    """The text for a plot, verbatim: without formulas, and with odd characters escaped."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     known = get_font(findfont(FontProperties())).get_charmap()
@@ -38,14 +38,14 @@ def wide_figure(height: float, *shape: int, **layout: Any) -> tuple["Figure", An
 
 
 def png_bytes(figure: "Figure") -> bytes:
-    """The figure as PNG; its bytes depend on nothing but the data."""
+    """The figure as PNG; its bytes depend only on the data."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def svg_text(figure: "Figure") -> str:
-    """The figure as SVG on a transparent ground; it depends on nothing but the data."""
+    """The figure as SVG on a transparent background; it depends only on the data."""
     from matplotlib import rc_context
 
     buffer, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -55,7 +55,7 @@ def svg_text(figure: "Figure") -> str:
 
 
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Draw nats per frame on train and valid over a run's epochs, or parts, marking the best."""
+    """Draw nats per frame on train and valid over a run's epochs, or parts, and mark the best."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

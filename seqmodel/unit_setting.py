@@ -1,7 +1,7 @@
-"""A unit as settings hold it: its name, or its text, which then states its name.
+"""A unit in settings: its name, or its text, which then states its name.
 
-So a run carries its unit: it works where the file is gone, and a changed file is another setting.
-A module of the user's own is `package.module:Class`, which a run only names.
+So a run contains its unit: it works without the file, and a changed file is a different setting.
+A user's module is `package.module:Class`, which a run only names.
 """
 
 import os
@@ -13,7 +13,7 @@ from seqmodel.files import read_bytes
 
 SUFFIX = ".unit"
 LONGEST = 4000
-"""The most bytes of a text: with its name, it must fit into a value of a YAML file."""
+"""The most bytes of a text, which must fit into a value of a YAML file together with its name."""
 _NAMED = re.compile(r"^[ \t]*unit[ \t]*:[ \t]*([^\s#]*)", re.MULTILINE)
 
 
@@ -27,19 +27,19 @@ def read_unit(given: str | Path) -> str:
     path = Path(given)
     if not os.path.lexists(path):
         near = did_you_mean(given, map(str, path.parent.glob(f"*{SUFFIX}")))
-        known = "; what `seqmodel units` lists goes by its name alone"
+        known = "; units listed by `seqmodel units` have no suffix"
         raise SeqmodelError(f"there is no file {path}{near or known}")
     try:
         text = read_bytes(path, LONGEST).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SeqmodelError(f"{path} is no text in UTF-8 (byte {error.start:,})") from error
+        raise SeqmodelError(f"{path} is not UTF-8 text (byte {error.start:,})") from error
     if "=" not in text:
         raise SeqmodelError(f"{path} has no equation, such as h = phi(W x + U h' + b)")
     return _text(text, path.name.removesuffix(SUFFIX), str(path))
 
 
 def _text(text: str, name: str, called: str) -> str:
-    """The text with lines as they are stored, and its name."""
+    """The text with lines as they are stored, including its name."""
     if len(text.encode()) > LONGEST:
         raise SeqmodelError(f"{called} is longer than {LONGEST:,} bytes")
     text = "\n".join(text.splitlines()) + "\n"
@@ -52,12 +52,12 @@ def is_text(unit: str) -> bool:
 
 
 def is_module(unit: str) -> bool:
-    """Whether a setting names a class, as package.module:Class."""
+    """Whether a setting names a class, package.module:Class."""
     return re.fullmatch(r"[\w.]+:[\w.]+", unit) is not None
 
 
 def unit_name(unit: str) -> str:
-    """The name of a unit in a setting, of a module that of its class."""
+    """The name of a unit in a setting; for a module, the name of its class."""
     if not is_text(unit):
         return unit.rpartition(":")[2]
     named = _NAMED.search(unit)

@@ -44,7 +44,7 @@ seqmodel compare music --units gru --vary dropout=0,0.2,0.4"""
 
 def compare(
     data: list[Path] | None = typer.Argument(
-        None, metavar="DATA", help="Prepared datasets; the bundled sample if none."
+        None, metavar="DATA", help="Prepared datasets.  [default: the bundled sample]"
     ),
     out: Path | None = usual(
         None,

@@ -103,13 +103,7 @@ def _check_listen(
     stored = kind in ("dataset", "run", "rolls")
     medium = medium_of_file(path)
     if stored or not medium.listen_formats:
-        what = (
-            "a file of several pieces"
-            if kind == "rolls"
-            else f"a {kind}"
-            if stored
-            else medium.name
-        )
+        what = "a file of rolls" if kind == "rolls" else f"a {kind}" if stored else medium.name
         raise UsageError(f"--listen renders files of {RENDERED}, and {path} is {what}")
     if listen.suffix.lower().lstrip(".") not in medium.listen_formats:
         raise UsageError(f"--listen writes sound only: {listen} must end in one of {SOUNDS}")

@@ -177,7 +177,7 @@ def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
 def _warn_if_trivial(
     settings: Config, dataset: Dataset, folder: Path, line: Mapping[str, Any]
 ) -> None:
-    """Warn if a trivial model predicts valid, or its scored part, as well as epoch `line` does."""
+    """Warn if a trivial model predicts valid, or its scored part, as well as the run's `line`."""
     frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
     valid = valid.some(line.get(PART, len(valid)))
     discrete = output_class(settings, frame).discrete

@@ -83,7 +83,7 @@ def check_processes(config: Config, size: int) -> None:
     if size > 1 and config.trials:
         raise UsageError(
             "a search for the learning rate, as with --lr search or the paper preset, uses one "
-            f"process, not {size}: leave --processes out"
+            f"process, not {size}: start only one"
         )
     if config.parts % size:
         parts = plural(config.parts, "part")

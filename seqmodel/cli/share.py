@@ -96,7 +96,7 @@ def report(
 
 def export(
     run: Path = typer.Argument(..., metavar="RUN", help="The run: a folder or zip."),
-    out: Path = typer.Argument(..., metavar="FILE", help="What to write."),
+    out: Path = typer.Argument(..., metavar="FILE", help="The file to write."),
     seed: int | None = typer.Option(
         None, min=0, help="The page's initial seed.  [default: one that sounds at once]"
     ),

@@ -25,7 +25,7 @@ run_option = partial(typer.Option, rich_help_panel=RUN)
 @with_settings
 def train(
     data: Path | None = typer.Argument(
-        None, metavar="DATA", help="A prepared dataset; the bundled sample if none."
+        None, metavar="DATA", help="A prepared dataset.  [default: the bundled sample]"
     ),
     run: Path | None = usual_option(
         None, metavar="FOLDER", help="The run folder.  [default: a new one in runs/]"

@@ -26,9 +26,7 @@ def units(
     params: int | None = typer.Option(
         None, min=1, help="Choose the hidden size closest to this number of parameters."
     ),
-    diff: str | None = typer.Option(
-        None, metavar="UNIT", help="Show the differences from this unit."
-    ),
+    diff: str | None = typer.Option(None, metavar="UNIT", help="Show differences from this unit."),
     as_json: Json = False,
 ) -> None:
     """Show the units: their equations and parameter counts.

@@ -1,11 +1,11 @@
-"""The trivial models that stand next to every figure: the medium's own and, for sound, a lattice.
+"""The trivial models shown next to every figure: the medium's own and, for sound, a lattice.
 
 `lattice` is what adaptive prediction reaches without a unit: the sample-wise model's output, with
 one logistic around the anchor of `model.sound`, whose scale is the anchor's level times a factor
-fitted to the training split. It is of 16-bit levels only.
+fitted to the training split. It is for 16-bit levels only.
 
-All are fitted once for each dataset: the figures are kept in the user's cache of kernels. Their key
-has everything that they depend on, this program's code included, so none is ever stale.
+All are fitted once per dataset: the figures are stored in the user's cache of kernels. Their key
+contains everything they depend on, including this program's code, so none is ever stale.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ from seqmodel.outputs.logistic import SampleLogisticOutput
 FEATURES = 4
 """The last features of the encoder: the grid's certainty and spacing, the anchor and its level."""
 BATCH, WINDOW = 16, 2**10
-"""Pieces and samples of each at a time."""
+"""Pieces at a time, and samples of each."""
 FITTED_PIECES, FITTED = 64, 2**17
-"""Pieces taken evenly from train, and about how many opening samples of them in all."""
+"""Pieces spaced evenly in train, and about how many of their first samples in total."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -43,7 +43,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 def baselines(
     train: Split, split: Split, frame: FrameDefinition, *, discrete: bool
 ) -> dict[str, float]:
-    """Nats per frame of every trivial model, as `Medium.baselines`; see above for what is kept."""
+    """Nats per frame of every trivial model, as in `Medium.baselines`; cached, see above."""
     if train.fingerprint is None or split.fingerprint is None:
         return _fitted(train, split, frame, discrete=discrete)
     name = digest(
@@ -60,7 +60,7 @@ def baselines(
 
 @cache
 def _code() -> str:
-    """The hash of this program's source, of which any part might change a figure."""
+    """The hash of this program's source, any part of which might change a figure."""
     folder, content = Path(seqmodel.__file__).parent, hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         content.update(file.read_bytes())
@@ -90,7 +90,7 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
 
 
 _Rows = tuple[Tensor, Tensor, Tensor]
-"""Features (T F, B, FEATURES), frames (T, B, F), and whether these are of pieces, not padding."""
+"""Features (T F, B, FEATURES), frames (T, B, F), and whether these are pieces, not padding."""
 
 
 def _rows(encoder: SoundEncoder, split: Split) -> Iterator[_Rows]:
@@ -119,7 +119,7 @@ def _nats(
 
 
 def _lowest(cost: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is lowest, to 0.005: by golden section (Kiefer 1953)."""
+    """The minimum of a unimodal function, to 0.005, by golden section (Kiefer 1953)."""
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = cost(left), cost(right)
     while high - low > 0.01:

@@ -1,6 +1,6 @@
-"""What `seqmodel eval` always reports of a run: its likelihood next to the trivial baselines'.
+"""What `seqmodel eval` always reports about a run: its likelihood next to trivial baselines.
 
-Media files are scored at once: they are prepared as the run's data were, all pieces as one split.
+Media files can be scored directly: they are prepared like the run's data, as a single split.
 """
 
 import math
@@ -45,7 +45,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
-    With `others` it is that of the average of all these runs, which `check_average` allows.
+    With `others` it is the score of the average of all these runs, which `check_average` allows.
     """
     pieces, train = dataset[split], _train(run, dataset)
     sung = _voices(run, pieces, train) if voices else None
@@ -97,7 +97,7 @@ def evaluate(
 
 
 def place_of_label(run: Run, label: str, option: str) -> int:
-    """The place of a label that the option names among those that the run knows, or UsageError."""
+    """The index of the option's label among those that the run knows; UsageError if unknown."""
     known = [*run.model.known_labels]
     if label not in known:
         there = listed(known) if known else "none"
@@ -106,7 +106,7 @@ def place_of_label(run: Run, label: str, option: str) -> int:
 
 
 def _told(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
-    """No label (pieces, L), then each value of this one for all pieces, the others left out.
+    """No labels (pieces, L), then each value of this label for all pieces, without other labels.
 
     UsageError if the run does not know it, SeqmodelError if no piece has it.
     """
@@ -121,17 +121,17 @@ def _told(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
 def _classified(
     run: Run, pieces: Split, label: str, without: Likelihood, *by_value: Likelihood
 ) -> dict[str, Any]:
-    """The figures without labels, and of the value that makes each piece most likely.
+    """The figures without labels, and those of the value that makes each piece most likely.
 
-    That is by its nats given each, all equally probable. `confusion` has a row for each true value,
-    of how many of its pieces were taken for which.
+    All values are equally probable a priori. `confusion` has a row for each true value, with the
+    number of its pieces classified as each value.
     """
     known = run.model.known_labels
     true = pieces.labels(known)[:, [*known].index(label)]
     found = 1 + np.argmin([scores.piece_nats for scores in by_value], axis=0)
     confusion = np.zeros((1 + len(by_value),) * 2, np.int64)
     np.add.at(confusion, (true, found), 1)
-    confusion = confusion[1:, 1:]  # without pieces whose value is not known
+    confusion = confusion[1:, 1:]  # without pieces whose value is unknown
     count = int(confusion.sum())
     figures = {
         "label": label,
@@ -146,19 +146,19 @@ def _classified(
 def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
     if train is None:
         raise SeqmodelError(
-            f"--voices counts on train, and that of {run.folder} is gone or was prepared otherwise"
+            f"--voices needs train, but that of {run.folder} is gone or was prepared differently"
         )
     found = medium_of(run.frame).voices(pieces, train)
     if found is None:
         raise SeqmodelError(
-            "--voices needs pieces that say which voice sings what, here and in train: prepare "
-            "Jsb16thSeparated.npz, or a file like it, again"
+            "--voices needs pieces that state which voice sings what, here and in train: prepare "
+            "Jsb16thSeparated.npz, or a similar file, again"
         )
     return found
 
 
 def _with_voices(scores: Likelihood, nats: float, notes: int) -> dict[str, float]:
-    """The figures of pitches and voices together; `nats` are those of who sings what."""
+    """The figures of pitches and voices together; `nats` are those of which voice sings what."""
     frames = int(scores.lengths.sum())
     total = scores.nats_per_frame * frames + nats
     return {
@@ -183,7 +183,7 @@ def _per_piece(pieces: Split, scores: Likelihood) -> list[dict[str, Any]]:
 def _train(run: Run, dataset: Dataset) -> Split | None:
     """The dataset's own train, or the run's if it has none.
 
-    None if that is no longer there, or was prepared otherwise.
+    None if that no longer exists, or was prepared differently.
     """
     theirs = Path(str(run.config.data))
     if "train" in dataset.splits:
@@ -196,7 +196,7 @@ def _train(run: Run, dataset: Dataset) -> Split | None:
 
 @contextmanager
 def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]:
-    """Yield a dataset of the media files at `path`, in the run's frames, which is then removed."""
+    """Yield a temporary dataset of the media files at `path`, in the run's frames."""
     sources = find_sources([str(path)])
     if sources.medium.name != run.frame.medium:
         raise SeqmodelError(
@@ -212,7 +212,7 @@ def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]
 
 
 def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -> None:
-    """Draw a piece, and below it the nats of each of its frames (T,), to `path`."""
+    """Draw a piece, with the nats of its frames (T,) below it, to `path`."""
     figure, (above, below) = wide_figure(6, 2, 1, sharex=True, height_ratios=(2, 1))
     draw_picture(above, picture, len(nats))
     above.set_title(caption(title), fontsize=10)
@@ -233,9 +233,9 @@ def draw_picture(
     given: str = ACCENT,
     shades: Any = "magma",
 ) -> None:
-    """Draw a piece on matplotlib's axes, x from 0 to `width`, its levels marked.
+    """Draw a piece on matplotlib's axes, x from 0 to `width`, with its levels marked.
 
-    In `colour`, what was `given` in another; a grid in the colour map `shades`.
+    In `colour`, and what was given in the colour `given`; a grid in the colour map `shades`.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline

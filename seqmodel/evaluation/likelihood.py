@@ -1,4 +1,4 @@
-"""How well a model, or several runs as one, predicts a split: exact likelihoods and figures."""
+"""How well a model, or the average of several, predicts a split: exact likelihoods and figures."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +22,12 @@ from seqmodel.runs.folder import Run
 
 BATCH_SIZE = 32
 STEPS_AT_ONCE = 1 << 16
-"""Unit steps in a window of all pieces, at most, unless a frame of one has more."""
+"""The most unit steps in a window over all pieces, unless a single frame has more."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Likelihood:
-    """A model's score on one split. Every frame counts, the first included; padding never does."""
+    """A model's score on one split. Every frame counts, including the first; padding never does."""
 
     lengths: NDArray[np.int64]
     """Frames of each piece, (pieces,)."""
@@ -36,11 +36,11 @@ class Likelihood:
     first_nats: NDArray[np.float64]
     """Those of first frames, (pieces,)."""
     figures: dict[str, float]
-    """What else the output reports, such as accuracy or bits per sample."""
+    """Other figures of the output, such as accuracy or bits per sample."""
     frame_nats: list[NDArray[np.float64]]
-    """Nats of each frame of each piece, (T,), if asked for; else empty."""
+    """Nats of each frame of each piece, (T,), if requested; else empty."""
     end_nats: list[NDArray[np.float64]]
-    """Nats of whether the piece ends with the frame, likewise; empty if the model does not say."""
+    """The same for whether the piece ends with the frame; empty if the model predicts no ends."""
 
     @property
     def nats_per_frame(self) -> float:
@@ -49,8 +49,8 @@ class Likelihood:
     def to_json(self) -> dict[str, float]:
         """All figures by name, without those of single pieces.
 
-        First frames are also left out of both nats and count, as in much of the literature; the
-        mean over pieces is that of each piece's own mean.
+        One figure leaves first frames out of both nats and count, as in much of the literature; the
+        mean over pieces is the mean of each piece's own mean.
         """
         pieces, frames = len(self.lengths), int(self.lengths.sum())
         others = float(self.piece_nats.sum()) - float(self.first_nats.sum())
@@ -84,11 +84,11 @@ def likelihood(
     progress: Progress = unseen,
     group: Group | None = None,
 ) -> Likelihood:
-    """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
+    """Score `model` on every frame of `split`; the batch size affects the speed, not the figures.
 
-    `each_frame` asks for `frame_nats` and `end_nats`, which take memory; `labels` (pieces, L) take
-    the place of those that pieces have, see `Split.labels`. With a `group`, whose processes all
-    call this, each scores some of the batches, and all get the figures of one alone, to the bit.
+    `each_frame` requests `frame_nats` and `end_nats`, which take memory; `labels` (pieces, L)
+    replace those of the pieces, see `Split.labels`. With a `group`, whose processes all call this,
+    each scores some of the batches, and all get the same figures as a single one, to the bit.
     """
     rank, size = (0, 1) if group is None else (group.rank, group.size)
     labels = split.labels(model.known_labels) if labels is None else labels
@@ -103,7 +103,7 @@ def likelihood(
     )
 
     def report(read: int) -> None:
-        # A group reports progress where all its processes are, which may then agree to save or
+        # A group reports progress where all its processes are, so that they can agree to save or
         # stop.
         if size == 1:
             progress(done + read, split.frames)
@@ -179,7 +179,7 @@ def _score(
 def _mark_sums(
     model: SequenceModel, name: str, nats: Tensor, frames: Tensor, numbers: NDArray[np.uint8]
 ) -> dict[str, float]:
-    """The sums of a mark's figures, given the nats (N,) of its notes, and how many these are."""
+    """The sums of a mark's figures and their counts, given the nats (N,) of its notes."""
     assert model.marks is not None
     figure, mark = MARK_FIGURES[name], model.marks.outputs()[name]
     levels = mark.levels_of(frames, torch.from_numpy(numbers)).permute(1, 0, 2)
@@ -205,11 +205,11 @@ def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
         sums[name] += number
 
 
-# ---- the average of several runs: the mean of the probabilities that they give to each frame -----
+# ---- the average of several runs: the mean of their probabilities for each frame -----------------
 
 
 def named(runs: Sequence[Run]) -> str:
-    """The run's folder, or what several are together."""
+    """The run's folder, or a name for the average of several."""
     return str(runs[0].folder) if len(runs) == 1 else f"the average of {len(runs)} runs"
 
 
@@ -224,7 +224,7 @@ def check_average(runs: Sequence[Run]) -> None:
         if differences:
             raise UsageError(
                 f"{run.folder} differs from {first.folder} ({'; '.join(differences)}): only runs "
-                "that predict the same have an average"
+                "that predict the same can be averaged"
             )
 
 
@@ -236,10 +236,10 @@ def _predicted(run: Run) -> tuple[str, str]:
 
 
 def average(each: Sequence[Likelihood]) -> Likelihood:
-    """The score of the average of models, from that of each with the nats of its frames.
+    """The score of the average of models, from the score of each with the nats of its frames.
 
     p(x_t, e_t | x_<t) = 1/K sum_k p_k(x_t | x_<t) p_k(e_t | x_<t), where e_t is whether the piece
-    ends with frame t. Of the other figures only those that follow from the nats are left.
+    ends with frame t. Of the other figures, only those that follow from the nats remain.
     """
     frames = list(map(mean_nats, zip(*(scores.frame_nats for scores in each), strict=True)))
     lengths, nats = np.array([len(piece) for piece in frames]), np.array([*map(np.sum, frames)])
@@ -263,5 +263,5 @@ def mean_nats(nats: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def describe(figures: Mapping[str, float]) -> list[str]:
-    """An average's figures besides the nats as lines of text, as `Output.describe`."""
+    """An average's other figures as lines of text, like `Output.describe`."""
     return labelled(figures, END_LABELS | LABELS)

@@ -310,9 +310,7 @@ class _Pool:
             return
         self._asked = self.ends = True
         for connection, member in [*self.members.items()]:
-            if not ask_to_end(
-                member.process
-            ):  # its next report fails, as if this process were killed
+            if not ask_to_end(member.process):  # its next report fails, as if this had died
                 connection.close()
                 del self.members[connection]
                 member.process.join()

@@ -318,9 +318,7 @@ def _remarks(comparison: Comparison) -> list[str]:
     """The verdicts, the best trivial model of each split, and the caveats."""
     lines = verdicts(comparison)
     if comparison.judged == "valid":
-        lines.append(
-            "there is no test: valid decides, though epochs and settings were chosen on it"
-        )
+        lines.append("there is no test: valid decides, which also chose epochs and settings")
     for split in SPLITS:
         trivial = comparison.trivial(split)
         if trivial is not None:

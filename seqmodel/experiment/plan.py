@@ -222,9 +222,7 @@ class Plan:
         if config.minutes is not None:
             raise UsageError("minutes are for `train`: compared runs share a machine; set epochs")
         if config.valid_every.endswith("m"):
-            raise UsageError(
-                "valid_every must be updates or epoch here: minutes depend on the clock"
-            )
+            raise UsageError("valid_every must be updates or epoch: minutes depend on the clock")
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         return with_sizes(seeded.without_search(), dataset.frame)
 

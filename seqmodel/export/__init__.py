@@ -1,4 +1,4 @@
-"""What a run can be exported as, by the suffix of the file."""
+"""The formats a run can be exported to, by the suffix of the file."""
 
 from collections.abc import Callable
 from pkgutil import resolve_name
@@ -7,17 +7,17 @@ from typing import NamedTuple
 from seqmodel.errors import SeqmodelError
 
 Exporter = Callable[..., bytes]
-"""Of a `Run` the whole file; SeqmodelError, in one line, for one that it cannot hold. A page's has
-options besides."""
+"""Turns a `Run` into the whole file; one-line SeqmodelError for a run it cannot represent. A page's
+also takes options."""
 
 
 class Export(NamedTuple):
-    """A format: what it is called, and `module:function` of its `Exporter`, imported when used."""
+    """A format: its name, and the `module:function` of its `Exporter`, imported when used."""
 
     title: str
     exporter: str
     extra: str | None = None
-    """The package that it needs, and the extra of seqmodel that installs it."""
+    """The package that it needs, which is also the extra of seqmodel that installs it."""
 
     def load(self) -> Exporter:
         """Import the function; SeqmodelError if its extra is not installed."""

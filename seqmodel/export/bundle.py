@@ -1,8 +1,8 @@
-"""A run as one zip to share, which every command takes in place of a run folder.
+"""A run as one zip to share, which every command accepts in place of a run folder.
 
-It holds what is needed to predict and to sample, and a card for people, but not the state of
+It holds what is needed to predict and to sample, and a description for people, but not the state of
 training. Nothing in it depends on the clock or the machine, so equal runs give equal bytes (with
-the same zlib), and of the dataset's path it keeps only the folder's name.
+the same zlib). Of the dataset's path it keeps only the folder's name.
 """
 
 import io
@@ -29,11 +29,11 @@ from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
-"""Of zip's calendar."""
+"""The earliest date that zip can store."""
 
 
 def bundle(run: Run) -> bytes:
-    """The zip; SeqmodelError for a run whose metrics or last checkpoint are damaged."""
+    """The zip; SeqmodelError if the run's metrics or last checkpoint are damaged."""
     config = replace(run.config, data=Path(str(run.config.data)).name)
     data_sha256 = _data_sha256(run)
     shared = replace(run, config=config, data_sha256=data_sha256)
@@ -54,7 +54,7 @@ def bundle(run: Run) -> bytes:
 
 
 def _data_sha256(run: Run) -> str | None:
-    """The fingerprint of what it was trained on, None if it is lost."""
+    """The fingerprint of the dataset it was trained on; None if it is lost."""
     last = run.folder / LAST
     if run.data_sha256 is not None or not is_there(last):
         return run.data_sha256
@@ -65,7 +65,7 @@ def _data_sha256(run: Run) -> str | None:
 
 
 def _card(run: Run, config: Config, data_sha256: str | None) -> str:
-    """What the run is, as Markdown; names and texts are indented, so that they stay literal."""
+    """A description of the run in Markdown; names and texts are indented to stay literal."""
     kind = medium_of(run.frame).formats[0]
     model = model_in_words(run)
     specs = map(unit_spec, dict.fromkeys(filter(None, (config.unit, config.note_unit))))

@@ -41,10 +41,10 @@ def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
     splits = {name: dataset[name] for name in dataset.splits}
     medium, manifest = medium_of(dataset.frame), dataset.manifest
     try:
-        medium.dataset_lines(manifest)  # what is only shown is checked nowhere else
+        medium.dataset_lines(manifest)  # values that are only shown are not checked elsewhere
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise SeqmodelError(
-            f"{path / MANIFEST} is damaged: what it tells of the dataset cannot be read; "
+            f"{path / MANIFEST} is damaged: its description of the dataset cannot be read; "
             "run `seqmodel prepare` again"
         ) from error
     more = medium.inspect_splits(splits, plot, str(path))

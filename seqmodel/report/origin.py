@@ -40,7 +40,7 @@ def came_from(
 ) -> Section:
     """The last section of a page: the command as typed, versions, machine and long texts.
 
-    `threads` describes those used, if not this process's; `versions` are of further libraries.
+    `threads` describes those used, if not this process's; `versions` are of additional libraries.
     """
     about = machine()
     cores = f"{plural(about['cores'], 'core')}, {threads or plural(about['threads'], 'thread')}"
@@ -58,7 +58,7 @@ def came_from(
 
 
 def brief(path: str | Path) -> str:
-    """A path as pages show it: below the working folder, or else its name alone."""
+    """A path as pages show it: relative to the working folder, or only its name."""
     full, here = Path(path), Path.cwd()
     if not full.is_absolute():
         return str(path)
@@ -71,9 +71,9 @@ def _brief_word(word: str) -> str:
 
 
 def version() -> str:
-    """Such as "0.2.0, commit 1234567", with a commit only when run from a Git checkout."""
+    """Version text such as "0.2.0, commit 1234567", with a commit only in a Git checkout."""
     root = Path(seqmodel.__file__).resolve().parents[1]
-    # An installed package may lie inside an unrelated repository.
+    # An installed package may be inside an unrelated repository.
     if Path(_git(root, "rev-parse", "--show-toplevel") or "") != root:
         return seqmodel.__version__
     commit = _git(root, "describe", "--always", "--exclude=*", "--dirty= with changes")
@@ -81,7 +81,7 @@ def version() -> str:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """The output of git for the folder; None if there is no git, no repository or no commit."""
+    """The output of git for the folder; None without git, a repository or a commit."""
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
     try:
         done = subprocess.run(

@@ -31,7 +31,7 @@ from seqmodel.sampling.sampler import Freeze, Sampler
 NONE: Mapping[str, Any] = MappingProxyType({})
 UNKNOWN = "\N{EN DASH}"
 TITLE = 60
-"""In characters; several runs whose names are longer are counted in the title."""
+"""In characters; if the names of several runs are longer, the title gives their number."""
 
 LABELS = {
     "nats_per_frame": "nats per frame",
@@ -48,11 +48,11 @@ def run_page(
     command: str,
     options: Mapping[str, Any] = NONE,
 ) -> parts.Page:
-    """A section for each dataset, wherever it lies, and one on where the figures come from.
+    """A section for each dataset, wherever it is stored, and one on the origin of the figures.
 
-    Nats of probabilities and of densities are not comparable: on the same dataset, runs with either
-    have separate sections. `samples` are by run name, drawn with `seed` and `options`; `command` is
-    as typed.
+    Nats of probabilities and of densities are not comparable, so runs with either have separate
+    sections, even on the same dataset. `samples` are by run name, drawn with `seed` and `options`;
+    `command` is as typed.
     """
     groups = _groups(runs)
     names = [scored.name for scored in runs]
@@ -136,7 +136,7 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
         curve, counts = scored.curve, scored.run.model.parameter_counts()
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best_line is not None:
-            time = spent(curve.seconds()[-1])  # on updates, without the scoring of valid
+            time = spent(curve.seconds()[-1])  # of updates, without scoring valid
             more = " more" if scored.run.began_from else ""
             about = (about[0], f"{curve.best} of {epochs_of(curve.metrics)}{more}", time)
         cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
@@ -147,7 +147,7 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
 
 
 def _is_best(scored: Subject, group: Sequence[Subject], split: str) -> bool:
-    """Whether no other run in the group predicts the split better; False if there is no other."""
+    """Whether no other run in the group predicts the split better; False without others."""
     all_nats = [nats for one in group if (nats := one.nats(split)) is not None]
     return len(all_nats) > 1 and scored.nats(split) == min(all_nats)
 
@@ -183,9 +183,9 @@ def _verdicts(group: Sequence[Subject]) -> list[str]:
             said.append(f"The valid figure of {name} was recorded in training.")
         if scored.run.began_from is not None:
             before = f"the weights of {scored.run.began_from}"
-            said.append(f"{name} began with {before}: its epochs and time are those since.")
+            said.append(f"{name} started from {before}: its epochs and time are those since.")
         if (scored.run.folder / DRAWS_INDEX).is_file():
-            said.append(f"{name} is the best draw of a search; its time is of that draw.")
+            said.append(f"{name} is the best draw of a search; its time is that of this draw.")
     return said
 
 
@@ -227,7 +227,7 @@ def draw(
 ) -> dict[str, list[parts.Sample]]:
     """Draw `number` samples per subject, by its name; none if browsers cannot play its medium.
 
-    `options` are values of `page_options`; UsageError if impossible, or no sound can be written.
+    `options` are values of `page_options`; UsageError if impossible, or if sound cannot be written.
     """
     if not number:
         return {}
@@ -272,9 +272,9 @@ def _sample_command(runs: Sequence[Run], number: int, seed: int, options: Mappin
 def real_piece(
     run: Run, dataset: Dataset | None, options: Mapping[str, Any] = NONE
 ) -> list[parts.Sample]:
-    """The first piece of valid, or of the first split there is, as `draw` shows samples.
+    """The first piece of valid, or of the first split there is, shown like samples of `draw`.
 
-    With those that follow if they are joined; none if the dataset is gone.
+    Includes the following pieces if they are joined; empty if the dataset is gone.
     """
     medium = medium_of(run.frame)
     if dataset is None or not medium.page_format:

@@ -1,4 +1,4 @@
-"""The runs that a page is about: what they are, how they learned, and how well they predict."""
+"""The runs on a page: what they are, how they learned, and how well they predict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,27 +17,27 @@ from seqmodel.runs.folder import Run, load_run, read_metrics
 from seqmodel.unit_setting import unit_name
 
 BATCH = 32
-"""Pieces at a time; changes the speed, not the figures."""
+"""Pieces scored at once; affects the speed, not the figures."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A run as shown on a page, and how well it predicts its dataset, once it is scored."""
+    """A run as shown on a page, with its scores on its dataset once they are known."""
 
     name: str
-    """Its folder's or zip's name, with the folders above it where several runs have that name."""
+    """Its folder's or zip's name, with parent folders if several runs share that name."""
     run: Run
     curve: Curve
     dataset: Dataset | None = None
-    """None also if it is gone or damaged, or its frames are not ones that the run reads."""
+    """None also if it is gone or damaged, or if the run cannot read its frames."""
     splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What `seqmodel eval --json` reports for each split."""
     remark: str = ""
-    """Why figures are missing, or are not a fair test; "" if all is well."""
+    """Why figures are missing or not a fair test; "" if all is well."""
 
     @cached_property
     def content(self) -> str:
-        """A hash of what the dataset holds; where that is unknown, the place it was at."""
+        """A hash of the dataset's content or, if that is unknown, its former path."""
         known = self.run.data_sha256 or str(self.run.data)
         return self.dataset.fingerprint() if self.dataset else known
 
@@ -45,14 +45,14 @@ class Subject:
         """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
         if split in self.splits:
             return float(self.splits[split]["nats_per_frame"])
-        line = self.curve.best_line  # a run that is killed may lack that of its last checkpoint
+        line = self.curve.best_line  # a killed run may lack the line for its last checkpoint
         if split != "valid" or self.dataset is not None or line is None:
             return None
         return self.curve.figures("valid")[line]
 
 
 def model_in_words(run: Run) -> str:
-    """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
+    """Text such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
     config, output = run.config, output_name(run.config, run.frame)
     unit = f"{_stack(config.layers)}{unit_name(config.unit)} {config.hidden}"
     kind = "" if config.model == "frame-wise" else f"{config.model} "
@@ -75,7 +75,7 @@ def load_subjects(folders: Sequence[Path]) -> list[Subject]:
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the folders' paths that tell them apart, such as "lstm" or "a/lstm"."""
+    """The shortest unique ends of the folders' paths, such as "lstm" or "a/lstm"."""
     paths = [folder.resolve().parts for folder in folders]
 
     def name(parts: tuple[str, ...], few: int = 1) -> str:
@@ -93,7 +93,7 @@ def subject_of(run: Run, name: str) -> Subject:
 
 
 def score(subjects: Sequence[Subject], progress: Progress) -> list[Subject]:
-    """Score each subject on every split of its dataset, if that is still there."""
+    """Score each subject on every split of its dataset, if that still exists."""
     opened = [_open(subject) for subject in subjects]
     total = sum(data[split].frames for data, _ in opened if data for split in data.splits)
     done, scored = 0, list[Subject]()

@@ -1,4 +1,4 @@
-"""The page of runs while they train, served to the browsers of this machine alone."""
+"""The page of runs while they train, served only to browsers on this machine."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ def server_of(
 ) -> ThreadingHTTPServer:
     """A server, at a free port, of what training has recorded: nothing is scored or drawn anew.
 
-    Why runs are not shown, such as one before its first epoch, is told once each.
+    Reasons for not showing a run, such as no complete epoch, are reported once each.
     """
     runs = [*{run.resolve(): run for run in runs}.values()]
     lock, known, told = Lock(), dict[tuple[object, ...], bytes](), set[str]()
@@ -33,7 +33,7 @@ def server_of(
             tell(news)
 
     def page() -> bytes:
-        """The page, made anew if a run has been written to since, or is not shown."""
+        """The page, rebuilt if a run has been written to since, or is not shown."""
         with lock:
             names = ("", CONFIG, METRICS, BEST, LAST)  # "": the run itself, which may be a zip
             stamps = tuple(_stamp(run / name) for run in runs for name in names)
@@ -51,12 +51,12 @@ def server_of(
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: object) -> None:
             error = sys.exception()
-            if not isinstance(error, ConnectionError):  # a browser that has left
+            if not isinstance(error, ConnectionError):  # the browser has left
                 tell_once(f"the page could not be made: {error!r}")
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # A site whose name leads here must not read it.
+            # A site whose name resolves to this machine must not read it.
             if self.headers.get("Host", "").partition(":")[0] not in (HERE, "localhost"):
                 return self.send_error(403)
             content = page()
@@ -68,14 +68,14 @@ def server_of(
             return None
 
         def log_message(self, *_: object) -> None:
-            """Requests are not news."""
+            """Do not log requests."""
 
     page()
     return Server((HERE, 0), Handler)
 
 
 def _page(runs: Sequence[Path], command: str) -> tuple[Page, list[str]]:
-    """The page of the runs that can be loaded, and why others cannot, which it says too."""
+    """The page of the runs that can be loaded, and why others cannot, which it also shows."""
     shown, missing = [], []
     for run, name in zip(runs, names_of(runs), strict=True):
         try:

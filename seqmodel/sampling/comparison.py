@@ -16,7 +16,7 @@ from seqmodel.sampling.sampler import Freeze, Sampler, side_by_side
 
 
 def comparison_of(run: Run) -> Comparison:
-    """What judges the run's samples; UsageError if its medium has no comparison."""
+    """The comparison for the run's samples; UsageError if its medium has none."""
     medium = medium_of(run.frame)
     comparison = medium.comparison()
     if comparison is None:
@@ -28,24 +28,24 @@ def comparison_of(run: Run) -> Comparison:
 
 
 class Judge(NamedTuple):
-    """A classifier of pieces by one of their labels, which knows nothing of the run."""
+    """A classifier of pieces by one of their labels, independent of the run."""
 
     label: str
     place: int
-    """Of the label among those that the run knows."""
+    """The index of the label among those that the run knows."""
     recognise: Recogniser
 
     def share(self, pieces: PieceSet, labels: NDArray[np.int64]) -> float | None:
-        """Of those with the label, how many are recognised as what `labels` (pieces, L) say."""
+        """The share of pieces with the label that are recognised as in `labels` (pieces, L)."""
         asked = labels[:, self.place]
         return float((self.recognise(pieces) == asked)[asked > 0].mean()) if asked.any() else None
 
 
 def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
-    """The judge of a label of the run, which learns from its train alone.
+    """The judge of one of the run's labels, which learns only from its train.
 
-    UsageError if the run does not know the label, nothing learns it, or the split is train itself;
-    SeqmodelError if train cannot be opened.
+    UsageError if the run does not know the label, no judge can learn it, or the split is train
+    itself; SeqmodelError if train cannot be opened.
     """
     place, train = place_of_label(run, label, "--judge"), _training_split(run, dataset)
     if split == train.name:
@@ -69,15 +69,15 @@ def compare_samples(
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
 
-    They are as long as pieces of the split, taken at even steps through it, so that both hold as
-    much, or `seconds` long; a run with `end` ends its pieces itself, at the length of its longest
-    training piece, or after `seconds`, at the latest. What is given of these pieces, such as their
-    metre and labels, is given of the samples. Piece k is piece k of `seqmodel sample` with the same
-    seed, temperature, guidance, metre and labels. A `judge` says how many have the value of its
-    label that was asked for.
+    They are as long as pieces spaced evenly in the split, so that both have the same amount, or
+    `seconds` long; a run with `end` ends its pieces itself, at the length of its longest training
+    piece, or after `seconds`, at the latest. What is given of the split's pieces, such as metre and
+    labels, is also given of the samples. Piece k is piece k of `seqmodel sample` with the same
+    seed, temperature, guidance, metre and labels. A `judge` counts those with the requested value
+    of its label.
 
     Returns plain values: see evaluation/README.md. UsageError if the run's medium has no
-    comparison, or no piece is that long; SeqmodelError if the run's training split cannot be
+    comparison, or no piece can be that long; SeqmodelError if the run's training split cannot be
     opened.
     """
     comparison, run = comparison_of(run), run.guided(guidance)
@@ -138,7 +138,7 @@ def compare_samples(
 
 
 def _training_split(run: Run, dataset: Dataset) -> Split:
-    """What the run was trained on: `dataset`'s train, if it is the run's own dataset."""
+    """The run's training split: `dataset`'s train, if it is the run's own dataset."""
     if run.trained_on(dataset):
         return dataset["train"]
     try:

@@ -39,23 +39,23 @@ from seqmodel.units.module import units_of
 from seqmodel.units.own_module import ModuleUnit
 
 FREE, ON, OFF = 0.0, -1.0, 2.0
-"""Uniforms that a number is forced by: -1 is below every probability, and 2 below none, so that
-whatever draws frames also places what is given; FREE forces nothing."""
+"""Uniforms that force a number: -1 is below every probability, and 2 below none, so that the draw
+of frames also places what is given; FREE forces nothing."""
 
 
 Drawing = Iterator[tuple[NDArray[Any], bool]]
-"""Frames without end, in chunks (n, F), each with whether the piece ends there."""
+"""Endless frames, in chunks (n, F), each with whether the piece ends there."""
 Draws = Callable[[Carry, Uniforms, float], Drawing]
-"""Draws a piece that goes on from a carry and does not end before so many steps."""
+"""Draws a piece that continues from a carry and does not end before this many steps."""
 
 
 class PythonStep:
-    """The step of layers in float64, between slots of whichever arena it is called in.
+    """The step of layers in float64, between slots of the arena that it is called in.
 
     Attributes:
-        call: it.
+        call: the call that makes a step.
         states: the slots of the layers' states, in the order of `Carry.tensors`.
-        h: that of the last layer's h.
+        h: the slot of the last layer's h.
     """
 
     def __init__(self, layers: Sequence[ModuleUnit], x: Slot, arena: Arena) -> None:
@@ -73,7 +73,7 @@ class PythonStep:
         self.call: Call = step_call(_write_python, callback=address, N=count, x=x.reshaped(count))
 
     def check(self) -> None:
-        """Raise what a step has raised, which compiled code cannot."""
+        """Raise the error of a step, which compiled code cannot do."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -101,25 +101,25 @@ class PythonStep:
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A model in compiled code, in float64, its weights copied once for all pieces."""
+    """A model in compiled code, in float64, with its weights copied once for all pieces."""
 
     encoder: Encoder
     arena: Arena
     inputs: CompiledInputs
     states: Sequence[Slot]
-    """Of the layers' states in the arena."""
+    """The slots of the layers' states in the arena."""
     h: Slot
     """What the output reads."""
     calls: Sequence[Call]
-    """The calls that compute the inputs, the unit's new state, and h: all before a draw."""
+    """The calls that compute the inputs, the unit's new state, and h: everything before a draw."""
     python: PythonStep | None
-    """The step of a unit that is a module, whose errors are to be checked for."""
+    """The step of a unit that is a module, to be checked for errors."""
     labels: Slot | None = None
     """(1, N), as in `Carry`."""
 
     @classmethod
     def of(cls, model: SequenceModel) -> "CompiledModel":
-        """Compile all but the draw, of a model on the CPU."""
+        """Compile a model on the CPU, except the draw."""
         arena, layers, encoder = Arena(), model.layers(), model.encoder
         inputs, labels, skip = encoder.compiled(arena), None, encoder.skip_size
         if count := column_count(model.known_labels):
@@ -144,11 +144,11 @@ class CompiledModel:
         return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls], python, labels)
 
     def draw_setting(self, chunk: int, temperature: float, *, fills: bool = False) -> DrawSetting:
-        """For a draw from h."""
+        """The setting of a draw from h."""
         return DrawSetting(self.h, self.inputs.last, self.arena, chunk, temperature, fills)
 
     def begin(self, memory: NDArray[np.uint8], carry: Carry) -> None:
-        """Let the piece whose arena this is go on from a carry in double precision."""
+        """Let the piece with this arena continue from a carry in double precision."""
         slots = (*self.states, self.inputs.last, self.inputs.memory, self.labels)
         past = carry.past._replace(numbers=self.encoder.scaled(carry.past.numbers))
         tensors = carry._replace(past=past).tensors()
@@ -157,7 +157,7 @@ class CompiledModel:
 
 
 def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws | None:
-    """As `sampler.plain_sampler`, compiled; None if the model's output has no compiled draw."""
+    """`sampler.plain_sampler`, compiled; None if the model's output has no compiled draw."""
     with torch.no_grad():
         compiled = CompiledModel.of(model)
         frame = model.output.compiled_draw(compiled.draw_setting(chunk, temperature))
@@ -183,11 +183,11 @@ def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Dr
 
 
 class CompiledParticles:
-    """N drafts of a piece of music, which advance together, some of their numbers given.
+    """N drafts of a piece of music, which advance together, with some of their numbers given.
 
-    A draft's next frame is drawn several times over, as candidates, of which one is kept. Those
-    with the same past, as after resampling, share an arena, and with it the unit's step and
-    whatever their candidates have in common.
+    A draft's next frame is drawn several times, as candidates, of which one is kept. Drafts with
+    the same past, as after resampling, share an arena, and with it the unit's step and whatever
+    their candidates have in common.
     """
 
     def __init__(self, model: SequenceModel, number: int, temperature: float) -> None:
@@ -207,22 +207,22 @@ class CompiledParticles:
         self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
         self._run = _loop(tuple(call.shape for call in calls), len(self._model.calls))
         self.size = self._model.arena.size
-        """The bytes that each takes up."""
+        """The bytes of each."""
 
     @cached_property
     def _memories(self) -> NDArray[np.uint8]:
-        """An arena for each, made when first needed, so that their size may be checked before."""
+        """An arena for each, made when first needed, so that their size can be checked before."""
         memories = self._model.arena.memories(self._number)
         self._draw.uniforms.of_all(memories)[:] = 0  # every number is forced
         return memories
 
     @cached_property
     def _fields_of_all(self) -> NDArray[np.int64]:
-        """(N, ...), of the calls in each arena."""
+        """The fields (N, ...) of the calls in each arena."""
         return np.stack([self._fields.over(memory) for memory in self._memories])
 
     def begin(self, carry: Carry) -> None:
-        """All particles go on from the carry of a piece, its tensors in double precision."""
+        """Let all particles continue from the carry of a piece, in double precision."""
         memory = self._memories[0]
         self._model.begin(memory, carry)
         self._copy_of_last.of(memory)[:] = self._model.inputs.last.of(memory)
@@ -231,17 +231,17 @@ class CompiledParticles:
     def draw(
         self, forced: NDArray[np.float64], uniforms: Uniforms
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-        """Draw candidates for the next frame (N, M, F), by what is `forced` (N, M, F).
+        """Draw candidates for the next frame (N, M, F), given what is `forced` (N, M, F).
 
-        With them come the logits (N, M, F + 1) by which the numbers were drawn, see
-        `NotesOutput.tempered`, and of the piece ending here, if the model predicts ends.
+        Also returns the logits (N, M, F + 1) by which the numbers were drawn, see
+        `NotesOutput.tempered`, and that of the piece ending here, if the model predicts ends.
         """
         N, M, F = forced.shape
         numbers = uniforms.take(N, M, F + 1)
         numbers[..., :F] = np.where(forced == FREE, numbers[..., :F], forced)
         order = np.argsort(self._homes, kind="stable")
         used, starts = np.unique(self._homes[order], return_index=True)
-        spare = vector_lanes(8)  # vectors may reach beyond the end
+        spare = vector_lanes(8)  # vectors can reach beyond the end
         read, logits = np.empty((2, numbers.size + spare))
         frames = np.empty(forced.size + spare, np.uint8)
         read[: numbers.size] = numbers[order].ravel()
@@ -260,15 +260,15 @@ class CompiledParticles:
         return frames[: forced.size].reshape(N, M, F)[back], logits
 
     def _advance(self, fields: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Advance the arenas whose fields (N, ...) these are, and draw so many candidates (N,)."""
+        """Advance the arenas with these fields (N, ...), and draw `counts` candidates (N,)."""
         self._run(fields, counts, int(counts.max()), 1)
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
-        """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""
+        """Let particle k become `ancestors[k]` followed by `frames[k]`, for n <= N, (n, F)."""
         homes, model, memories = self._homes[ancestors], self._model, self._memories
         paths = np.hstack([homes[:, None].view(np.uint8), np.packbits(frames, axis=1)])
         _, firsts, which = np.unique(paths, axis=0, return_index=True, return_inverse=True)
-        # One path goes on in the arena that it was in; others take arenas that none is left in.
+        # One path stays in its arena; others get arenas in which none is left.
         before = homes[firsts]
         _, staying = np.unique(before, return_index=True)
         moved = np.delete(np.arange(len(firsts)), staying)
@@ -286,9 +286,9 @@ class CompiledParticles:
 def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., int]:
     """run(fields, stops, endless, whole): a compiled loop over calls, the last being a draw.
 
-    It makes as many steps as `stops` (N,) says in each arena, with its `fields` (N, ...); the first
-    `once` calls at step 0 alone. Draw n is told its number. Those below `endless` do not end the
-    piece, and others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
+    It makes `stops` (N,) steps in each arena, with its `fields` (N, ...); the first `once` calls
+    only at step 0. Draw n is given its number. Draws below `endless` do not end the piece, and
+    others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
     """
     module, kinds = ir.Module("sample"), [POINTER, INT, INT, POINTER, INT, INT]
     first, (*others, (draw, _)) = calls[:once], calls[once:]
@@ -329,9 +329,9 @@ def _write_where(e: Emitter, f: dict[str, Any], calls: tuple[tuple[int, int], ..
 
 
 def joined(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call]]:
-    """Rows side by side: of each slot (R, I), or one row for all, the columns of a range.
+    """Rows side by side: the columns of a range from each slot (R, I), or one row for all.
 
-    The first may also be (I,), and the result is then a single row, too.
+    The first can also be (I,); then the result is a single row, too.
     """
     rows, ends = parts[0][0].shape[:-1], [*accumulate(stop - first for _, first, stop in parts)]
     to = arena.take(*rows, ends[-1])
@@ -343,7 +343,7 @@ def joined(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call
 
 
 def copying(source: Slot, to: Slot, first: int = 0, size: int | None = None, at: int = 0) -> Call:
-    """The call that copies columns from `first` on to those from `at` on, by default all."""
+    """The call that copies columns, by default all, from `first` on to those from `at` on."""
     width = source.shape[-1]
     return step_call(
         _write_copy, R=math.prod(to.shape[:-1]), step=width * (math.prod(source.shape[:-1]) > 1),

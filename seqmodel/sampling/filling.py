@@ -1,14 +1,14 @@
-"""Music around music: part of a piece is drawn anew, given all the rest.
+"""Filling: part of a piece is redrawn, given all the rest.
 
 Sequential Monte Carlo (Gordon, Salmond, Smith 1993): particles advance frame by frame; free numbers
 are drawn, given ones scored, and the likelihood of what is given is a particle's weight. Each
-particle draws several candidates for a frame and keeps one by their weights, whose mean is then its
+particle draws several candidates for a frame and keeps one by their weights, whose mean becomes its
 own (Fearnhead, Papaspiliopoulos, Roberts 2008): voices under a given melody have seen it. Particles
-are resampled where their effective number falls below half.
+are resampled when their effective number falls below half.
 
-Sweeps of particle Gibbs (Andrieu, Doucet, Holenstein 2010) then draw one stretch after another once
-more. The piece as it is remains among the particles, given what comes before and after, so that
-each sweep leaves the model's conditional distribution unchanged.
+Sweeps of particle Gibbs (Andrieu, Doucet, Holenstein 2010) then redraw one stretch after another.
+The current piece remains among the particles, given what comes before and after, so that each sweep
+leaves the model's conditional distribution unchanged.
 """
 
 import math
@@ -37,14 +37,14 @@ from seqmodel.system.machine import available_memory
 CANDIDATES = 8
 """Drafts of a frame by each particle."""
 STRETCH = 8
-"""Frames that a sweep draws anew at a time."""
+"""Frames that a sweep redraws at a time."""
 BYTES = 80
-"""What a number of a candidate takes up for a while, all in all."""
+"""Temporary memory for each number of a candidate, in total."""
 NEGLIGIBLE = 15.0
-"""Nats by which a particle is behind the best when it is given up, where nothing more is drawn."""
+"""Once nothing more is drawn, a particle this many nats behind the best is given up."""
 AHEAD, SURVIVORS = 64, 8
-"""Frames after the last drawn one that all particles score, and how many are resampled then for the
-rest of the piece, which may be a hundred times as long and tells few of them apart."""
+"""Frames after the last drawn one that all particles score, and the number then resampled for the
+rest of the piece, which can be a hundred times as long and distinguishes few of them."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ class Filled:
     frames: NDArray[np.uint8]
     """(T, F), or (T, F + M) with marks if the model has any"""
     effective: NDArray[np.float64]
-    """(n,), the effective number of particles at each frame from the first with anything free to
-    the last."""
+    """(n,), the effective number of particles at each frame from the first to the last with
+    anything free."""
     fitting: float
     """The effective number of distinct paths, once all that follows is scored; towards the end of a
-    long piece it falls as that of the few which are left there."""
+    long piece it is that of the few still left."""
     log_given: float
-    """An estimate of log p(what is given) from that frame on."""
+    """An estimate of log p(what is given) from the first of these frames on."""
 
 
 class Filler:
     """Fills pieces by a model, whose weights must not change in the meantime.
 
     The distribution is that of `sampler`'s frames at a temperature above 0, given the rest of the
-    piece and, where the model predicts ends, that it ends with its last frame. What is `given`
-    besides is as in `Sampler`.
+    piece and, if the model predicts ends, that it ends with its last frame. `given` is as in
+    `Sampler`.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class Filler:
         sweeps: int = 0,
         progress: Progress = unseen,
     ) -> Filled:
-        """Draw those notes of `piece` (T, F) that are `free` (T, D), of which there are some.
+        """Draw the `free` notes (T, D) of `piece` (T, F); there must be some.
 
-        If the model has marks, they are drawn for what was, given the frames; those of other notes
-        are what `piece` (T, F + M) says, or are drawn too.
+        If the model has marks, they are drawn for drawn notes, given the frames; other notes keep
+        theirs in `piece` (T, F + M), or get drawn ones.
 
-        With onsets a note that the piece holds over from a free one is struck anew where what is
+        With onsets, a note that the piece holds over from a free one is struck again if what is
         drawn does not lead into it. `number` distinguishes pieces with the same seed.
 
         Raises:
-            UsageError: if so many particles do not fit in memory.
-            SeqmodelError: if what is given is impossible with all that was drawn.
+            UsageError: if this many particles do not fit in memory.
+            SeqmodelError: if what is given is impossible after everything that was drawn.
         """
         uniforms = Uniforms(seed, number)
         F = self.output.frame_size
@@ -152,7 +152,7 @@ class Filler:
         if self.number * each > available_memory() // 2:
             most = available_memory() // 2 // each
             raise UsageError(
-                f"{self.number:,} particles of {frames:,} frames do not fit in memory: take at "
+                f"{self.number:,} particles of {frames:,} frames do not fit in memory: use at "
                 f"most {most:,}, or fill a shorter part"
             )
 
@@ -177,7 +177,7 @@ class _Pass:
         uniforms: Uniforms,
         drew: Callable[[], None],
     ) -> None:
-        """From the carry before the first frame with free numbers; `drew` hears of each."""
+        """Start from the carry before the first frame with free numbers; call `drew` at each."""
         self._filler, self._output = filler, filler.output
         self._piece, self._free, self._uniforms, self._drew = piece, free, uniforms, drew
         (drawn,) = np.nonzero(free.any(1))
@@ -190,13 +190,13 @@ class _Pass:
         self._history = list[tuple[NDArray[np.int64], NDArray[np.uint8]]]()
 
     def run(self, *, retain: bool = False) -> Filled:
-        """Draw; with `retain` the piece as it is is one of the particles, the first.
+        """Draw; with `retain` the first particle is the current piece.
 
-        `log_given` is then meaningless, as the rest is not scored once one particle is left.
+        `log_given` is then meaningless, because the rest is not scored once one particle is left.
         """
         weights = np.zeros(self._number)  # logarithms
         effective, log_given, fitting = list[float](), 0.0, 1.0
-        kept = retain  # whether the first is the retained one still
+        kept = retain  # whether the first is still the retained one
         for t in range(self._begin, len(self._piece)):
             frames, weights = self._advance(t, weights, retain=retain)
             shares, number, evidence = self._shares(weights, t)
@@ -236,7 +236,7 @@ class _Pass:
     def _shares(
         self, weights: NDArray[np.float64], t: int
     ) -> tuple[NDArray[np.float64], float, float]:
-        """See `share`; the mean is over all particles, those merged or given up included."""
+        """See `share`; the mean is over all particles, including merged and given up ones."""
         made = run(SHARE, N=len(weights), number=self._number, weights=weights)
         number, evidence = made["facts"].tolist()
         if evidence == NEVER:
@@ -244,7 +244,7 @@ class _Pass:
         return made["shares"], number, evidence
 
     def _merged(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The weights, those of equal paths summed in one of them, the others -inf."""
+        """The weights, with those of equal paths summed in one of them and -inf in the others."""
         k, paths = np.arange(len(weights)), []
         for ancestors, packed in reversed(self._history):
             paths.append(packed[k])
@@ -259,10 +259,10 @@ class _Pass:
     def _advance(
         self, t: int, weights: NDArray[np.float64], *, retain: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-        """The particles' frames at t (N, F), and their logarithmic weights (N,) with these."""
+        """The particles' frames at t (N, F), and their logarithmic weights (N,) including these."""
         free, x, (N, F) = self._free[t], self._piece[t], self._last.shape
         forced = np.where(free, FREE, np.where(x > 0, ON, OFF))
-        # Where nothing is given, or nothing drawn, all candidates would have the same weight.
+        # If nothing is given, or nothing drawn, all candidates would have the same weight.
         candidates = self._filler.candidates if free.any() and not free.all() else 1
         forced = np.broadcast_to(forced, (N, candidates, F)).copy()
         if retain:
@@ -280,7 +280,7 @@ class _Pass:
         return drawn[np.arange(N), chosen], weights
 
     def _resampled(self, shares: NDArray[np.float64], N: int, *, retain: bool) -> NDArray[np.int64]:
-        """Ancestors (N,) by systematic resampling; with `retain` multinomial, the first stays."""
+        """Ancestors (N,) by systematic resampling; with `retain` multinomial, keeping the first."""
         if not retain:
             return resampled(shares, self._uniforms.take(1), N)
         return np.append(0, resampled(shares, self._uniforms.take(N - 1), N - 1))
@@ -299,19 +299,19 @@ class _Pass:
         return frames
 
 
-# ---- what `seqmodel sample` and pages compute of particles
+# ---- computations on particles, for `seqmodel sample` and pages
 
 
 NEVER = -math.inf
 SMALL = -700.0
-"""What exp makes nothing of."""
+"""An argument for which exp is negligible."""
 WEIGH = Signature(
     "weigh",
     ("N", "M", "F", "D", "ends", "over"),  # whether pieces end, and whether this one does here
     (
         Array("frames", ("N", "M", "F"), torch.uint8),  # of M candidates
         Array("logits", ("N", "M", "F + 1")),
-        Array("x", ("F",), torch.uint8),  # what is given where nothing is
+        Array("x", ("F",), torch.uint8),  # what is given, where not free
         Array("free", ("F",), torch.uint8),
         Array("before", ("N", "F"), torch.uint8),  # the particles' previous frames
         Array("at", ("N",)),  # uniforms
@@ -339,7 +339,7 @@ def kernel_of(signature: Signature) -> Kernel:
 
 
 def run(signature: Signature, **fields: int | NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Run one of these over all items; arrays that are not given are made, and returned by name."""
+    """Run one of these over all items; missing arrays are created, and returned by name."""
     given = dict[str, Field](dict.fromkeys((a.name for a in signature.arrays), NEW))
     for name, field in fields.items():
         given[name] = field if isinstance(field, int) else torch.from_numpy(field)
@@ -359,7 +359,7 @@ def weigh(
     frames: Any, logits: Any, x: Any, free: Any, before: Any, at: Any, gains: Any, weights: Any,
     chosen: Any, M: Any, F: Any, D: Any, ends: Any, over: Any, first: Any, last: Any,
 ) -> None:  # fmt: skip
-    """Choose one of each particle's candidates by what is given, whose likelihood it gains."""
+    """Choose one of each particle's candidates by the likelihood of what is given, and gain it."""
     for k in range(first, last):
         best = NEVER
         for m in range(M):
@@ -384,14 +384,14 @@ def weigh(
 
 
 def log_given(frame: Any, logits: Any, x: Any, free: Any, before: Any, F: Any, D: Any) -> Any:
-    """log p of the numbers given of a frame, by which its candidates are weighed."""
+    """log p of a frame's given numbers, by which its candidates are weighted."""
     nats = 0.0
     product = 1.0
     for j in range(F):
         if not free[j]:
             if frame[j] != x[j]:
                 nats = -NEVER
-            # A strike of a note that does not sound, or did not before, is determined by it.
+            # The strike of a note that does not sound, or did not before, is determined by that.
             if j < D or (frame[j - D] and before[j - D]):
                 z = -logits[j] if x[j] else logits[j]
                 nats += max(z, 0.0)
@@ -406,9 +406,9 @@ def softplus(z: Any) -> Any:
 
 
 def share(weights: Any, shares: Any, facts: Any, N: Any, number: Any) -> None:
-    """Logarithmic weights as shares, how many particles are effective, the log of the mean weight.
+    """Logarithmic weights as shares, the effective number of particles, the log mean weight.
 
-    The mean is over the `number` of particles with which all began.
+    The mean is over the initial `number` of particles.
     """
     best = NEVER
     for k in range(N):

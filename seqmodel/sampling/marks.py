@@ -1,4 +1,4 @@
-"""The marks of drawn notes, such as how hard they are struck, drawn once the frames are."""
+"""The marks of drawn notes, such as velocity, drawn after the frames."""
 
 from collections.abc import Mapping
 
@@ -17,9 +17,9 @@ from seqmodel.sampling.compiled import Drawing
 class MarksDraw:
     """Reads frames again, and gives each note that begins its marks.
 
-    Frames do not depend on marks: they are what they are without. Marks take uniforms from a stream
-    of their own, as many for each note as there are marks. A carry is here all that the marks of
-    the next frame depend on, in float64, with what is remembered of levels.
+    Frames do not depend on marks: they are the same without them. Marks use uniforms from their own
+    stream, as many for each note as there are marks. A carry is here everything that the marks of
+    the next frame depend on, in float64, with the memory of levels.
     """
 
     def __init__(self, model: SequenceModel, temperature: float) -> None:
@@ -34,7 +34,7 @@ class MarksDraw:
         }
 
     def after(self, carry: Carry, prime: NDArray[np.uint8]) -> Carry:
-        """The carry after a primer (P, F + M), from that after its frames alone."""
+        """The carry after a primer (P, F + M), from the one after its frames alone."""
         memory = self._marks.start(carry.past.numbers, 1)
         return carry._replace(levels=self._marks.remember(self._levels(prime), memory))
 
@@ -49,7 +49,7 @@ class MarksDraw:
     ) -> tuple[NDArray[np.uint8], Carry]:
         """Frames (T, F) as (T, F + M), with marks where a note begins, and the carry after.
 
-        Notes of frames (T, F + M) that have some keep them, and later levels follow from them.
+        Notes of frames (T, F + M) that have marks keep them, and later levels follow from them.
         """
         F, levels = self._model.output.frame_size, self._levels(frames)
         for level in levels.values():
@@ -75,7 +75,7 @@ class MarksDraw:
     def _with_marks(
         self, frames: NDArray[np.uint8], levels: Mapping[str, Tensor]
     ) -> NDArray[np.uint8]:
-        """Frames with what `levels` stand for, but for numbers that they have."""
+        """Frames with the numbers that `levels` stand for, except where they have their own."""
         F, D = self._model.output.frame_size, self._notes
         played = np.zeros((len(frames), F + D * len(MARKS)), np.uint8)
         played[:, : frames.shape[1]] = frames
@@ -87,7 +87,7 @@ class MarksDraw:
         return played
 
     def _levels(self, frames: NDArray[np.uint8]) -> dict[str, Tensor]:
-        """`Marks.levels_of` a piece (T, F), or (T, F + M) with marks."""
+        """`Marks.levels_of` for a piece (T, F), or (T, F + M) with marks."""
         F, D = self._model.output.frame_size, self._notes
         marks = np.zeros((len(frames), D * len(MARKS)), np.uint8)
         marks[:, : frames.shape[1] - F] = frames[:, F:]

@@ -1,9 +1,9 @@
 """New pieces from a trained model: ancestral sampling, frame by frame.
 
 All draws come from one specified stream, `kernels.uniforms`, keyed by a seed and the number of the
-piece; each frame takes as many uniforms as the output declares. The model computes in float64, so
-that a draw hardly ever hinges on rounding: the same seed gives the same piece, whatever the number
-of pieces, their length, the backend or the machine.
+piece; each frame uses as many uniforms as the output declares. The model computes in float64, so
+that draws almost never depend on rounding: the same seed gives the same piece for any number of
+pieces, length, backend or machine.
 """
 
 import copy
@@ -32,9 +32,9 @@ from seqmodel.sampling.marks import MarksDraw
 from seqmodel.units.own_module import ModuleUnit
 
 CHUNK = 256
-"""Steps drawn at a time, taking a few milliseconds."""
+"""Steps drawn at a time, which takes a few milliseconds."""
 AHEAD = 1 << 26
-"""Numbers of pieces that are drawn ahead of each other, at most: they have to fit in memory."""
+"""The most numbers of pieces that are drawn ahead: they have to fit in memory."""
 
 
 class PieceSampler(ABC):
@@ -44,11 +44,11 @@ class PieceSampler(ABC):
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Drawing:
-        """Draw frames without end.
+        """Draw endless frames.
 
         Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
-        After these come the marks of notes that begin, if the model has any: (n, F + M).
-        `prime` (P, F), or (P, F + M), is the model's input before the first frame drawn. The piece
+        The marks of notes that begin follow, if the model has any: (n, F + M).
+        `prime` (P, F), or (P, F + M), is the model's input before the first drawn frame. The piece
         does not end before frame `shortest`, or never if it is infinite.
         """
 
@@ -65,7 +65,7 @@ class PieceSampler(ABC):
         """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
         `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
-        With `freeze` a piece ends where it has frozen, but not before frame `shortest` either.
+        With `freeze` a piece also ends when it has frozen, but not before frame `shortest`.
         """
         frames = self.draw(Uniforms(seed, number), prime=prime, shortest=shortest)
         if freeze is not None:
@@ -73,16 +73,16 @@ class PieceSampler(ABC):
         return DrawnPiece(frames, length, freeze)
 
     def threads(self, number: int, length: int) -> int:
-        """How many threads `side_by_side` may draw as many pieces of a length by."""
+        """The number of threads for `side_by_side` to draw `number` pieces of this length."""
         return 1
 
 
 class Sampler(PieceSampler):
     """Draws pieces from a model.
 
-    The weights are copied once, for all pieces: the model must not change in the meantime. Wherever
-    and by whichever backend it was trained, drawing is by compiled code on the CPU. What is given
-    of pieces (G,), see `FrameDefinition.given`, is what is usual in train unless stated.
+    The weights are copied once, for all pieces: the model must not change in the meantime. Drawing
+    uses compiled code on the CPU, wherever and with whatever backend the model was trained. `given`
+    (G,), see `FrameDefinition.given`, is by default what is usual in train.
 
     Attributes:
         model: on the CPU.
@@ -97,7 +97,7 @@ class Sampler(PieceSampler):
         chunk: int | None = None,
         mark_temperature: float | None = None,
     ) -> None:
-        """`chunk` is how many steps to draw at a time; temperatures are alike unless given."""
+        """`chunk` is the number of steps to draw at a time; by default temperatures are equal."""
         on_cpu = next(model.parameters()).is_cpu
         self.model = model if on_cpu else copy.deepcopy(model).cpu()
         self._temperature = temperature
@@ -105,7 +105,7 @@ class Sampler(PieceSampler):
         self._steps = model.encoder.steps
         self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
         start = self.model.start(1, None if given is None else given[np.newaxis])
-        tensors = [t.detach() for t in start.tensors()]  # the start of a module may be learned
+        tensors = [t.detach() for t in start.tensors()]  # a module's start can be learned
         tensors = [t.double() if t.is_floating_point() else t for t in tensors]
         self.start = start.like(tensors)._replace(levels=None)
 
@@ -115,8 +115,8 @@ class Sampler(PieceSampler):
         """See `PieceSampler.draw`.
 
         Before frame `shortest` each is drawn from its distribution given the past and that the
-        piece goes on. That is the distribution of the frame alone, since given the past an end does
-        not depend on the frame before it.
+        piece continues. That is simply the frame's distribution, because given the past, an end
+        does not depend on the frame before it.
         """
         carry = self.start if prime is None else self.after(prime)
         return self.played(self.go_on(carry, uniforms, shortest), carry, prime, uniforms)
@@ -124,7 +124,7 @@ class Sampler(PieceSampler):
     def played(
         self, frames: Drawing, carry: Carry, prime: NDArray[Any] | None, uniforms: Uniforms
     ) -> Drawing:
-        """Frames that follow a primer, after which the carry is, with their marks if any."""
+        """Frames that follow a primer, with their marks if any; the carry is that after it."""
         if self.marks is None:
             return frames
         prime = np.zeros((0, self.model.output.frame_size)) if prime is None else prime
@@ -133,18 +133,18 @@ class Sampler(PieceSampler):
 
     @cached_property
     def marks(self) -> MarksDraw | None:
-        """What draws marks, if the model has any."""
+        """The draw of marks, if the model has any."""
         if self.model.marks is None:
             return None
         return MarksDraw(self.double, self._mark_temperature)
 
     def go_on(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Drawing:
-        """As `draw`, after a carry of `after`."""
+        """Like `draw`, from a carry of `after`."""
         draws = self._compiled or plain_sampler(self.double, self._chunk, self._temperature)
         return draws(carry, uniforms, shortest * self._steps)
 
     def threads(self, number: int, length: int) -> int:
-        """See `PieceSampler`: several where compiled code alone draws, as torch's threads clash."""
+        """See `PieceSampler`: several only if all is compiled, because torch's threads clash."""
         python = any(isinstance(layer, ModuleUnit) for layer in self.model.layers())
         alone = self.is_compiled and self.model.marks is None and not python
         fits = AHEAD // (length * self.model.output.frame_size)
@@ -165,7 +165,7 @@ class Sampler(PieceSampler):
         return copy.deepcopy(self.model).double().eval()
 
     def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
-        """The carry of a piece in float64 after frames (P, F or more) from its start or a carry."""
+        """The carry, in float64, after frames (P, F or more) from a piece's start or a carry."""
         carry = carry or self.start
         window = self.model.window(1)
         if self.model.marks is not None:
@@ -181,10 +181,10 @@ class Sampler(PieceSampler):
 class AverageSampler(PieceSampler):
     """Draws each frame from one of the models, and lets all of them read it.
 
-    A uniform chooses the model, each as likely as the others, and those that follow in the stream
-    are the frame's; whether the piece ends with it is that model's word too. So the probability of
-    a piece is exactly that of the average. Between frames PyTorch reads them, which takes most of
-    the time. Marks, if the first model has any, are its own.
+    A uniform chooses the model, all equally likely, and the next ones in the stream draw the frame
+    from it, as well as whether the piece ends there. So the probability of a piece is exactly that
+    of the average. PyTorch reads the frames, which takes most of the time. Marks, if the first
+    model has any, are drawn by that.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class AverageSampler(PieceSampler):
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Drawing:
-        """See `PieceSampler.draw`; ends drawn before frame `shortest` are passed over."""
+        """See `PieceSampler.draw`; ends drawn before frame `shortest` are ignored."""
         carries = [s.start if prime is None else s.after(prime) for s in self._samplers]
         frames = self._frames(carries, uniforms, shortest)
         return self._samplers[0].played(frames, carries[0], prime, uniforms)
@@ -223,7 +223,7 @@ class AverageSampler(PieceSampler):
 def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws:
     """Draws `chunk` steps at a time by PyTorch: the specification of compiled sampling.
 
-    Outputs without a compiled draw are drawn from by it. The model is in float64 on the CPU.
+    It also draws from outputs without a compiled draw. The model is in float64 on the CPU.
     """
     output, steps = model.output, model.encoder.steps
 
@@ -250,11 +250,11 @@ def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws
 
 
 class Freeze(NamedTuple):
-    """Where a piece is over though its end was not drawn: a chord lasts longer than any in train.
+    """Where a piece is over though no end was drawn: a chord lasts longer than any in train.
 
-    It is then as long as the longest. Most such chords are last chords after which a model, that
-    has seen few ends, missed its own and would go on holding; so no piece ends like this that is
-    shorter than train's shortest, as in the middle of one a chord too long does little harm.
+    That chord is cut to the length of the longest. Most are last chords after which a model that
+    has seen few ends missed its own, and would hold on. Pieces shorter than train's shortest do not
+    end like this, because in the middle of a piece a chord that is too long does little harm.
     """
 
     chord: int
@@ -264,14 +264,14 @@ class Freeze(NamedTuple):
 
     @classmethod
     def of(cls, run: Run) -> Self | None:
-        """None if the run ends no pieces, or if either is not known."""
+        """The limits of a run; None if it does not end pieces, or if either is unknown."""
         chord, encoder = run.frame.longest_chord, run.model.encoder
         clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
         piece = None if clock is None else clock.shortest
         return cls(chord, piece) if run.config.end and chord and piece else None
 
     def first(self, recent: NDArray[Any], begin: int) -> int | None:
-        """The first of frames from `begin` on that is too much, the last of which are `recent`."""
+        """The first frame, from `begin` on, that is too much; `recent` are the last frames."""
         ages = chord_ages(recent)
         places = begin + np.arange(len(ages))
         (frozen,) = np.nonzero((ages > self.chord) & (places >= self.piece))
@@ -279,7 +279,7 @@ class Freeze(NamedTuple):
 
 
 class DrawnPiece:
-    """A piece, iterated over once, in chunks (n, F), each as soon as it is drawn."""
+    """A piece to iterate over once, in chunks (n, F), each as soon as it is drawn."""
 
     frames = 0
     """Frames drawn so far."""
@@ -317,7 +317,7 @@ class DrawnPiece:
 def side_by_side(
     pieces: Iterable[DrawnPiece], threads: int
 ) -> Iterator[tuple[DrawnPiece, Iterable[NDArray[Any]]]]:
-    """Each of the pieces and its chunks, in order; by several threads drawn whole, and ahead."""
+    """Each piece and its chunks, in order; several threads draw whole pieces ahead."""
     if threads == 1:
         yield from ((piece, piece) for piece in pieces)
         return
@@ -334,6 +334,6 @@ def side_by_side(
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
-        finally:  # also when nobody asks for more
+        finally:  # also if the caller stops early
             over.set()
             pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""The one room that knows an operating system; where one lacks something, it says what instead.
+"""The only package that depends on the operating system; it provides fallbacks for what is missing.
 
-It asks for what it needs and not for a system's name where it can, so that tests can take it away.
+If possible, it tests for a feature, not for a system's name, so that tests can remove the feature.
 """

@@ -1,4 +1,4 @@
-"""Files where systems differ: opening, reading at a place, flushing, exchanging, ownership."""
+"""File operations that differ by system: opening, reading, flushing, exchanging, ownership."""
 
 import errno
 import os
@@ -9,21 +9,21 @@ from pathlib import Path
 from seqmodel.system import native
 
 OPENED = ("/", "dev"), ("/", "proc")
-"""How the paths of open files begin. Other pipes may have no writer, and would block for ever."""
+"""How the paths of open files begin. Other pipes may have no writer, and would block forever."""
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)
-"""Without it, opening a pipe may block; for a regular file it changes nothing."""
+"""Without it, opening a pipe can block; it has no effect on regular files."""
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = getattr(os, "O_DIRECTORY", 0)
 
-_FLUSHED = os.O_RDONLY if AT_ONCE else os.O_RDWR  # Windows flushes what may be written
+_FLUSHED = os.O_RDONLY if AT_ONCE else os.O_RDWR  # Windows flushes only writable files
 _CANNOT_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES}
-"""How file systems refuse to flush a folder: CIFS, one that may not be listed, all of Windows."""
+"""How file systems refuse to flush a folder: CIFS, an unlistable one, all of Windows."""
 _HERE, _EXCHANGE = -100, 2  # as numbered in Linux's headers, the second also in those of macOS
 _seeking = threading.Lock()
 
 
 def read_at(descriptor: int, size: int, place: int) -> bytes:
-    """At most `size` bytes of an open file from a place on; OSError if it cannot be read."""
+    """At most `size` bytes of an open file from offset `place`; OSError if it cannot be read."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, size, place)
     with _seeking:
@@ -32,7 +32,7 @@ def read_at(descriptor: int, size: int, place: int) -> bytes:
 
 
 def flush(path: Path) -> None:
-    """Flush a file or a folder to disk, unless it is a folder and that cannot be done."""
+    """Flush a file to disk, or a folder if the system can."""
     try:
         descriptor = os.open(path, _FLUSHED)
         try:
@@ -57,9 +57,9 @@ def exchanged(one: Path, other: Path) -> bool:
 
 
 def is_private(found: os.stat_result) -> bool:
-    """Whether a file or folder is this user's, and nobody else may write to it.
+    """Whether a file or folder belongs to this user, and nobody else may write to it.
 
-    On Windows, where modes do not tell, the folders of a user's profile are.
+    On Windows, where modes do not show this, assume so: the folders of a user's profile are.
     """
     user = getattr(os, "getuid", None)
     others = stat.S_IWGRP | stat.S_IWOTH

@@ -1,4 +1,4 @@
-"""What this process may use of the machine, also in a container, and how it keeps its memory."""
+"""What this process may use of the machine, also in a container, and how it reuses its memory."""
 
 import math
 import os
@@ -19,7 +19,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as numbered in <malloc.h>
 
 
 def cores(root: Path = ROOT) -> int:
-    """Processors that this process may use: by its affinity, and its control groups' quotas."""
+    """The number of processors that this process may use, by affinity and control group quotas."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux
     allowed = [len(affinity(0)) if affinity else os.cpu_count() or 1]
     for group in _groups("cpu", root):
@@ -31,7 +31,7 @@ def cores(root: Path = ROOT) -> int:
 
 
 def available_memory(root: Path = ROOT) -> int:
-    """Bytes that can be had: what the machine has left, within its control groups' limits."""
+    """Bytes available: what the machine has left, within the limits of control groups."""
     import psutil
 
     left = [psutil.virtual_memory().available]
@@ -48,7 +48,7 @@ def available_memory(root: Path = ROOT) -> int:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has had in memory."""
+    """The peak memory of this process, in bytes."""
     try:
         resource = import_module("resource")
     except ImportError:  # Windows
@@ -71,7 +71,7 @@ def processor(root: Path = ROOT) -> str:
 def _groups(controller: str, root: Path) -> Iterator[Path]:
     """The control groups of this process, the innermost first: version 2's, and a controller's.
 
-    In a container the outer path may be given, of which only the last part can be seen.
+    In a container the path may be the outer one, of which only the last part is visible.
     """
     for line in _text(root / "proc/self/cgroup").splitlines():  # on Linux
         _, controllers, path = line.split(":", 2)
@@ -83,7 +83,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
-    """The text of a small file; none if there is no such file."""
+    """The text of a small file; empty if there is no such file."""
     try:
         return path.read_text("utf-8")
     except OSError:
@@ -95,7 +95,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Name -> number, of the lines of a file; none if there is no such file."""
+    """Name -> number, from the lines of a file; empty if there is no such file."""
     words = _words(path)
     return {name: int(value) for name, value in pairwise(words) if value.isdigit()}
 
@@ -105,7 +105,7 @@ def keep_freed_memory() -> None:
 
     Fresh pages are zeroed one by one, which at 50 MB per step takes a fifth of a training step.
     GNU's allocator returns blocks above a threshold that rises only as the program frees larger
-    ones, so at first a small model's step takes a third longer.
+    ones, so that a small model's first steps take a third longer.
     """
     if there := native.loaded("mallopt"):
         mallopt = native.function(there, [native.INT32, native.INT32], native.INT32)

@@ -1,4 +1,4 @@
-"""Foreign functions, with types of fixed width: `long` has 32 bits on Windows, 64 elsewhere."""
+"""Foreign functions, with fixed-width types: `long` has 32 bits on Windows, 64 elsewhere."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ ADDRESS, INT, INT32, BYTES = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ct
 
 
 def function(address: int, kinds: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
-    """A Python function that calls that at an address."""
+    """A Python function that calls the function at an address."""
     return ctypes.CFUNCTYPE(returns, *kinds)(address)
 
 
 def callback(called: Callable[[int], object]) -> tuple[int, object]:
-    """The address of a function of an address that calls Python, and what keeps it alive."""
+    """The address of a function that takes an address and calls Python, and what keeps it alive."""
     kept = ctypes.CFUNCTYPE(None, ADDRESS)(called)
     address = ctypes.cast(kept, ADDRESS).value
     assert address is not None
@@ -22,15 +22,15 @@ def callback(called: Callable[[int], object]) -> tuple[int, object]:
 
 
 def memory_at(address: int, size: int) -> Any:
-    """A buffer of the `size` bytes from an address on."""
+    """A buffer of the `size` bytes at an address."""
     return (ctypes.c_uint8 * size).from_address(address)
 
 
 @cache
 def loaded(name: str) -> int | None:
-    """The address of a function of a library that is loaded, if there is one of this name.
+    """The address of a function of this name in a loaded library, if any.
 
-    On Windows no library can be asked for without its name.
+    Windows cannot search libraries without their names.
     """
     try:
         return ctypes.cast(getattr(ctypes.CDLL(None), name), ADDRESS).value

@@ -1,4 +1,4 @@
-"""Processes of this tool beside this one: how they start, and how they are asked to end."""
+"""Further processes of this tool: how they start, and how they are asked to end."""
 
 import multiprocessing
 import os
@@ -15,7 +15,7 @@ _importer = os.getpid()
 
 
 def forked() -> bool:
-    """Whether this process is a fork of another, whose threads it lacks."""
+    """Whether this process is a fork of another, and so lacks its threads."""
     return _missed_fork() or os.getpid() != _importer
 
 
@@ -36,9 +36,9 @@ def lacks_groups() -> str | None:
 def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Any]:
     """A process that calls `target` with the arguments and its end of a pipe; the pipe's other end.
 
-    Where processes can fork, a server loads the module of `target` once, and they are its forks:
-    they share its memory, and each needs milliseconds instead of seconds to start. Libraries that
-    they load use one thread. ConnectionError or EOFError if the server was killed.
+    If processes can fork, a server loads the module of `target` once and forks them: they share its
+    memory, and each starts in milliseconds instead of seconds. Libraries that they load use one
+    thread. ConnectionError or EOFError if the server was killed.
     """
     context: Any = multiprocessing.get_context("forkserver" if _FORKS else "spawn")
     with _one_thread():
@@ -47,12 +47,12 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, An
         ours, its = context.Pipe(duplex=False)
         process = context.Process(target=target, args=(*arguments, its))
         process.start()
-    its.close()  # so that the pipe ends when the process does
+    its.close()  # so that the pipe closes when the process ends
     return process, ours
 
 
 def wait(pipes: Iterable[Any], seconds: float) -> list[Any]:
-    """Those of some pipes that hold something or have ended, once any does or the time is over."""
+    """The pipes that are readable or closed, once any is or the time is over."""
     from multiprocessing import connection
 
     return connection.wait(pipes, seconds)
@@ -65,8 +65,8 @@ def _start_server(module: str) -> None:
         return
     multiprocessing.set_forkserver_preload([module])
     resource_tracker.ensure_running()  # starting it below would unblock the signal
-    # The server and its forks inherit the block: Ctrl-C and the end of a terminal reach them too,
-    # but this process is the one to stop them.
+    # The server and its forks inherit the mask: Ctrl-C and a hangup reach them too, but this
+    # process is the one to stop them.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         forkserver.ensure_running()
@@ -77,7 +77,7 @@ def _start_server(module: str) -> None:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     former = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"  # read as libraries are loaded
+    os.environ["OMP_NUM_THREADS"] = "1"  # read when libraries are loaded
     try:
         yield
     finally:
@@ -88,7 +88,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def ask_to_end(process: BaseProcess) -> bool:
-    """Send a process the signal by which it saves its work and ends.
+    """Send a process the signal to save its work and end.
 
     False on Windows, where the signal would end it at once.
     """

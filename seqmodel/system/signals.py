@@ -1,4 +1,4 @@
-"""Signals, of which some systems lack most, and the streams that they go with."""
+"""Signals, most of which some systems lack, and related behaviour of streams."""
 
 import errno
 import signal
@@ -9,25 +9,25 @@ from types import FrameType
 
 INTERRUPT, TERMINATE = signal.SIGINT, signal.SIGTERM
 HANGUP: int | None = getattr(signal, "SIGHUP", getattr(signal, "SIGBREAK", None))
-"""The end of a terminal, of which several may come; None where nothing tells of it."""
+"""The end of a terminal, which can send several; None if the system has no such signal."""
 BROKEN_PIPE = 13
-"""SIGPIPE's number wherever there is one; a status says by it that a reader has gone."""
+"""SIGPIPE's number on all systems that have it; an exit status of a reader that has gone."""
 
 ENCODING: str | None = "utf-8" if sys.platform == "win32" else None
-"""Of text in pipes and files, where the system's own lacks most characters."""
+"""The encoding of text in pipes and files if the system's own lacks most characters."""
 
 Handler = Callable[[int, FrameType | None], object]
 
 
 def unless_ignored(*numbers: int | None) -> list[int]:
-    """Those of the signals that are there, and that the caller has not ignored, as nohup does."""
+    """The signals that exist and that the caller has not ignored, as nohup does."""
     there = [number for number in numbers if number is not None]
     return [number for number in there if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def handled(handler: Handler, *numbers: int) -> Iterator[None]:
-    """Within the block, of the main thread, a handler gets these signals; then the former ones."""
+    """Handle these signals within a block of the main thread; restore the old handlers after."""
     former = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -37,12 +37,12 @@ def handled(handler: Handler, *numbers: int) -> Iterator[None]:
 
 
 def let_go(number: int) -> None:
-    """The next such signal ends the process, unless it is `HANGUP`, which is ignored."""
+    """Let the next such signal end the process, unless it is `HANGUP`, which is ignored."""
     signal.signal(number, signal.SIG_IGN if number == HANGUP else signal.SIG_DFL)
 
 
 def name_of(number: int) -> str:
-    """Such as SIGKILL, also of a signal that only another system has."""
+    """A signal's name, such as SIGKILL, even if only other systems have it."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -50,6 +50,6 @@ def name_of(number: int) -> str:
 
 
 def reader_gone(error: OSError) -> bool:
-    """Whether a write failed since nobody reads any more, for which Windows has another number."""
+    """Whether a write failed because the reader has gone, for which Windows has another number."""
     gone = isinstance(error, BrokenPipeError)
     return gone or (sys.platform == "win32" and error.errno == errno.EINVAL)

@@ -1,4 +1,4 @@
-"""A process that speaks for one which is frozen: that one cannot, and torchrun does not notice it.
+"""A process that reports a frozen one, which cannot do so itself, and which torchrun misses.
 
 Run as a script, so that it imports next to nothing.
 """
@@ -13,21 +13,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 POLL = 1.0
-"""Seconds between two looks."""
+"""Seconds between checks."""
 
 
 @contextmanager
 def watched(patience: int, message: str) -> Iterator[None]:
     """Within the block, this process is killed once it has been frozen for `patience` seconds.
 
-    The line `message` is then printed on its stderr. Linux only; elsewhere nothing watches.
+    The line `message` is then printed on its stderr. Linux only; no effect elsewhere.
     """
     if not sys.platform.startswith("linux"):
         yield
         return
     command = [sys.executable, "-IS", __file__, str(os.getpid()), str(patience), message]
-    # In a session of its own, so that what freezes or stops this process's group spares it. The
-    # end of its stdin, however this process ends, is its own.
+    # In its own session, so that whatever freezes or stops this process's group spares it. It ends
+    # when its stdin closes, however this process ends.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     ):
@@ -37,7 +37,7 @@ def watched(patience: int, message: str) -> Iterator[None]:
 def _watch(pid: int, patience: int, message: str) -> None:
     if sys.platform == "win32":
         return
-    # Its own looks are counted: the time might be one in which everything stood still.
+    # Checks are counted, not time, in which everything might have stood still.
     stat, frozen = Path(f"/proc/{pid}/stat"), 0
     while not select.select([sys.stdin], [], [], POLL)[0]:
         frozen = frozen + 1 if stat.read_text("utf-8").rpartition(")")[2].split()[0] == "T" else 0
@@ -48,5 +48,5 @@ def _watch(pid: int, patience: int, message: str) -> None:
 
 
 if __name__ == "__main__":
-    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended between two looks
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended between two checks
         _watch(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,4 +1,4 @@
-"""What moves the weights: the optimizer, its rate, the gradient's limit; and their running mean."""
+"""What moves the weights: the optimizer, its rate, gradient clipping; and their moving average."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,12 +17,12 @@ from seqmodel.model.sequence import SequenceModel
 
 @dataclass(frozen=True)
 class Rule:
-    """How weights are updated: torch's arithmetic, and the state that it keeps of each weight."""
+    """How weights are updated: torch's arithmetic, and its state for each weight."""
 
     slots: tuple[str, ...]
-    """Named as in torch.optim, each of its weight's shape; the scalar "step" precedes them."""
+    """Named as in torch.optim, each with its weight's shape; the scalar "step" precedes them."""
     move: Callable[..., None]
-    """Takes weights, gradients, three lists of slots, the unused ones empty, and steps."""
+    """Takes weights, gradients, three lists of slots (unused ones empty) and steps."""
 
 
 # Kingma, Ba 2015, with the constants of its Algorithm 1
@@ -63,7 +63,7 @@ class Optimizer:
 
 
 def make_optimizer(model: SequenceModel, config: Config) -> Optimizer:
-    """The optimizer that the config names, over all weights of the model."""
+    """The optimizer named in the config, for all weights of the model."""
     return Optimizer(model.parameters(), RULES[config.optimizer])
 
 
@@ -86,7 +86,7 @@ def rescale_gradient(weights: Iterable[Tensor], limit: float) -> float:
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     norm = _norm(gradients, torch.float32)
     if limit and not math.isfinite(norm):
-        # Over long pieces a gradient may be finite though its squares overflow float32.
+        # Over long pieces a gradient can be finite though its squares overflow float32.
         norm = _norm(gradients, torch.float64)
     if limit and limit < norm < math.inf:
         for gradient in gradients:
@@ -113,7 +113,7 @@ def load_optimizer(
 ) -> None:
     """The inverse of `optimizer_tensors`, from and to any device.
 
-    ValueError where a weight lacks a slot, or a slot has the wrong shape.
+    ValueError if a weight lacks a slot, or a slot has the wrong shape.
     """
     optimizer.state = {}
     for name, weight in model.named_parameters():
@@ -130,14 +130,14 @@ def load_optimizer(
 
 
 class Average(nn.Module):
-    """A copy of the model, `module`, whose weights are the running mean over the updates.
+    """A copy of the model, `module`, whose weights are the moving average over the updates.
 
-    The mean (Polyak, Juditsky 1992) predicts better, so it is evaluated, saved and sampled from.
-    As torch.optim.swa_utils.AveragedModel, without walking all modules at each update.
+    The average (Polyak, Juditsky 1992) predicts better, so it is evaluated, saved and sampled from.
+    Like torch.optim.swa_utils.AveragedModel, but without walking all modules at each update.
     """
 
     count: Tensor
-    """Updates in the mean."""
+    """Updates in the average."""
 
     def __init__(self, model: SequenceModel, decay: float) -> None:
         super().__init__()
@@ -149,17 +149,17 @@ class Average(nn.Module):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the mean towards the weights by 1 - decay, early on less: to their plain mean."""
+        """Move the average towards the weights by 1 - decay, early on more: to their plain mean."""
         count = int(self.count)
-        decay = min(self._decay, count / (count + 1))  # 0 the first time, all the way
+        decay = min(self._decay, count / (count + 1))  # 0 the first time: copy the weights
         torch._foreach_lerp_(self._means, self._weights, 1 - decay)
         self.count.add_(1)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore a `state_dict()`.
 
-        Older versions named the count `n_averaged` and gave the first update the weight of two: a
-        mean that they began goes on with one update more.
+        Older versions named the count `n_averaged` and gave the first update the weight of two: an
+        average that they began continues with one more update.
         """
         tensors = dict(tensors)
         if "n_averaged" in tensors:

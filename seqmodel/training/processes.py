@@ -1,8 +1,8 @@
 """Processes that share each update of one model, on one machine or on many.
 
-Everything that they tell each other goes through a `Group`. Sums are taken along a fixed tree, so
-that no bit depends on how many processes there are: libraries' own reductions add up in an order
-that follows from their number.
+All their communication goes through a `Group`. Sums are computed along a fixed tree, so that no bit
+depends on the number of processes, as it would with the reductions of libraries, whose order
+depends on it.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.training.stopping import StopRequest
 
 SAVE_EVERY = 60.0
-"""Seconds between two saves of the last checkpoint: what a power cut can cost."""
+"""Seconds between two saves of the last checkpoint: the most a power cut can cost."""
 HOST = "127.0.0.1"
 PATIENCE = timedelta(seconds=50)
-"""How long one process waits for another, which may be saving, before it is taken for stuck."""
+"""How long one process waits for another, which may be saving, before it counts as stuck."""
 POLL = 0.05
 _BLOCK = 1 << 10
-"""Bytes that are exchanged at once; more take a second exchange."""
+"""Bytes exchanged at once; more take a second exchange."""
 _HEAD = 8
-"""Bytes at the start of a block that hold the length of what is sent."""
+"""Bytes at the start of a block that hold the message's length."""
 
 
 class PeerError(SeqmodelError):
@@ -45,14 +45,13 @@ class UnfitError(PeerError):
 
 
 class Group:
-    """The processes that train one model: by itself, this one alone.
+    """The processes that train one model: in this base class, only this one.
 
-    With all that they tell each other they agree when to save and to stop, which one alone may not.
+    With every message they agree when to save and to stop, which no process may decide alone.
     """
 
     rank, size = 0, 1
-    """The number of this process, of which the first, 0, alone writes files, and how many there
-    are."""
+    """This process's number, where only the first, 0, writes files; and how many there are."""
 
     def __init__(self) -> None:
         self.stop, self._saved_at = StopRequest(), time.monotonic()
@@ -60,7 +59,7 @@ class Group:
         self._due = False
 
     def all(self, values: Any) -> list[Any]:
-        """The JSON values that each process gives, in order; numbers arrive unchanged."""
+        """The JSON values of all processes, in order; numbers arrive unchanged."""
         received = self._exchanged([values, self.stop.signal, self._is_late()])
         signals = [signal for _, signal, _ in received if signal is not None]
         self._signal, self._due = next(iter(signals), None), received[0][2]
@@ -73,7 +72,7 @@ class Group:
         return tensors
 
     def summed(self, numbers: Tensor) -> Tensor:
-        """The sum of what each gives, (N,), as by `tree_sum`; may take the place of `numbers`."""
+        """The sum of all processes' numbers (N,), as by `tree_sum`; may overwrite `numbers`."""
         return numbers
 
     @property
@@ -92,12 +91,12 @@ class Group:
 
 
 class Processes(Group):
-    """The group that torch.distributed has been initialised with."""
+    """The group that torch.distributed was initialised with."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._ours = self._theirs = torch.empty(0)  # as fresh memory would cost more than a sum
+        self._ours = self._theirs = torch.empty(0)  # reused: fresh memory costs more than a sum
 
     def _exchanged(self, values: Any) -> list[Any]:
         return [json.loads(data) for data in self._all_bytes(json.dumps(values).encode())]
@@ -108,7 +107,7 @@ class Processes(Group):
         return {name: t for data in received for name, t in safetensors.torch.load(data).items()}
 
     def broadcast(self, data: bytes) -> bytes:
-        """The bytes that the first process gives."""
+        """The bytes given by the first process."""
         length = self._exchanged(len(data))[0]
         sent = torch.frombuffer(bytearray(data.ljust(length)), dtype=torch.uint8)
         with _peers():
@@ -149,7 +148,7 @@ class Processes(Group):
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
-    """The sum of 2^n terms, in pairs, so that processes may first add up those that they have."""
+    """The sum of 2^n terms, in pairs, so that processes can first add up their own."""
     while len(terms) > 1:
         terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
     return terms[0]
@@ -157,7 +156,7 @@ def tree_sum(terms: Sequence[Tensor]) -> Tensor:
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """PeerError instead of what torch raises where another process is gone or stuck."""
+    """PeerError instead of torch's error if another process is gone or stuck."""
     try:
         yield
     except RuntimeError as error:
@@ -167,7 +166,7 @@ def _peers() -> Iterator[None]:
 
 
 def _awaited(reached: Callable[[], bool]) -> None:
-    """Wait for it in Python, where a signal can end the process; torch's own waiting cannot."""
+    """Wait in Python, where a signal can end the process, unlike in torch's own waiting."""
     until = time.monotonic() + PATIENCE.seconds
     while not reached():
         if time.monotonic() > until:
@@ -176,7 +175,7 @@ def _awaited(reached: Callable[[], bool]) -> None:
 
 
 def rendezvous(port: int | None = None) -> Any:
-    """Where this machine's processes meet, a new TCPStore or that at `port`; PeerError for none."""
+    """The TCPStore where this machine's processes meet, new or at `port`; PeerError for none."""
     with _peers():
         return dist.TCPStore(  # type: ignore[attr-defined]
             HOST, port or 0, is_master=port is None, wait_for_workers=False, timeout=PATIENCE
@@ -184,10 +183,10 @@ def rendezvous(port: int | None = None) -> Any:
 
 
 def started_before() -> bool:
-    """Whether torchrun has started the process that asks this before; the first does, once.
+    """Whether torchrun restarted this training; for the first process to call, once.
 
-    By torchrun's store, which outlives the processes: its count of restarts leaves out those that
-    another host asked for. PeerError if the store does not answer.
+    Uses torchrun's store, which outlives the processes, because its count of restarts omits those
+    requested by another host. PeerError if the store does not answer.
     """
     if not _agents_have_store():
         return False
@@ -207,11 +206,11 @@ def _torchruns_store(*, is_master: bool) -> Any:
 
 
 def torchrun_rendezvous(rank: int, size: int) -> Any:
-    """The store of torchrun's agents, for this start of the processes alone.
+    """The store of torchrun's agents, for only this start of the processes.
 
-    It still has what processes before a restart have left, such as addresses. So each gives itself
-    a new name, and the first tells each name that it finds the prefix of what it writes, until all
-    have confirmed it. PeerError if the others do not come.
+    It still contains what processes left before a restart, such as addresses. So each gives itself
+    a new name, and the first one sends its prefix to every name it finds, until all have confirmed
+    it. PeerError if the others do not appear.
     """
     with _peers():
         store = _torchruns_store(is_master=rank == 0 and not _agents_have_store())
@@ -236,7 +235,7 @@ def torchrun_rendezvous(rank: int, size: int) -> Any:
 
 @contextmanager
 def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
-    """Join the `size` processes that meet at `store` for the block; PeerError if they do not."""
+    """For the block, join the `size` processes that meet at `store`; PeerError if they do not."""
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with _peers():
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
@@ -247,7 +246,7 @@ def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
 
 
 def check_all(group: Group, check: Callable[[], Any]) -> Any:
-    """What `check` returns here; UnfitError for the first SeqmodelError of any process's."""
+    """The result of `check` here; UnfitError for the first SeqmodelError of any process."""
     found = error = None
     try:
         found = check()
@@ -260,7 +259,7 @@ def check_all(group: Group, check: Callable[[], Any]) -> Any:
 
 
 def check_alike(group: Group, model: nn.Module) -> None:
-    """SeqmodelError unless all processes have the same weights: different rounding drifts apart."""
+    """SeqmodelError unless all processes have equal weights, since different rounding diverges."""
     if group.size == 1:
         return
     digest = hashlib.sha256()
@@ -272,5 +271,5 @@ def check_alike(group: Group, model: nn.Module) -> None:
         if weights != first:
             raise SeqmodelError(
                 f"process {rank} on {host} has other weights than process 0 on {here}: their "
-                "processors or their versions of torch round differently; take hosts that are alike"
+                "processors or versions of torch round differently; use hosts of the same kind"
             )

@@ -1,4 +1,4 @@
-"""When a training looks at valid, its pace, and how often plans of so many minutes are made."""
+"""When training looks at valid, its pace, and how often a training in minutes is planned."""
 
 from dataclasses import dataclass
 from math import inf
@@ -9,33 +9,33 @@ from seqmodel.data.dataset import Split
 from seqmodel.model.sequence import SequenceModel
 
 WORK = 5e12
-"""Weights times the unit steps that they make between two looks. A number of updates follows, the
-same on any machine, so that the same seed keeps the same best."""
+"""Weights times unit steps between two looks. This gives a number of updates that is the same on
+any machine, so that the same seed keeps the same best."""
 LOOKS = 10
-"""In a training of so many minutes there is a look after each such part of them, at the most."""
+"""Training in minutes has a look at least after each of this many parts of them."""
 FIRST = 1 / 50
 """After this share of the minutes the speed is known well enough for a first plan."""
 CHECKS = 20
-"""How often a plan is checked while it is followed."""
+"""How often a plan is checked."""
 TOLERANCE = 0.02
-"""Share of the minutes by which a plan may be off without being made anew."""
+"""Share of the minutes by which a plan may be off before it is replaced."""
 
 SETTLED = 1.0
-"""Seconds of updates before a time left is given: the first few say nothing about the rest."""
+"""Seconds of updates before the time left is shown: the first few are not representative."""
 VALID_SHARE = 1 / 3
 """Time to score a frame relative to training on it, until a pass over valid has been timed."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The most that lies between two looks at valid; there is always one where an epoch ends."""
+    """The maximum between two looks at valid; there is always one at the end of an epoch."""
 
     updates: float = inf
     seconds: float = inf
 
     @classmethod
     def of(cls, config: Config, train: Split, model: SequenceModel) -> "Interval":
-        """What `valid_every` says; auto: part of an epoch that takes long, or of the minutes."""
+        """The interval of `valid_every`; auto: part of a long epoch, or of the minutes."""
         every = config.valid_every
         if every.endswith("m"):
             return cls(seconds=60 * float(every[:-1]))
@@ -53,7 +53,7 @@ class Interval:
         return cls(-(-sum(updates) // looks))
 
     def looks(self, seconds: float, updates: float) -> float:
-        """How many an epoch of so many seconds and updates has."""
+        """The number of looks in an epoch of this many seconds and updates."""
         return max(1.0, seconds / self.seconds, updates / self.updates)
 
 
@@ -63,7 +63,7 @@ def window_of(config: Config, steps: int) -> int:
 
 
 class Pace:
-    """Measures the speed of training and of scoring valid; what was before a look counts half."""
+    """Measures the speed of training and of scoring valid; at each look, the past is halved."""
 
     def __init__(self) -> None:
         self._frames, self._seconds, self._valid = 0, 0.0, 0.0
@@ -77,11 +77,11 @@ class Pace:
 
     @property
     def frames_per_second(self) -> float:
-        """Of training; 0 before the first update."""
+        """The speed of training; 0 before the first update."""
         return self._frames / self._seconds if self._frames else 0.0
 
     def seconds_left(self, frames: float, valid_frames: float) -> float | None:
-        """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
+        """Time to train on `frames` and score `valid_frames`; None while it would be a guess."""
         if self._seconds < SETTLED and not self._valid:
             return None
         a_frame = self._seconds / self._frames

@@ -1,4 +1,4 @@
-"""The state that changes while a run trains, and how a checkpoint holds it, to resume the run."""
+"""The state that changes while a run trains, and how checkpoints store it to resume the run."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -28,12 +28,12 @@ from seqmodel.runs.checkpoint import (
 from seqmodel.runs.files import CONFIG
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 
-# Prefixes of tensors in a checkpoint, alongside the model's own and those of their mean.
+# Prefixes of tensors in a checkpoint, besides the model's own and their average.
 OPTIMIZER, CARRY = "optimizer.", "carry."
 
 RESUMABLE = ("data", "epochs", "patience", "valid_every")
-"""Settings that may change: where the dataset is (its content may not), when to end, and to look at
-valid."""
+"""Settings that may change on resuming: the dataset's path (but not its content), when to end, and
+when to look at valid."""
 
 
 class DivergedError(SeqmodelError):
@@ -41,7 +41,7 @@ class DivergedError(SeqmodelError):
 
 
 def check_valid_figure(line: Mapping[str, Any]) -> None:
-    """DivergedError where the nats per frame on valid, of a line of metrics, are not finite."""
+    """DivergedError if the nats per frame on valid, in a line of metrics, are not finite."""
     nats, rate = line["valid_nats_per_frame"], line["learning_rate"]
     if not math.isfinite(nats):
         raise DivergedError(
@@ -54,7 +54,7 @@ def check_valid_figure(line: Mapping[str, Any]) -> None:
 class TrainingState:
     """A run's model, optimizer, average of the weights, carry and progress.
 
-    A new one is a function of the config and the training split, on any device; one that is to load
+    A new one is a function of the config and the training split, on any device; one that will load
     a checkpoint need not read the split. `parts` are those trained here, by default all.
     """
 
@@ -69,7 +69,7 @@ class TrainingState:
     ) -> None:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
-        with threads_of(config):  # on which the last bits of an orthogonal matrix depend, too
+        with threads_of(config):  # the last bits of an orthogonal matrix depend on it, too
             model = build_model(config, train.frame)
             if is_new:
                 model.start_at(train)
@@ -79,12 +79,12 @@ class TrainingState:
         self.parts = range(config.parts) if parts is None else parts
         """The parts of a batch that this process trains on."""
         self.carries: dict[int, Carry] = {}
-        """Between two windows of a batch: what the next one of each part starts from."""
+        """Between two windows of a batch: where the next window of each part starts from."""
         self.progress = Progress()
 
     @property
     def scored_model(self) -> SequenceModel:
-        """The model to evaluate and keep: the average's, if there is one."""
+        """The model to evaluate and save: the average's, if there is one."""
         return self.model if self.average is None else self.average.module
 
     def load_weights(self, tensors: Mapping[str, Tensor], train: Split) -> None:
@@ -103,7 +103,7 @@ class TrainingState:
         return tensors | self.carried()
 
     def carried(self) -> dict[str, Tensor]:
-        """Those of the carries among them."""
+        """The tensors of the carries."""
         return {
             f"{self._prefix(part)}{k}": tensor
             for part, carry in self.carries.items()
@@ -132,15 +132,15 @@ class TrainingState:
         for part in self.parts:
             carried = _within(self._prefix(part), tensors)
             if carried:
-                # Copied, as every carry is: the alignment of a tensor in memory decides the last
-                # bits of the matrix products that read it, and a file's may have any alignment.
+                # Copied, as every carry is: a tensor's alignment in memory determines the last bits
+                # of matrix products that read it, and tensors in a file can have any alignment.
                 copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]
                 self.carries[part] = self.model.start(len(copies[0])).like(copies)
 
 
 @contextmanager
 def threads_of(config: Config) -> Iterator[None]:
-    """Within the block torch has one thread for a batch in parts, whatever processes share them.
+    """Within the block, torch uses one thread if batches have parts, however they are shared.
 
     The last bits of sums depend on the number of threads.
     """
@@ -156,7 +156,7 @@ def threads_of(config: Config) -> Iterator[None]:
 
 
 def copied(carry: Carry) -> Carry:
-    """The carry without its graph, and copied: a view would keep the whole window in memory."""
+    """A copy of the carry without its graph: a view would keep the whole window in memory."""
     return carry.like([tensor.detach().clone() for tensor in carry.tensors()])
 
 
@@ -187,7 +187,7 @@ def check_resumable(
     if config.schedule != "constant" and config.epochs != trained.epochs:
         raise SeqmodelError(
             f"--epochs cannot change on --resume with --schedule {config.schedule}, which spreads "
-            f"the learning rate over the {trained.epochs} epochs of {folder}; {fresh}"
+            f"the learning rate over the {trained.epochs} epochs of {folder}: {fresh}"
         )
     stored = {key: content.get(key) for key in hashes if key == DATA_HASH or key in content}
     if stored != {key: hashes[key] for key in stored}:

@@ -1,4 +1,4 @@
-"""Stopping on request: a signal sets a flag, and the run saves itself at the next update."""
+"""Stopping on request: a signal sets a flag, and the run saves its state at the next update."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from seqmodel.system.signals import HANGUP, INTERRUPT, TERMINATE, handled, let_g
 
 
 class InterruptError(SeqmodelError):
-    """A signal stopped the work, which is saved; the exit status is 128 + the signal's number."""
+    """A signal stopped the work, which was saved; the exit status is 128 + the signal's number."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -18,18 +18,18 @@ class InterruptError(SeqmodelError):
 
 
 class StopRequest:
-    """The signal that asked to stop, if one did."""
+    """The signal that requested a stop, if any."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self.at_once: str | None = None
-        """Set while there is nothing to save, as before the first update, which may have to be
-        compiled: a signal then stops the work immediately, with this message."""
+        """Set while there is nothing to save, such as before the first update, which may need to
+        compile: a signal then stops the work immediately, with this message."""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Record the signal; InterruptError if the work can stop `at_once`.
 
-        A second one ends the process, as by default; not a hangup, of which terminals send several.
+        A second one ends the process, as by default, except a hangup: terminals send several.
         """
         self.signal = number
         let_go(number)
@@ -39,9 +39,9 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Yield a request that Ctrl-C, SIGTERM and a hangup set, which nohup has ignored.
+    """Yield a request that is set by Ctrl-C, SIGTERM and a hangup, unless ignored as by nohup.
 
-    Never outside the main thread, where Python allows no handlers.
+    It is never set outside the main thread, where Python allows no handlers.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

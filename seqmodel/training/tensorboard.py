@@ -1,8 +1,8 @@
 """TensorBoard's event files: the figures of a run, its settings, and samples of its best epochs.
 
-An epoch's figures are appended once it is over, as are those of a look at valid within one; steps
-number them. A run that resumes gets a new file, with all that its metrics.jsonl has, in place of
-the old one: each is there once, however often the run was killed.
+The figures of an epoch, or of a look at valid within one, are appended once it is over; steps
+number them. A resumed run gets a new file, with everything in its metrics.jsonl, in place of the
+old one: each figure is there once, however often the run was killed.
 """
 
 import io
@@ -31,20 +31,20 @@ from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.trackers import Listener
 
 SAMPLE = "sample/"
-"""How tags of samples begin."""
+"""The prefix of samples' tags."""
 SECONDS = 10.0
-"""The length of a sample at most: a megabyte of music."""
+"""The maximum length of a sample: a megabyte of music."""
 SEED = 1
-"""As of `seqmodel sample`, which draws the same piece from the best epoch."""
+"""The default of `seqmodel sample`, which draws the same piece from the best epoch."""
 
 Metrics = Mapping[str, Any]
 """A line of metrics.jsonl."""
 Values = list[Any]
-"""`Summary.Value`s: what is shown of one epoch."""
+"""`Summary.Value`s: what is shown for one epoch."""
 
 
 def tensorboard(config: Config, folder: Path) -> Listener:
-    """The tracker: follows a run in an event file in its folder, written at the first event."""
+    """The tracker: writes an event file in the run's folder, starting at the first event."""
     path: Path | None = None
     step = 0
 
@@ -66,9 +66,9 @@ def tensorboard(config: Config, folder: Path) -> Listener:
 
 
 def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
-    """Write a file of these epochs in place of older ones, whose samples it takes over.
+    """Write a file of these epochs in place of older ones, including their samples.
 
-    A running TensorBoard reads on in the next name; epochs stand at times as without a pause.
+    A running TensorBoard goes on to the next name; epochs have times as if there were no pause.
     """
     older = sorted(path for path in folder.iterdir() if EVENTS.fullmatch(path.name))
     samples = _samples(older)
@@ -80,9 +80,9 @@ def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
     now = time.time() - sum(line["seconds"] for line in lines)
     with new_file(path) as file:
         _write(file, now, file_version="brain.Event:2")
-        # TensorBoard, if it is running, forgets what it has read.
+        # A running TensorBoard forgets what it has read.
         _write(file, now, session_log=SessionLog(status=SessionLog.START))
-        settings = config.to_json()  # the table of these has no place for None
+        settings = config.to_json()  # their table cannot show None
         known = {name: value for name, value in settings.items() if value is not None}
         _write(file, now, summary=hparams_pb(known))
         for step, line in enumerate(lines, 1):
@@ -91,7 +91,7 @@ def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
             _write(file, now, step=step, summary=Summary(value=values))
     for one in older:
         if one.stat().st_size:
-            os.truncate(one, 0)  # it goes the next time: who is reading it would get stuck
+            os.truncate(one, 0)  # removed the next time: a reader would get stuck
         else:
             one.unlink()
     return path
@@ -111,7 +111,7 @@ def _scalars(line: Metrics) -> Values:
 
 
 def _samples(paths: Iterable[Path]) -> dict[int, Values]:
-    """The samples in event files by their step; what a killed process left unfinished has none."""
+    """The samples in event files by step; files that a killed process left unfinished have none."""
     return {
         event.step: found
         for path in paths
@@ -123,7 +123,7 @@ def _samples(paths: Iterable[Path]) -> dict[int, Values]:
 def _sample(run: Run) -> Values:
     """A picture and the sound of a piece drawn from the run, if its medium has them.
 
-    None where drawing would take minutes, or an early model gets out of bounds.
+    Empty if drawing would take minutes, or if an early model's samples are out of bounds.
     """
     medium, sampler = medium_of(run.frame), Sampler(run.model)
     if not {"png", "wav"} <= {*medium.formats} or not sampler.is_compiled:

@@ -1,6 +1,6 @@
-"""Through what training reports; trackers, which `train --track` names, follow how a run learns.
+"""How training reports progress; trackers, named by `train --track`, follow how a run learns.
 
-TensorBoard's is ours. Any installed package may bring others: entry points of the group
+TensorBoard's is built in. Any installed package can provide others: entry points of the group
 `seqmodel.trackers`, each a function of a run's config and folder that returns a `Listener`.
 """
 
@@ -24,11 +24,11 @@ class Tick:
     total: int
     """Frames in this pass."""
     nats_per_frame: float | None
-    """The training loss since the last look at valid; None while that is scored."""
+    """The training loss since the last look at valid; None while valid is scored."""
     frames_per_second: float = 0.0
     seconds_left: float | None = None
-    """Until the last epoch, or the minutes, end, if none stops early (with auto, if none is
-    better); None while too little is known."""
+    """Seconds until the last epoch, or the minutes, end, without early stopping (with auto, if no
+    epoch is better); None while too little is known."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,22 @@ class Listener:
 
     tick: Callable[[Tick], None] = lambda tick: None
     epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
-    """Called with each line of metrics.jsonl, of an epoch or of a look within one, and whether it
-    is the best so far, once its files are on disk. True ends the run here; it can still be
+    """Called with each line of metrics.jsonl, for an epoch or a look within one, and whether it is
+    the best so far, once its files are on disk. Returning True ends the run, which can still be
     resumed."""
     draw: Callable[[int, int, float], None] = lambda number, count, rate: None
-    """Called by a learning-rate search before a draw: its number from 1, of how many, its rate."""
+    """Called by a learning-rate search before a draw: its number from 1, their count, its rate."""
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
-    """Called with the earlier lines when a run resumes. True ends it here."""
+    """Called with the earlier lines when a run resumes. Returning True ends it."""
     ended: Callable[[BaseException | None], None] = lambda error: None
-    """Called last by `train_run`, with the error that has stopped it, or None."""
+    """Called last by `train_run`, with the error that stopped it, or None."""
     planned: Callable[[float, int], None] = lambda epochs, updates: None
-    """Called with about how many epochs, and updates, fit into the minutes given, once the speed
-    is known."""
+    """Called with the approximate number of epochs, and updates, that fit into the given minutes,
+    once the speed is known."""
 
 
 Tracker = Callable[[Config, Path], Listener]
-"""Begins to follow the run that a config describes in a folder, which may have epochs already."""
+"""Starts following a run, given its config and folder, which may already have epochs."""
 
 GROUP = "seqmodel.trackers"
 OURS = EntryPoint("tensorboard", "seqmodel.training.tensorboard:tensorboard", GROUP)
@@ -65,7 +65,7 @@ def find_trackers(names: Iterable[str]) -> dict[str, Tracker]:
     for name in names:
         if name not in known:
             there = ", ".join(sorted(known))
-            raise UsageError(f"--track {name}: there is no such tracker; there are: {there}")
+            raise UsageError(f"--track {name}: there is no such tracker; choose from {there}")
         try:
             found[name] = known[name].load()
         except Exception as error:
@@ -81,9 +81,9 @@ def find_trackers(names: Iterable[str]) -> dict[str, Tracker]:
 def followed(
     listener: Listener, trackers: Mapping[str, Tracker], config: Config, folder: Path
 ) -> Listener:
-    """`listener`, after which the trackers of the run in `folder` are called at each event.
+    """`listener`, followed at each event by the trackers of the run in `folder`.
 
-    What they return is ignored; what they raise is a SeqmodelError that names them, and stops it.
+    What they return is ignored; what they raise becomes a SeqmodelError that names the tracker.
     """
     watching = dict[str, Listener]()
     for name, tracker in trackers.items():
@@ -115,12 +115,12 @@ def _blaming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except Exception as error:
             raise SeqmodelError(
-                f"--track {name} failed: {_described(error)}; what is saved goes on with --resume"
+                f"--track {name} failed: {_described(error)}; continue the saved run with --resume"
             ) from error
 
     return called
 
 
 def _described(error: Exception) -> str:
-    """Its type and message, on one line."""
+    """The error's type and message, on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

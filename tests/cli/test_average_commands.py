@@ -43,7 +43,7 @@ def test_runs_that_cannot_be_averaged_are_refused(call, run, other, data, second
     for names, why in (
         ((run, seconds_run), f"{seconds_run} differs from {run} (0.1 s per step, not "),
         ((run, "none"), "there is no run none"),
-        ((run, "r"), f"{run} was trained on {data}, but r was not: name what is to be scored "),
+        ((run, "r"), f"{run} was trained on {data}, but r was not: name the data to score "),
         ((run, other, "--samples", 2), "several runs and --samples exclude each other"),
     ):
         refused = call("eval", *names)

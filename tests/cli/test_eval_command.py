@@ -78,7 +78,7 @@ def test_eval_with_voices(call, data):
     assert files["voices"]["notes"] == 4 * (4 * 32 + 28)
     refused = call("eval", "r", "--data", data, "--voices")
     assert (refused.status, refused.out) == (1, "")
-    assert "--voices needs pieces that say which voice sings what" in refused.err
+    assert "--voices needs pieces that state which voice sings what" in refused.err
     assert refused.err.count("\n") == 1
     assert "exclude each other" in call("eval", "r", "--voices", "--per-frame").err
 

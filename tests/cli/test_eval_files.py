@@ -125,7 +125,7 @@ def test_training_data_prepared_again_otherwise_are_no_baselines(call, music, ru
     assert (told["baselines"], "copies" in told) == ({}, False)
     refused = call("eval", "r", "--data", "one.mid", "--voices")
     assert refused.err == (
-        "seqmodel: --voices counts on train, and that of r is gone or was prepared otherwise\n"
+        "seqmodel: --voices needs train, but that of r is gone or was prepared differently\n"
     )
 
 

@@ -42,7 +42,7 @@ def test_without_locks_only_what_many_share_is_refused(call, music, monkeypatch)
     compared = call("compare", "d", "--quick", "--out", "deep/out", "--set", "hidden=4")
     assert (compared.status, compared.out) == (1, "")
     assert compared.err == (
-        f"seqmodel: cannot lock files in deep/out ({os.strerror(errno.ENOLCK).lower()}): name "
+        f"seqmodel: cannot lock files in deep/out ({os.strerror(errno.ENOLCK).lower()}): choose "
         "a folder on a disk of this machine\n"
     )
     there = [path.as_posix() for path in (*Path().iterdir(), *Path("runs").iterdir())]

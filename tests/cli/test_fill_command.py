@@ -157,7 +157,7 @@ def test_more_particles_than_memory_are_refused(call, song: Path, run: Path, mon
     result = call("sample", "o.mid", "--run", run, *options)
     assert result.status == 2
     assert result.err.startswith(
-        "seqmodel: 100,000 particles of 32 frames do not fit in memory: take at most "
+        "seqmodel: 100,000 particles of 32 frames do not fit in memory: use at most "
     )
     assert not Path("o.mid").exists()
 

@@ -119,7 +119,7 @@ def test_inspect_reads_the_rolls_that_prepare_reads(call):
     assert json.loads(call("inspect", "a.npz", "--json").out)["splits"]["train"] == train
     refused = call("inspect", "a.npz", "--listen", "o.wav")
     assert refused.status == 2
-    assert "--listen renders files of music, and a.npz is a file of several pieces" in refused.err
+    assert "--listen renders files of music, and a.npz is a file of rolls" in refused.err
 
 
 def test_inspect_reads_midi_of_any_name(call, music):

@@ -127,7 +127,7 @@ def test_all_commands_know_all_marks(call, band, plain, train, make_config, kept
     for out in ("r.html", "r.onnx"):
         result = call("export", "r", out)
         for name in kept[:1]:
-            assert f"{out} draws notes alone: what r has learned of {name}" in result.err
+            assert f"{out} draws only notes: what r has learned of {name}" in result.err
         assert Path(out).stat().st_size
 
 

@@ -105,7 +105,7 @@ def test_a_manifest_damaged_where_it_is_only_shown_is_named(call, tunes, damage)
         shown = call("inspect", "d", *options)
         assert (shown.status, shown.out) == (1, "")
         assert shown.err == (
-            "seqmodel: d/manifest.json is damaged: what it tells of the dataset cannot be read; "
+            "seqmodel: d/manifest.json is damaged: its description of the dataset cannot be read; "
             "run `seqmodel prepare` again\n"
         )
 

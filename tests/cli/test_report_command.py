@@ -210,7 +210,7 @@ def test_a_run_that_began_from_another_says_so(call, run, data):
     call_ok("report", "more", run, "--out", "r.html", "--samples", 0)
     assert [row[-2] for row in tables_of("r.html")[0][1:3]] == ["1 of 1 more", "2 of 2"]
     text = page_of("r.html").one("main").text
-    assert "more began with the weights of run, epoch 2: its epochs and time are those" in text
+    assert "more started from the weights of run, epoch 2: its epochs and time are those" in text
 
 
 def test_a_missing_dataset_leaves_an_explained_gap(call, run, data):

@@ -123,7 +123,7 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
     assert (result.status, result.err) == (
         2,
         "seqmodel: runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be "
-        "written as raw: take one of mid, wav, flac, ogg, mp3, npy, png, or another run with "
+        "written as raw: use one of mid, wav, flac, ogg, mp3, npy, png, or another run with "
         "--run\n",
     )
 

@@ -101,7 +101,7 @@ def test_a_mistake_in_a_file_shows_the_place(call, data, file):
     ("content", "message"),
     [
         (b"", "texts/mine.unit has no equation, such as h = phi(W x + U h' + b)"),
-        (b"h = W x\xff", "texts/mine.unit is no text in UTF-8 (byte 7)"),
+        (b"h = W x\xff", "texts/mine.unit is not UTF-8 text (byte 7)"),
         (
             b"h = W x\n" * 10_000,
             "texts/mine.unit is larger than 4,000 bytes, too large to be valid",

@@ -98,7 +98,7 @@ def test_an_unknown_tracker_is_told_of_those_there_are(call, data, installed):
     result = call("train", data, "--track", "wandb")
     assert (result.status, result.err) == (
         2,
-        "seqmodel: --track wandb: there is no such tracker; there are: mine, tensorboard\n",
+        "seqmodel: --track wandb: there is no such tracker; choose from mine, tensorboard\n",
     )
     assert not Path("runs").exists()
 
@@ -122,7 +122,7 @@ def test_a_missing_tensorboard_is_told_what_to_install(call, data, monkeypatch):
         ("def track(config, folder): pass", "returns NoneType, not a Listener"),
         (
             "def track(config, folder): raise OSError('no\\nserver')",
-            "failed: OSError: no server; what is saved goes on with --resume",
+            "failed: OSError: no server; continue the saved run with --resume",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_tracker_that_raises_stops_the_run_which_can_be_resumed(call, data, ru
     assert (result.status, result.out) == (1, "")
     assert result.err.splitlines()[2:] == [  # after the title and the first epoch
         "seqmodel: --track mine failed: ConnectionError: the server is gone; "
-        "what is saved goes on with --resume"
+        "continue the saved run with --resume"
     ]
     call_ok("train", "--resume", "--run", "r", "-q")
     assert Path("r/best.safetensors").read_bytes() == Path(run, "best.safetensors").read_bytes()

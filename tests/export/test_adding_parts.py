@@ -66,7 +66,7 @@ def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
     _, plain = both_samplers(run.model)
     assert not plain.is_compiled
     np.testing.assert_array_equal(roll, np.concatenate(list(plain.piece(40, seed=1))))
-    with pytest.raises(SeqmodelError, match="fading model, which has no form in ONNX"):
+    with pytest.raises(SeqmodelError, match="fading model, which ONNX cannot represent"):
         export_graph(run)
     chrome = request.getfixturevalue("chrome")  # which skips the rest where there is none
     chrome.open(page)

@@ -81,7 +81,7 @@ def test_a_unit_of_a_file_is_made_as_the_command_line_makes_it(tmp_path, monkeyp
         assert hidden_size_for(path, 3, 28) == 4
     with pytest.raises(SeqmodelError, match=r"^there is no file mi\.unit; did you mean my\.unit"):
         make("mi.unit", 3, 4)
-    missing = re.escape("gone/my.unit; what `seqmodel units` lists goes by its name alone")
+    missing = re.escape("gone/my.unit; units listed by `seqmodel units` have no suffix")
     with pytest.raises(SeqmodelError, match=f"^there is no file {missing}$"):
         make(Path("gone/my.unit"), 3, 4)
     with pytest.raises(UsageError, match=r"package\.module:Class; did you mean lstm\?$"):

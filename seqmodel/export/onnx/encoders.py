@@ -1,7 +1,7 @@
-"""Encoders: what is known of the frames read, for the unit and the output.
+"""Encoders: the inputs of the unit and the output, from the frames read.
 
-Each takes the frames read (rows, F), and keeps what it remembers of earlier ones in states, all of
-them zero before the first frame.
+Each takes the frames read (rows, F), and keeps its memory of earlier ones in states, all of them
+zero before the first frame.
 """
 
 import math
@@ -43,7 +43,7 @@ WORD = 24
 
 
 class Encoded(NamedTuple):
-    """What is given for each of the rows, which follow the frames read."""
+    """The inputs for each row, which follows a frame read."""
 
     x: Symbol
     """(rows, R, I), for the unit."""
@@ -79,7 +79,7 @@ def window(
 def notes(
     g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int, labels: Symbol | None
 ) -> Encoded:
-    """The past as each note sees it, as `model.notes`."""
+    """The past as seen by each note, as in `model.notes`."""
     D = encoder.rows
     sounding, note = frames[:, :D], np.arange(D)[:, np.newaxis]
     classes = sounding @ (note % OCTAVE == np.arange(OCTAVE)).astype(float)
@@ -130,7 +130,7 @@ def notes(
 
 
 def _elapsed(g: Graph, frames: Symbol) -> Symbol:
-    """How many frames, or samples, came before each of the rows: (rows,)."""
+    """The number of frames, or samples, before each of the rows: (rows,)."""
 
     def counted(former: list[Symbol]) -> tuple[list[Symbol], Symbol]:
         after = former[0] + g.squeeze(g.count(frames), 0)
@@ -140,7 +140,7 @@ def _elapsed(g: Graph, frames: Symbol) -> Symbol:
 
 
 def _reached(g: Graph, counts: Symbol, thresholds: Sequence[int]) -> Symbol:
-    """Which of the thresholds (K,) counts (rows, n) have reached: (rows, n, K)."""
+    """Which of the thresholds (K,) the counts (rows, n) have reached: (rows, n, K)."""
     return g.cast(g.unsqueeze(counts, 2) >= np.array(thresholds, float), FLOAT)
 
 
@@ -151,7 +151,7 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
 
 
 def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The place of each frame, (rows, BARS), by the metre usual in train; rows then repeat."""
+    """Each frame's place in the bar, (rows, BARS), by train's usual metre; rows then repeat."""
     _, frame, _, bar = given[:SIGNATURE].tolist()
     bars = bar << DIGITS
     table = np.zeros((bars // math.gcd(bars, frame), BARS), np.float32)
@@ -161,9 +161,9 @@ def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbol, Symbol]:
-    """How long each note has sounded or been silent, (rows, D, AGES), as `model.ages`.
+    """How long each note has sounded or been silent, (rows, D, AGES), as in `model.ages`.
 
-    And for how many frames nothing has changed, and had before the last one, (rows, 1).
+    Also for how many frames nothing has changed, now and before the last frame, (rows, 1).
     """
     D = encoder.rows
 
@@ -180,7 +180,7 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
 
     shapes = {"ages": [D], "unchanged": [1]}
     age, after, before = g.keeping(shapes, lambda states: g.scan(body, states, [frames]))
-    # Of the silent, whose ages are negative, those above a limit.
+    # Silent notes, whose ages are negative, above a limit.
     silent = g.unsqueeze(age, 2) >= -np.array(SILENT, float)
     found = [
         _reached(g, age, SOUNDING),
@@ -191,10 +191,9 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
 
 
 def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
-    """What came next where the notes around each were the same, (rows, D, MOTIFS).
+    """What came next when the notes around each were the same, (rows, D, MOTIFS).
 
-    As `model.motifs`; the table of each context begins with a cell of no meaning, so that 0 chooses
-    that one.
+    As in `model.motifs`; the table of each context begins with a dummy cell, so that 0 chooses it.
     """
     K, notes = len(CONTEXTS), np.arange(D)
     bits = 2 ** np.arange(2 * FARTHEST + 1)
@@ -243,7 +242,7 @@ def _hashed(key: Symbol) -> Symbol:
 def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
     """The cells after one more outcome (D,) of those chosen (K, D).
 
-    Note by note, since several may have chosen the same.
+    Note by note, because several may have chosen the same cell.
     """
 
     def halved(count: Symbol) -> Symbol:
@@ -267,9 +266,9 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
 
 
 def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbol, Symbol]:
-    """The cells with those that newcomers claim, and which (K, D) are chosen for keys (K, D).
+    """The cells after new keys have claimed theirs, and the chosen ones (K, D) for keys (K, D).
 
-    Note by note, since one may claim what another would.
+    Note by note, because one may claim a cell that another would.
     """
     tried = (g.unsqueeze(keys % CELLS, 2) + np.arange(TRIES)) % CELLS + 1
     tried = g("Where", g.unsqueeze(found, 2), tried, 0)
@@ -294,9 +293,9 @@ def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbo
 
 
 def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
-    """What followed the last time the piece was as it is now, for each note (rows, D, E).
+    """What followed the longest earlier match, for each note (rows, D, E).
 
-    As `model.echo`, with frames packed into whole numbers below 2^24, which floats hold exactly.
+    As in `model.echo`, with frames packed into integers below 2^24, which floats hold exactly.
     """
     words, places = -(-F // WORD), np.arange(REACH_BACK)
     bits = np.zeros((F, words))
@@ -309,7 +308,7 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
         longer = g("Min", g.concat([runs[-1:], runs[:-1]], 0) + 1.0, float(LONGEST))
         runs = g("Where", equal & (count > places) & g("Not", here), longer, 0.0)
         memory = g("Where", g.unsqueeze(here, 1), word, memory)
-        # Of the longest runs, the latest.
+        # The latest of the longest matches.
         age = g.cast((count - places) % REACH_BACK, FLOAT)
         best = g("ArgMax", runs * float(REACH_BACK) - age, axis=0, keepdims=0)
         followed = g("Gather", memory, (best + 1) % REACH_BACK)
@@ -337,12 +336,11 @@ Parts = Mapping[str, Symbol]
 def sound(
     g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int, labels: Symbol | None
 ) -> Encoded:
-    """What adaptive predictors say of the next sample; `frames` are samples (rows, 1).
+    """What adaptive predictors say about the next sample; `frames` are samples (rows, 1).
 
-    As `model.sound`, in float64, for one piece and without noise. All lattices are computed at
-    once, as rows of as many stages as the longest has: a stage depends on lower ones alone. What
-    they remember is one state, a vector of parts; the features follow from it for all samples at
-    once.
+    As in `model.sound`, in float64, for one piece and without noise. All lattices are computed at
+    once, as rows with as many stages as the longest: a stage depends only on lower ones. Their
+    memory is one state, a vector of parts, from which the features of all samples follow at once.
     """
     p, known, elapsed = encoder.predictors, encoder.steered(), _elapsed(g, frames)
     starts = _start(p, known)
@@ -472,7 +470,7 @@ def _features(
     parts: Parts,
     course_of: Callable[..., list[Symbol]],
 ) -> Symbol:
-    """(rows, I), of all samples at once, as `sound.kernel.write_features`."""
+    """The features (rows, I) of all samples at once, as in `sound.kernel.write_features`."""
     of_each = g.split(parts["levels"], [1] * len(p.levels), 1)
     floors = (level.floor for level in p.levels.values())
     slow, fast, loud, sharp = (level + floor for level, floor in zip(of_each, floors, strict=True))
@@ -533,9 +531,9 @@ def _between(
     g: Graph, table: NDArray[np.float64], place: Symbol, nodes: int = steering.NODES,
     first: Symbol | float = 0.0,
 ) -> Symbol:  # fmt: skip
-    """The rows (rows, N) of a table of `nodes` rows at places (rows, 1), in between.
+    """Rows (rows, N) interpolated at places (rows, 1) in a table of `nodes` rows.
 
-    Of several tables in one, that which begins at row `first`.
+    The table begins at row `first` if several are stacked.
     """
     place = g("Clip", place, 0.0, nodes - 1.0)
     node = g("Min", g("Floor", place), nodes - 2.0)

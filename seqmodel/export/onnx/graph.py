@@ -1,7 +1,7 @@
-"""A graph while it is being written.
+"""An ONNX graph under construction.
 
 Its values are symbols: arithmetic with them, or slicing, adds nodes. Opset 17, which runtimes of
-the last years read.
+recent years support.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ OPSET, IR_VERSION = 17, 8
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 ROWS = "rows"
-"""The dimension of unknown size: how many frames, or samples, a call reads."""
+"""The dimension of unknown size: the number of frames, or samples, that a call reads."""
 _REST = 2**31
-"""The end of a slice that goes to the end of its axis."""
+"""The end of a slice to the end of its axis."""
 
 
 def _operator(op: str, *, swapped: bool = False) -> Callable[..., "Symbol"]:
@@ -31,9 +31,9 @@ def _operator(op: str, *, swapped: bool = False) -> Callable[..., "Symbol"]:
 
 
 class Symbol:
-    """A value that the graph will have."""
+    """A value of the future graph."""
 
-    __array_ufunc__ = None  # so that NumPy leaves arithmetic with its arrays to this class
+    __array_ufunc__ = None  # NumPy then leaves arithmetic with its arrays to this class
 
     def __init__(self, graph: "Graph", name: str, *, double: bool = False) -> None:
         self.graph, self.name, self.double = graph, name, double
@@ -47,7 +47,7 @@ class Symbol:
     __gt__, __ge__ = _operator("Greater"), _operator("GreaterOrEqual")
     __and__, __or__, __neg__ = _operator("And"), _operator("Or"), _operator("Neg")
 
-    # As vectors of compiled code have it, so that their formulas are the graph's too.
+    # The interface of compiled code's vectors, so that their formulas also work for the graph.
 
     log, exp = _operator("Log"), _operator("Exp")
     in_powers, where = Vector.in_powers, Vector.where
@@ -56,7 +56,7 @@ class Symbol:
         return self.graph("Where", where > limit if relation == ">" else where < limit, then, self)
 
     def __getitem__(self, key: slice | tuple[slice, ...]) -> "Symbol":
-        """A part of it, by slices without steps."""
+        """A part of the value, by slices without steps."""
         slices = dict(enumerate(key if isinstance(key, tuple) else (key,)))
         axes = [axis for axis, part in slices.items() if part != slice(None)]
         starts = [slices[axis].start or 0 for axis in axes]
@@ -65,17 +65,17 @@ class Symbol:
 
 
 Value = Symbol | float | NDArray[Any]
-"""A symbol or a constant. Those of reals are in float64 beside such symbols, else in float32."""
+"""A symbol or a constant. Real constants are float64 next to float64 symbols, else float32."""
 Step = tuple[Sequence[Symbol], Sequence[Symbol]]
-"""States, and what is given out."""
+"""States, and outputs."""
 Given = TypeVar("Given")
 
 
 class Graph:
-    """Nodes, constants, inputs and outputs, with names that say their place."""
+    """Nodes, constants, inputs and outputs, named by their place in the model."""
 
     def __init__(self) -> None:
-        self._nodes: list[NodeProto] = []  # of the scan's body, while one is being written
+        self._nodes: list[NodeProto] = []  # those of a scan's body while it is being written
         self._constants: dict[str, TensorProto] = {}
         self._stored: dict[tuple[str, bytes], Symbol] = {}
         self._inputs: list[ValueInfoProto] = []
@@ -93,7 +93,7 @@ class Graph:
         finally:
             self._scope = former
 
-    # ---- what goes in and out ----
+    # ---- inputs and outputs ----
 
     def input(self, name: str, shape: Sequence[int | str], kind: int = FLOAT) -> Symbol:
         """Declare an input."""
@@ -103,19 +103,19 @@ class Graph:
     def output(
         self, name: str, value: Symbol, shape: Sequence[int | str], kind: int = FLOAT
     ) -> None:
-        """Give a value out under a name."""
+        """Declare a value as an output."""
         self._nodes.append(helper.make_node("Identity", [value.name], [name], name))
         self._outputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
 
     def result(self, name: str, value: Symbol, *shape: int, kind: int = FLOAT) -> None:
-        """Give out what is of this shape for each of the rows."""
+        """Declare an output that has this shape for each of the rows."""
         self.output(name, value, [ROWS, *shape], kind)
 
     def keeping(
         self, shapes: Mapping[str, Sequence[int]],
         run: Callable[[list[Symbol]], tuple[Sequence[Symbol], Given]], kind: int = FLOAT,
     ) -> Given:  # fmt: skip
-        """What `run` gives out of states of these shapes, besides those after the call."""
+        """What `run` outputs, given states of these shapes, besides the states after the call."""
         states = [self.input(f"state.{name}", shape, kind) for name, shape in shapes.items()]
         after, given_out = run(states)
         for (name, shape), value in zip(shapes.items(), after, strict=True):
@@ -151,10 +151,10 @@ class Graph:
         self, body: Callable[..., Step], states: Sequence[Symbol], rows: Sequence[Symbol],
         *, row_axes: Sequence[int] | None = None, output_axis: int = 0,
     ) -> tuple[list[Symbol], list[Symbol]]:  # fmt: skip
-        """Apply `body` along an axis of each of the `rows`, the first unless `row_axes` says.
+        """Apply `body` along an axis of each of the `rows`, the first unless `row_axes` is given.
 
-        It is given the states before a step and its rows. Returns the states at the end, and all
-        that it gave out, stacked along `output_axis`.
+        It receives the states before a step and its rows. Returns the final states, and all of its
+        outputs, stacked along `output_axis`.
         """
         name, outside = self._named("Scan"), self._nodes
         self._nodes = list[NodeProto]()
@@ -163,7 +163,7 @@ class Graph:
         new, given_out = body(*inputs)
         ends = [self("Identity", value) for value in (*new, *given_out)]
         nodes, self._nodes = self._nodes, outside
-        # Types and shapes of what goes in and out follow from those of what the scan is given.
+        # Types and shapes of inputs and outputs follow from those given to the scan.
         goes_in, comes_out = (
             [helper.make_empty_tensor_value_info(symbol.name) for symbol in symbols]
             for symbols in (inputs, ends)
@@ -189,32 +189,32 @@ class Graph:
         return self("Concat", *values, axis=axis)
 
     def reshape(self, value: Symbol, *shape: int) -> Symbol:
-        """In another shape, where 0 keeps a dimension and -1 follows from the others."""
+        """Reshape a value; 0 keeps a dimension and -1 follows from the others."""
         return self("Reshape", value, np.array(shape))
 
     def unsqueeze(self, value: Symbol, *axes: int) -> Symbol:
-        """With axes of size 1 added."""
+        """Add axes of size 1."""
         return self("Unsqueeze", value, np.array(axes))
 
     def squeeze(self, value: Symbol, axis: int) -> Symbol:
-        """Without an axis of size 1."""
+        """Remove an axis of size 1."""
         return self("Squeeze", value, np.array([axis]))
 
     def sum(self, value: Symbol, axis: int, *, keep: bool = True) -> Symbol:
         return self("ReduceSum", value, np.array([axis]), keepdims=int(keep))
 
     def cast(self, value: Symbol, kind: int) -> Symbol:
-        """In another type."""
+        """Convert to another type."""
         found = self("Cast", value, to=kind)
         found.double = kind == DOUBLE
         return found
 
     def count(self, value: Symbol) -> Symbol:
-        """How many rows there are, (1,)."""
+        """The number of rows, (1,)."""
         return self("Shape", value, start=0, end=1)
 
     def repeated(self, value: Value, like: Symbol, *shape: int) -> Symbol:
-        """The same for each of the rows of `like`: (rows, *shape)."""
+        """Repeat a value for each of the rows of `like`: (rows, *shape)."""
         return self("Expand", value, self.concat([self.count(like), np.array(shape, np.int64)], 0))
 
     def _value(self, value: Value, double: bool) -> str:

@@ -1,6 +1,6 @@
-"""A run as one ONNX graph: all that the model reads, remembers, predicts and draws.
+"""A run as one ONNX graph: everything that the model reads, remembers, predicts and draws.
 
-README.md of `seqmodel.export` says what goes in and comes out.
+README.md of `seqmodel.export` describes its inputs and outputs.
 """
 
 import json
@@ -24,7 +24,7 @@ from seqmodel.units.module import units_of
 
 
 def export_graph(run: Run) -> bytes:
-    """The graph of a run, with what it is.
+    """The graph of a run, with its description.
 
     Raises:
         SeqmodelError: if there are no operators for its encoder or output.
@@ -33,8 +33,8 @@ def export_graph(run: Run) -> bytes:
     if not (known and type(run.model.output) in OUTPUTS):
         output = f"output {output_name(run.config, run.frame)} of the " if known else ""
         raise SeqmodelError(
-            f"{run.folder} has the {output}{run.config.model} model, which has no form in ONNX: "
-            "`seqmodel sample` draws from it"
+            f"{run.folder} has the {output}{run.config.model} model, which ONNX cannot represent: "
+            "use `seqmodel sample` to draw from it"
         )
     model = helper.make_model(
         _graph(run.model).finished(run.folder.name or "model"),
@@ -82,7 +82,7 @@ def _graph(model: SequenceModel) -> Graph:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """What the file says of the run; not where its data was."""
+    """What the file says about the run, without the path of its data."""
     settings: dict[str, Any] = {**run.config.to_json()}
     settings.pop("data", None)
     units = {"unit": run.config.unit, "note_unit": run.config.note_unit}

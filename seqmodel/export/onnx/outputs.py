@@ -1,6 +1,6 @@
-"""Outputs: what they are given, the distribution of the next frame, and a draw from it.
+"""Outputs: their inputs, the distribution of the next frame, and a draw from it.
 
-Where the numbers of a frame of notes depend on each other, the logit of each is given those before
+If the numbers of a frame of notes depend on each other, the logit of each depends on those before
 it in the same frame, which are drawn, or given, one after another in a scan. Samples are in
 [-1, 1).
 """
@@ -31,18 +31,18 @@ from seqmodel.outputs.samples import (
 )
 
 COLDEST = 1e-6
-"""Temperatures below count as this: the likeliest is drawn."""
+"""Lower temperatures count as this: the likeliest is drawn."""
 
 
 class Reading(NamedTuple):
-    """What an output is given for each of the rows."""
+    """An output's inputs for each of the rows."""
 
     h: Symbol
     """(rows, R, H + E)"""
     past: Symbol
     """(rows, C), the numbers before the frame."""
     given: Symbol
-    """(rows, F), the frame's numbers where they are known, nan where they are to be drawn."""
+    """(rows, F), the frame's known numbers; nan for those to be drawn."""
     uniforms: Symbol
     """(rows, U), for the draw."""
     temperature: Symbol
@@ -58,7 +58,7 @@ def linear(g: Graph, layer: nn.Linear, x: Symbol) -> Symbol:
 
 
 def unless_given(g: Graph, drawn: Symbol, given: Symbol) -> Symbol:
-    """What was drawn, except where it is given."""
+    """What was drawn, replaced by what is given."""
     return g("Where", g("IsNaN", given), drawn, given)
 
 
@@ -83,14 +83,14 @@ def _bernoulli(g: Graph, output: BernoulliOutput, reading: Reading) -> None:
 
 
 def _tied_bernoulli(g: Graph, output: TiedBernoulliOutput, reading: Reading) -> None:
-    """The same, from a row of h for each note."""
+    """Like `_bernoulli`, from a row of h for each note."""
     by_number = g("Transpose", linear(g, output.linear, reading.h), perm=[0, 2, 1])
     _at_once(g, output, g.reshape(by_number, 0, output.frame_size), reading)
     _tied_end(g, output, reading)
 
 
 def _nade(g: Graph, output: NadeOutput, reading: Reading) -> None:
-    """Numbers one after another, each given those before it: the notes, and then their strikes."""
+    """Numbers one after another, each given those before it: the notes, then their strikes."""
     F, D, temperature = output.frame_size, output.notes, reading.temperature
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
     numbers, weights = (columns, reading.given, reading.uniforms), (output.U, output.V)
@@ -148,7 +148,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> None:
             drawn.append(_drawn(g, logit, *number, heat, *strike))
         begins = drawn[-1] if output.onsets else drawn[0] * (1.0 - held)
         changed = changed + begins + ((1.0 - drawn[0]) * held if first else 0.0)
-        # Both windows move on by a note, and with them the classes, which count from the note.
+        # Both windows move on by a note, and with them the classes, which are relative to the note.
         newest = [classes[:, :1] + drawn[0], *drawn]
         for line, last in zip([classes, *below], newest, strict=True):
             new.append(g.concat([line[:, 1:], last], 1))
@@ -170,7 +170,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> None:
 
 
 def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
-    """Logits (rows, D, 1 or 2) of notes of which no lower one has changed."""
+    """Logits (rows, D, 1 or 2) of notes below which none has changed."""
     K, D = first.odds.out_features, first.notes
     own, pooled, direct = g.split(linear(g, first.own, reading.h), [HIDDEN, POOLED, K], 2)
     mean = g.sum(g("Relu", pooled), 1) / float(D)
@@ -186,9 +186,9 @@ def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
 def _drawn(
     g: Graph, logits: Symbol, given: Symbol, uniforms: Symbol, temperature: Symbol, *strike: Symbol
 ) -> Symbol:
-    """Numbers that are 1 where a uniform is below their probability, unless they are given.
+    """Numbers that are 1 if a uniform is below their probability, unless they are given.
 
-    Of strikes: which notes sound, and which did before. Where one did not, it is struck.
+    `strike`, for strikes: which notes sound, and which did before. If one did not, it is struck.
     """
     drawn = g.cast(uniforms < g("Sigmoid", logits / temperature), FLOAT)
     if strike:
@@ -219,7 +219,7 @@ def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading)
 
 
 def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> None:
-    """From the log of the notes' mean odds."""
+    """The end, from the log of the notes' mean odds."""
     if output.ending is not None:
         read = reading.h[:, :, : output.ending.in_features]
         odds = g("ReduceLogSumExp", linear(g, output.ending, read), axes=[1], keepdims=0)
@@ -291,7 +291,7 @@ def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Sym
     """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `samples.choose`."""
     cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
     beyond = cumulative / cumulative[:, -1:] > uniforms
-    # Of those beyond the uniform, the first.
+    # The first of those beyond the uniform.
     return g.cast(g("Equal", g("CumSum", g.cast(beyond, INT64), 1), 1), FLOAT)
 
 
@@ -301,7 +301,7 @@ def _of(g: Graph, values: Value, chosen: Symbol) -> Symbol:
 
 
 def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
-    """As `samples.nearest_level`."""
+    """See `samples.nearest_level`."""
     level = g("Max", g("Round", samples / spacing) * spacing, LOWEST * LEVEL_STEP)
     highest = g("Sub", 1.0, spacing)
     return g("Where", level >= 1.0, highest, level)
@@ -310,14 +310,14 @@ def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
 def _mean_size(
     g: Graph, logits: Symbol, means: Symbol, scales: Symbol, temperature: Symbol | float
 ) -> Symbol:
-    """As `logistic.mean_size`: (rows, 1)."""
+    """See `logistic.mean_size`: (rows, 1)."""
     scales, sizes = scales * temperature, g("Abs", means)
     sizes = sizes + g("Softplus", -sizes / scales) * scales * 2.0
     return _of(g, sizes, g("Softmax", logits / temperature, axis=1))
 
 
 def _inside(g: Graph, uniforms: Symbol) -> Symbol:
-    """Uniforms of which neither u nor 1 - u is 0."""
+    """Uniforms such that neither u nor 1 - u is 0."""
     return g("Clip", uniforms, 2.0**-54, 1 - 2.0**-24)
 
 

@@ -1,8 +1,8 @@
 """Units: one operator over time for the nine that have one, else a scan over their equations.
 
-ONNX's GRU weighs the old state with z, where ours weigh the candidate: 1 - s(x) = s(-x), so their z
-has its weights negated. A gate that lacks a term has zeros there. The minimal gated unit is a gru
-whose two gates are one.
+ONNX's GRU weighs the old state with z, whereas ours weigh the candidate: 1 - s(x) = s(-x), so the
+weights of z are negated. A gate that lacks a term has zeros there. The minimal gated unit is a gru
+whose two gates are the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +25,9 @@ class Operator(NamedTuple):
     gates: tuple[str, ...]
     """Our gates in the operator's order."""
     reset_after: int = 0
-    """Of a GRU, `linear_before_reset`."""
+    """`linear_before_reset` of a GRU."""
     negated: tuple[int, ...] = ()
-    """The places of gates that are one minus the operator's."""
+    """The indices of gates that are one minus the operator's."""
 
 
 OPERATORS: Mapping[str, Operator] = {
@@ -44,11 +44,11 @@ _FUNCTIONS = {
     "+": "Add", "-": "Sub", "*": "Mul", "/": "Div",
 }  # fmt: skip
 _SLOPE = {"alpha": 1 / 6, "beta": 0.5}
-"""Of our hard sigmoid; ONNX's own is steeper."""
+"""Parameters of our hard sigmoid; ONNX's default is steeper."""
 
 
 def array(weight: Tensor) -> NDArray[np.float32]:
-    """A weight as the graph stores it."""
+    """A weight as stored in the graph."""
     found: NDArray[np.float32] = weight.detach().cpu().float().numpy()
     return found
 
@@ -57,7 +57,7 @@ def over_time(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol]
 ) -> tuple[Sequence[Symbol], Symbol]:
     """Run a layer over x (T, B, I) from its state, each (B, H): the new state, h (T, B, H)."""
-    if unit.case(1).spec is UNITS.get(unit.spec.name):  # not a text that only has the name of one
+    if unit.case(1).spec is UNITS.get(unit.spec.name):  # not a text that merely has the name of one
         return _operator(g, unit, x, state)
 
     def body(*values: Symbol) -> Step:
@@ -71,7 +71,7 @@ def over_time(
 def resting(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol], moves: Symbol
 ) -> tuple[Sequence[Symbol], Symbol]:
-    """The same of a layer that makes a step only where it `moves` (T, 1), and keeps its h."""
+    """Like `over_time`, for a layer that steps only where it `moves` (T, 1), else keeps its h."""
 
     def body(*values: Symbol) -> Step:
         *old, row, moves = values
@@ -99,7 +99,7 @@ def _operator(
         g.constant(stacked("W", H, unit.input_size), "W"),
         g.constant(stacked("U", H, H), "U"),
         g.constant(np.concatenate([stacked("b", H), stacked("bU", H)], 1), "b"),
-        None,  # lengths: all rows are as long
+        None,  # lengths: all rows are equally long
         *(g.unsqueeze(each, 0) for each in state),
     ]
     attributes: dict[str, object] = {"hidden_size": H}
@@ -120,7 +120,7 @@ def _operator(
 
 
 def _equations(g: Graph, unit: Unit, products: Symbol, state: Sequence[Symbol]) -> list[Symbol]:
-    """The state, each (B, H), after a unit's equations, one by one as in `units.specification`.
+    """The state, each (B, H), after a unit's equations, in order as in `units.specification`.
 
     `products` (B, gates H) holds W x of all gates side by side.
     """

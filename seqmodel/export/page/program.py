@@ -1,9 +1,9 @@
 """A run's sampling as a WebAssembly module and the memory that it works in, for `model.js`.
 
-What runs is what `seqmodel sample` runs: the same calls of the same kernels, emitted once more for
-narrower vectors. Memory holds, from `STACK` on, the tensors that they read, the fields of the
-calls, and the arena of a piece as it is at its beginning. Draws at different temperatures have
-fields of their own, and share everything else.
+It runs exactly what `seqmodel sample` runs: the same calls of the same kernels, emitted for
+narrower vectors. From `STACK` on, memory holds the tensors that they read, the fields of the calls,
+and the initial arena of a piece. Draws at different temperatures have their own fields, and share
+everything else.
 """
 
 import zlib
@@ -33,9 +33,9 @@ from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.module import units_of
 
 TEMPERATURES = [k / 20 for k in range(41)]
-"""Those that the page's range can be set to."""
+"""The settings of the page's slider."""
 PARTICLES = 16
-"""That draw the voices below a melody."""
+"""The number that draw the voices below a melody."""
 _ALIGNED = 64
 _PAGE = 1 << 16
 """Bytes: WebAssembly's memory has whole pages."""
@@ -123,8 +123,8 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
 def _told(
     model: SequenceModel, compiled: CompiledModel, start: Carry
 ) -> list[tuple[int, int, float]]:
-    """What labels add to the numbers at which a piece starts: place among those of the arena, place
-    of the value among those of all labels, and how much.
+    """What labels add to a piece's initial numbers: the index among those of the arena, the index
+    of the value among those of all labels, and the amount.
     """
 
     def begun(labels: list[int]) -> NDArray[np.float64]:
@@ -147,10 +147,10 @@ def _told(
 def _voices(
     output: NotesOutput, model: CompiledModel, stream: Slot
 ) -> tuple[list[list[Call]], dict[str, Slot]]:
-    """The calls that fill as `sampling.filling` does, by particles one after another; their slots.
+    """The calls that fill like `sampling.filling`, one particle after another, and their slots.
 
-    They are of a particle's candidates; their weights, before the last frame and there; resampling;
-    the choice of one.
+    They compute a particle's candidates; their weights, before the last frame and there;
+    resampling; the choice of one.
     """
     N, M, F, take = PARTICLES, CANDIDATES, output.frame_size, model.arena.take
     draw = output.compiled_draw(model.draw_setting(M, 1.0, fills=True))
@@ -200,9 +200,9 @@ def _functions(calls: Sequence[Call]) -> tuple[int, ...]:
 def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: int) -> bytes:
     """step(fields of `before` or 0, fields of a sequence, its number) returns whether it ended.
 
-    All calls of `before` are made, then those of the sequence, if there is one of that number. The
-    first `draws` sequences end with a draw. So does the next, the last two calls of which are
-    repeated for every candidate.
+    It makes all calls of `before`, then those of the sequence, if there is one of that number. The
+    first `draws` sequences end with a draw. So does the next one, whose last two calls are repeated
+    for every candidate.
     """
     module = ir.Module("page")
     kinds = [POINTER, POINTER, _FLAG]
@@ -236,7 +236,7 @@ def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: in
 
 
 class _Memory:
-    """What is in memory from `STACK` on; `data` has of narrow arrays float32."""
+    """The memory from `STACK` on; `data` stores narrow arrays as float32."""
 
     def __init__(self) -> None:
         self.end, self.data = STACK, b""
@@ -251,12 +251,12 @@ class _Memory:
 
 
 def _key(tensor: Tensor) -> Any:
-    """Equal of tensors that hold the same."""
+    """A key, equal for tensors of equal content."""
     return tensor.dtype, tensor.contiguous().numpy().tobytes()
 
 
 def _is_narrow(array: NDArray[Any]) -> bool:
-    """Whether float32 holds all of an array in float64."""
+    """Whether float32 represents a float64 array exactly."""
     return array.dtype == np.float64 and bool((array == array.astype(np.float32)).all())
 
 
@@ -264,7 +264,7 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 
 
 def _taking(stream: Slot, uniforms: Slot, count: int, *, later: bool = False) -> Call:
-    """The call that takes the next uniforms; `later` takes where they begin, for a draw to read."""
+    """The call that takes the next uniforms; with `later`, their start, for a draw to read."""
     return step_call(_write_taken, later, count=count, stream=stream, uniforms=uniforms)
 
 

@@ -1,4 +1,4 @@
-"""The page of a run: markup, and the scripts beside this file, with the model's."""
+"""The page of a run: markup, the scripts next to this file, and the model's."""
 
 import json
 import re
@@ -33,24 +33,24 @@ from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.units import unit_spec
 
 SEEDS = range(1, 33)
-"""Of which one is looked for that sounds at once."""
+"""The seeds tried to find one that sounds at once."""
 SOUNDING = 0.5
-"""The share of a first second with notes, or of train's deviation, above which it sounds."""
+"""A first second sounds above this share of frames with notes, or of train's deviation."""
 
 LEADS = {
     "piano": "A small neural network composes in your browser. Press Play, or play a few notes "
-    "and it goes on from them.",
+    "and it continues from them.",
     "drums": "A small neural network drums in your browser. Press Play, or strike a few drums "
-    "and it goes on from there.",
+    "and it continues from there.",
     "sound": "A small neural network makes up sound in your browser, sample by sample. Press Play.",
 }
-"""What a page says first, of each kind of run."""
+"""The opening text of a page, by kind of run."""
 SCRIPTS = {
     "piano": "wav hall piano midi notes voices keyboard roll music",
     "drums": "wav hall kit midi notes keyboard roll music",
     "sound": "wav samples",
 }
-"""What a page has besides the scripts of all."""
+"""The scripts of a page besides those of all pages, by kind of run."""
 
 
 def export_page(
@@ -64,15 +64,15 @@ def export_page(
     """The page, one file, that draws new music or sound as it plays.
 
     It begins with a seed, by default one whose first second sounds, a temperature and a tempo in
-    beats per minute, by default train's. UsageError for a model whose draw is not compiled, such as
-    frame-wise logistic audio, and for a temperature or tempo that the page cannot be set to.
+    beats per minute, by default that of train. UsageError for a model whose draw is not compiled,
+    such as frame-wise logistic audio, and for a temperature or tempo that the page does not offer.
     """
     if temperature not in TEMPERATURES:
         raise UsageError(f"--temperature goes from 0 to 2 in steps of 0.05, not {temperature:g}")
     kind, blocks, tempos = "sound", {"sound"}, dict[str, int]()
     content: dict[str, Any] = {}
     if isinstance(run.model.output, NotesOutput):
-        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
+        frame = cast(PianoRollFrames, run.frame)  # the frames of notes
         kind = "drums" if frame.kit else "piano"
         blocks = {kind, "music", "seconds" if frame.grid.steps_per_beat is None else "beats"}
         blocks |= {"in_c"} if frame.transpose_to_c else set()
@@ -84,7 +84,7 @@ def export_page(
     if drawing is None:
         raise UsageError(
             f"{run.folder} has the output {run.config.output}, which a page cannot play: "
-            "`seqmodel sample` draws from it"
+            "use `seqmodel sample` to draw from it"
         )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
     (name,) = names_of([folder])
@@ -115,7 +115,7 @@ def export_page(
 
 
 def _of_kinds(html: str, kinds: Collection[str]) -> str:
-    """Without what stands between <!--kind--> and <!--/kind--> of other kinds than these."""
+    """The HTML without what is between <!--kind--> and <!--/kind--> of kinds other than these."""
 
     def kept(found: re.Match[str]) -> str:
         return _of_kinds(found[2], kinds) if found[1] in kinds else ""
@@ -124,7 +124,7 @@ def _of_kinds(html: str, kinds: Collection[str]) -> str:
 
 
 def _sounding_seed(run: Run, temperature: float) -> int:
-    """The first of `SEEDS` whose first second sounds, or the one in which it sounds most."""
+    """The first of `SEEDS` whose first second sounds, or the one that sounds most."""
     sampler, notes = Sampler(run.model, temperature=temperature), run.model.output.frame_size
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)
@@ -142,7 +142,7 @@ def _sounding_seed(run: Run, temperature: float) -> int:
 
 
 def _shape(run: Run) -> dict[str, Any]:
-    """What the page needs to know of frames and of the end of pieces."""
+    """What the page needs to know about frames and the end of pieces."""
     encoder, output = run.model.encoder, run.model.output
     notes = output if isinstance(output, NotesOutput) else None
     freeze = Freeze.of(run)
@@ -169,12 +169,12 @@ def _grid(frame: PianoRollFrames) -> dict[str, Any]:
 
 
 def _tempo(frame: PianoRollFrames) -> int:
-    """Beats per minute to begin with."""
+    """The initial beats per minute."""
     return round(frame.tempo or BEATS_PER_MINUTE)
 
 
 def _tempos(frame: PianoRollFrames, tempo: int | None) -> dict[str, int]:
-    """The range of the tempo, train's, and what it begins with."""
+    """The range of tempos, that of train, and the initial one."""
     if frame.grid.steps_per_beat is None:
         if tempo is not None:
             raise UsageError(
@@ -189,7 +189,7 @@ def _tempos(frame: PianoRollFrames, tempo: int | None) -> dict[str, int]:
 
 
 def _menus(run: Run) -> Markup:
-    """A menu for each label, in front of whose values is none of them."""
+    """A menu for each label, which begins with "any"."""
     menus = []
     for k, (name, values) in enumerate(run.model.known_labels.items()):
         options = [

@@ -75,8 +75,8 @@ class Music(Medium):
         Option(
             "restrike",
             str,
-            "MIDI: when a key is struck again while it sounds, close the first note there, or "
-            "discard it.  [default: close]",
+            "MIDI: when a key is struck again while it sounds, end the first note there (close), "
+            "or discard it.  [default: close]",
             choices=("close", "discard"),
         ),
         Option(

@@ -65,8 +65,7 @@ def metre_name(metre: Metre) -> str:
 class Units(NamedTuple):
     """The lengths of a signature on a grid, all in units, and the parts of a beat.
 
-    Dotted beats, as in 6/8, 9/8 and 12/8, have 3 parts, others 2. On a grid of real time, lengths
-    are nominal.
+    Dotted beats, as in 6/8, 9/8 and 12/8, have 3 parts, others 2; in real time all is nominal.
     """
 
     frame: int
@@ -181,9 +180,8 @@ def given_of(metre: Sequence[Signature], grid: Grid) -> NDArray[np.int64]:
 # ---- what onsets suggest -------------------------------------------------------------------------
 
 CLEARLY = 0.1
-"""A metre is inferred if its autocorrelation exceeds the others by this much. Of 285 files that
-state a metre, it is then inferred for 133 and another for 4; on a grid of eighths for 156 and 16.
-"""
+"""A metre is inferred if its autocorrelation exceeds the others by this. Of 285 files that state a
+metre, it is then inferred for 133 and another for 4; on a grid of eighths for 156 and 16."""
 LEAST_BARS = 8
 """The length, in bars of four quarter notes, of a piece whose metre can be inferred."""
 

@@ -61,10 +61,7 @@ class Roll(NamedTuple):
         part_of = np.array([*own, *[others] * self.pitches.shape[1]], np.uint8)
         begun = np.diff(self.pitches, axis=0, prepend=np.int8(REST)) != 0
         time, voice = np.nonzero(begun & (self.pitches != REST))
-        at = (
-            time[::-1],
-            self.pitches[time, voice][::-1] - LOWEST_PITCH,
-        )  # of several, the last assignment stays
+        at = time[::-1], self.pitches[time, voice][::-1] - LOWEST_PITCH  # the last of several stays
         whose = np.zeros_like(self.frames)
         whose[at] = part_of[voice[::-1]]
         frames = np.pad(self.frames, ((0, 0), (0, (1 + len(MARKS)) * NOTES)))

@@ -1,7 +1,7 @@
 """Pictures of samples, drawn by matplotlib, and sparklines; the colours and shapes of series.
 
-`charts.js` draws charts with these, of as much as is told here. All is drawn dark on a transparent
-ground, which page.css inverts on dark pages.
+`charts.js` draws charts from what is written here. Everything is drawn dark on a transparent
+background, which page.css inverts on dark pages.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,25 +18,25 @@ Trace = tuple[float, ...]
 """The values of a sparkline."""
 
 COLOURS = "#17478f", "#a93a0b", "#21a07c", "#c565d6", "#a08318", "#12809d", "#4a4a4a"
-"""They differ under every kind of colour blindness (CIE76 of at least 10 per Machado et al. 2009,
-at least 17 among the first four), and each has a contrast of at least 3 with the ground, also where
-both are inverted."""
+"""Distinct under every kind of colour blindness (CIE76 of at least 10 per Machado et al. 2009, at
+least 17 among the first four), each with a contrast of at least 3 to the background, also when both
+are inverted."""
 SHAPES = "●■▲◆▼✚⬟"
-"""They tell series apart without colours."""
+"""Distinguish series without colours."""
 GREY = "#5a636e"
 
 AXES = 0.05, 0.22, 0.94, 0.74
-"""Of a sample's picture: left, bottom, width, height as shares of it; `.time` in page.css."""
+"""In a sample's picture: left, bottom, width, height as shares of it; `.time` in page.css."""
 INK, SHADES = ("#00000000", "#000000"), 32
-"""The colours of the quietest and the loudest cells of a spectrogram, and how many there are."""
+"""The colours of the quietest and the loudest cells of a spectrogram, and the number of shades."""
 
 TRACE = 100, 24
 """Width and height of a trace."""
 TRACE_POINTS = 50
-"""At most: more cannot be told apart in a cell."""
+"""At most: more would be indistinguishable in a cell."""
 STEEP, CUT = 3.0, 2.0
 """If the first epochs make a chart more than STEEP times as high as the others do, it is cut off at
-CUT times that height: there would be no room to tell the others apart."""
+CUT times that height: otherwise the others would be indistinguishable."""
 FIRST = 5
 """The first epochs of a curve are the first 1/FIRST of them."""
 HEADROOM = 0.05
@@ -68,7 +68,7 @@ class Marks:
 
 
 def cut_off(curves: Sequence[Sequence[float]]) -> tuple[float | None, list[str]]:
-    """Up to where to draw curves whose first epochs would need most of a chart, and a remark."""
+    """The limit for curves whose first epochs would need most of a chart, and a remark."""
     (_, high), top = _settled(curves), max(map(max, curves))
     if top <= high:
         return None, []
@@ -76,7 +76,7 @@ def cut_off(curves: Sequence[Sequence[float]]) -> tuple[float | None, list[str]]
 
 
 def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The lowest value of curves, and the highest to show: first epochs may lie above it."""
+    """The lowest value of curves, and the highest to show, which first epochs may exceed."""
     low, high = min(map(min, curves)), max(map(max, curves))
     rest = max(max(line[len(line) // FIRST :]) for line in curves)
     if rest == low or high - low <= STEEP * (rest - low):
@@ -85,13 +85,13 @@ def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def worst_cut_off(values: Sequence[float]) -> float | None:
-    """Up to where to draw values whose worst tenth would need most of a chart."""
+    """The limit for values whose worst tenth would need most of a chart."""
     low, most, high = np.quantile(values, (0, 0.9, 1))
     return float(most) if most > low and high - low > STEEP * (most - low) else None
 
 
 def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:
-    """A sample's picture, over the seconds, and with the levels and heights, of `around`."""
+    """A sample's picture, with the time span, levels and heights of `around`."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
@@ -120,7 +120,7 @@ def trace_drawer(traces: Sequence[Trace]) -> Callable[[Trace, str], Markup]:
         x = chosen * width / max(longest - 1, 1)
         y = height * (high - np.array(trace)[chosen]) / (high - low)
         places = [f"{a:.4g},{max(0, b):.4g}" for a, b in zip(x, y, strict=True)]
-        # The last twice: a line of one point would show nothing, one without length its caps.
+        # The last point twice: one point would show nothing, a line of length 0 shows its caps.
         return tag(
             "svg",
             tag("polyline", points=" ".join([*places, places[-1]]), stroke=colour),

@@ -1,4 +1,4 @@
-"""HTML documents that are one file, well-formed and escaped by construction.
+"""Single-file HTML documents, well-formed and escaped by construction.
 
 Anything that is not `Markup` is text, and is escaped when put into an element or attribute.
 """
@@ -13,7 +13,7 @@ from string import Template
 from seqmodel.media.words import printable
 
 VOID = frozenset({"img", "meta"})
-"""Elements without content or end tag, of those that are made here."""
+"""The elements used here that have no content or end tag."""
 
 
 class Markup(str):
@@ -23,7 +23,7 @@ class Markup(str):
 
 
 def escaped(text: str) -> Markup:
-    """The text as HTML; unchanged if it is `Markup` already."""
+    """The text as HTML; unchanged if it is already `Markup`."""
     return text if isinstance(text, Markup) else Markup(html.escape(printable(text)))
 
 
@@ -33,7 +33,7 @@ def joined(*parts: str) -> Markup:
 
 
 def filled(template: str, **parts: str | float) -> Markup:
-    """A template that is HTML, with the parts, escaped, in place of $names."""
+    """An HTML template with the parts, escaped, in place of $names."""
     texts = {name: escaped(p if isinstance(p, str) else str(p)) for name, p in parts.items()}
     return Markup(Template(template).substitute(texts))
 
@@ -41,7 +41,7 @@ def filled(template: str, **parts: str | float) -> Markup:
 def tag(name: str, /, *content: str, **attributes: str | float | bool | None) -> Markup:
     """An element; True gives an attribute without a value, False and None omit it.
 
-    Underscores in attribute names stand for hyphens, but for a trailing one, as in `class_`.
+    Underscores in attribute names stand for hyphens, except a trailing one, as in `class_`.
     """
     written = "".join(_attribute(name, value) for name, value in attributes.items())
     if name in VOID:
@@ -62,7 +62,7 @@ def notes(texts: Iterable[str]) -> Markup:
 
 
 def collapsed(heading: str, content: Markup) -> Markup:
-    """Content that is shown once its heading is clicked."""
+    """Content that is shown when its heading is clicked."""
     return tag("details", tag("summary", heading), content)
 
 
@@ -72,7 +72,7 @@ def scrolled(content: Markup, label: str) -> Markup:
 
 
 def embedded(kind: str, content: bytes) -> str:
-    """The URI of content that is in the document itself."""
+    """The URI of content embedded in the document itself."""
     return f"data:{kind};base64,{b64encode(content).decode('ascii')}"
 
 
@@ -89,12 +89,12 @@ def document(
 ) -> str:
     """A document as text, to be written as UTF-8; the script runs at the end of the body.
 
-    Its style is that of every page, and more. Where a link to it is shown, a description stands
-    under its title; services fetch no data: URL, so there is no picture.
+    Its style is that of every page, plus `style`. Link previews show the description under the
+    title; services do not fetch data: URLs, so there is no picture.
 
-    Browsers are told to load nothing and to run no script but this one, identified by its hash, and
-    what it compiles of WebAssembly, in Workers too, if it has some (Content Security Policy). The
-    script of a live page may ask the server that it came from.
+    The Content Security Policy allows browsers to load nothing and to run no script but this one,
+    identified by its hash, and WebAssembly that it compiles, if any, also in Workers. The script of
+    a live page may query the server that it came from.
     """
     style = Markup(resource(__package__, "page.css") + style)
     allowed = f"style-src {_hash(style)}; script-src {_hash(script)}"

@@ -1,9 +1,9 @@
 """Report pages: a title and sections of tables, charts and samples, as one file of HTML.
 
 All are plain values. Text is never parsed: it is shown verbatim, with control characters escaped.
-The names of series (curves, dots, rows and samples) determine their colours: the same name has the
-same colour and mark across the whole page. Curves that belong together, such as one for each seed,
-share a `family`.
+The names of series (curves, dots, rows and samples) determine their colours: a name has the same
+colour and mark across the page. Curves that belong together, such as one for each seed, share a
+`family`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,9 +41,9 @@ MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "w
 SCRIPTS, LIVE = ("tables.js", "charts.js", "page.js"), ("live.js",)
 
 TIME_UNITS = (120, 1.0, "seconds"), (7200, 60.0, "minutes"), (np.inf, 3600.0, "hours")
-"""Up to which length of a time axis a unit is used, its seconds and its name."""
+"""The length of a time axis up to which a unit is used, its seconds and its name."""
 SHOWN = "epoch", "updates", "seconds", "train_nats_per_frame", "valid_nats_per_frame"
-"""What stands in the columns of a table of curves before any others."""
+"""The first columns of a table of curves."""
 TRAIN, VALID = 4, 5
 """The columns of nats per frame there."""
 
@@ -53,15 +53,15 @@ class Row:
     """A row of a table; its first cell is its heading, and must be text."""
 
     cells: tuple[str | Trace, ...]
-    """Traces are sparklines, such as of a run's valid figures; all of a table share one scale."""
+    """Traces are sparklines, such as a run's valid figures; all in a table share one scale."""
     strong: frozenset[int] = frozenset()
     """Indices of the cells to emphasise."""
     detail: str = ""
     """Small print below the text of the first cell."""
     series: str = ""
-    """The series whose mark the row carries; "" for none."""
+    """The series whose mark the row has; "" for none."""
     muted: bool = False
-    """Whether it is there only for comparison, such as a baseline."""
+    """Whether it is only for comparison, such as a baseline."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Table:
     collapsed: bool = False
     """Whether only its heading is shown until it is opened."""
     text: tuple[str, ...] = ()
-    """The columns that hold text instead."""
+    """Other columns that hold text."""
 
     def markup(self, marks: Marks) -> Markup:
         kinds = [None, *(None if name in self.text else "number" for name in self.columns[1:])]
@@ -104,7 +104,7 @@ class Table:
 
 
 def _with_deviation(text: str) -> Markup:
-    """A cell's text; a standard deviation goes below its mean."""
+    """A cell's text, with a standard deviation below its mean."""
     mean, sign, deviation = text.partition(" ± ")
     if not sign:
         return escaped(text)
@@ -120,15 +120,15 @@ class Curve:
 
     name: str
     metrics: Sequence[Mapping[str, Any]]
-    """The lines of its metrics.jsonl, of epochs and of looks at valid within them."""
+    """The lines of its metrics.jsonl, for epochs and for looks at valid within them."""
     best: float | None
-    """The epoch, or the part of one, after which valid is best, if there is a line of it."""
+    """The epoch, or fraction of one, after which valid is best, if it has a line."""
     family: str = ""
     """The name that determines its colour and mark; "" for its own name."""
 
     @property
     def best_line(self) -> int | None:
-        """The number of that line, from 0."""
+        """The index of that line."""
         return next((k for k, line in enumerate(self.metrics) if line["epoch"] == self.best), None)
 
     def figures(self, kind: str) -> list[float]:
@@ -144,10 +144,10 @@ class Curves:
 
     curves: tuple[Curve, ...]
     train: bool = True
-    """Whether train is drawn too; with many curves it hides them, and only the table has it."""
+    """Whether train is drawn too; with many curves it would hide them, so only the table has it."""
 
     def markup(self, marks: Marks) -> Markup:
-        """The chart, of whatever the metrics have."""
+        """The chart of whatever the metrics contain."""
         curves = tuple(curve for curve in self.curves if curve.metrics)
         title = "Learning curves"
         if all(len(curve.metrics) == 1 for curve in curves):
@@ -188,7 +188,7 @@ class Curves:
 
 
 def _figure(value: float) -> str:
-    """Whole numbers in full; charts are drawn from what is written."""
+    """A number as text, integers in full; charts are drawn from the written values."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
@@ -198,7 +198,7 @@ class Dot(NamedTuple):
     series: str
     rate: float
     nats: float
-    """Per frame on valid, in the best epoch."""
+    """Nats per frame on valid, in the best epoch."""
     label: str = ""
 
 
@@ -223,7 +223,7 @@ class Scatter:
 
 
 def _option(text: str, column: int | str, **data: float | bool | None) -> Markup:
-    """A choice of what to draw: its columns, and what charts.js should know of them."""
+    """A choice of what to draw: its columns, and what charts.js needs to know about them."""
     known = {f"data_{name}": value for name, value in data.items()}
     return tag("option", text, value=column, **known)
 
@@ -236,9 +236,9 @@ def _chart(
     over: Sequence[Markup],
     figures: Sequence[Markup],
 ) -> Markup:
-    """A chart with its legend, and the table that it is drawn from, whose columns have these names.
+    """A chart with its legend, and the table it is drawn from, with columns of these names.
 
-    It shows one of the `figures` over one of `over`, which are options.
+    It shows one of the options `figures` over one of the options `over`.
     """
     entry: dict[str, str] = {"class_": "entry", "type": "button", "aria_pressed": "true"}
     legend = (
@@ -270,7 +270,7 @@ class Sample:
     """A file to save, such as the MIDI of the music: its name and content."""
 
     def markup(self, marks: Marks, axes: Picture) -> Markup:
-        """It with the browser's own player; page.js shows in the picture where that is."""
+        """The sample with the browser's player; page.js shows its position in the picture."""
         download = Markup()
         if self.download is not None:
             file, written = self.download
@@ -296,7 +296,7 @@ class Samples:
     notes: tuple[str, ...] = ()
 
     def markup(self, marks: Marks) -> Markup:
-        """All of them over the same axes; nothing if there are none."""
+        """All samples over the same axes; nothing if there are none."""
         if not self.samples:
             return Markup("")
         pictures = [sample.picture for sample in self.samples]
@@ -334,7 +334,7 @@ Part = Table | Curves | Scatter | Samples | Facts
 
 @dataclass(frozen=True)
 class Section:
-    """Parts that belong together, such as all those on one dataset."""
+    """Parts that belong together, such as all those about one dataset."""
 
     heading: str
     parts: tuple[Part, ...]
@@ -347,18 +347,18 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page; all but its title may be empty."""
+    """A page; everything but its title can be empty."""
 
     title: str
     lead: tuple[str, ...] = ()
-    """The opening paragraphs: what to know first."""
+    """The opening paragraphs: the main results."""
     sections: tuple[Section, ...] = ()
 
 
 def render(page: Page, *, live: bool = False) -> str:
     """The page as HTML, to be written as UTF-8; the same page gives the same text.
 
-    If it is live, it asks where it came from for what has changed.
+    A live page asks its server for changes.
     """
     marks = Marks()
     lead = (tag("p", text, class_="lead") for text in page.lead)
