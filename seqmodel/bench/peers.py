@@ -69,7 +69,7 @@ class Tied(nn.Module):
         T, B, D = frames.shape
         h = self.time(self.encoder.encode(frames, self.encoder.start(frames, B)).inputs)[0]
         of_notes = frames.view(T * B, D)
-        read = self.pitch(note_inputs(h.reshape(T * B * D, -1), of_notes))[0]
+        read = self.pitch(note_inputs(h.reshape(T * B, D, -1), of_notes))[0]
         logits = self.linear(read).squeeze(2)
         return F.binary_cross_entropy_with_logits(logits, of_notes.t(), reduction="sum")
 

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
+from seqmodel.kernels.device import transformed, unsupported_reason
+from seqmodel.outputs.linear_score import Layer
 from seqmodel.outputs.protocol import log_odds
 
 HIDDEN = 32
@@ -72,10 +75,28 @@ class FirstChange(nn.Module):
         changes = self.changes(frames, past)
         return changes.cumsum(-1) > changes.long()
 
-    def logits(self, h: Tensor, past: Tensor) -> Tensor:
-        """The logits (..., F) after `past` (..., F), from h (..., B D, H)."""
-        a = self.own(h).view(*past.shape[:-1], self.notes, -1)
-        own, pooled, direct = a.split([HIDDEN, POOLED, a.shape[-1] - HIDDEN - POOLED], -1)
+    def read(
+        self, h: Tensor, frames: Tensor, ending: nn.Linear | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """a (N, D, K) from h (N, D, H), and of h the `frames` (M,), indices that differ: (M, D, H).
+
+        With `ending`, a layer that reads the first numbers of each row, its column is a's last.
+        """
+        weight: Tensor = self.own.weight
+        bias: Tensor = self.own.bias
+        if ending is not None:
+            padded = F.pad(ending.weight, (0, h.shape[2] - ending.in_features))
+            weight, bias = torch.cat([weight, padded]), torch.cat([bias, ending.bias])
+        if transformed() or unsupported_reason((h, weight)) is not None:
+            return F.linear(h, weight, bias), h.index_select(0, frames)
+        a, chosen = Layer.apply(h, frames, weight, bias)  # type: ignore[no-untyped-call]
+        return a, chosen
+
+    def logits(self, a: Tensor, past: Tensor) -> Tensor:
+        """The logits (N, F) after `past` (N, F), from `read`'s a."""
+        K = self.odds.out_features
+        sizes = HIDDEN, POOLED, K, a.shape[2] - HIDDEN - POOLED - K
+        own, pooled, direct, _ = a.split_with_sizes(sizes, 2)
         together = self.joint(torch.relu(pooled).mean(-2, keepdim=True))
         odds = direct + self.odds(torch.relu(own + together))
         sounds = odds[..., 0]

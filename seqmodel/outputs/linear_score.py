@@ -139,16 +139,17 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor) -> tuple[tuple[Tensor, T
 
     `slope` (rows, N) is the gradient of the layer's outputs; its sum over rows is the bias's.
     """
-    (rows, H), N, packing_weight = h.shape, len(weight), packing(weight)
-    d_weight = memory.buffer(h.dtype, N, H)
-    backward = _BACKWARD(h.element_size()).job(
-        {
-            "rows": rows, "H": H, "N": N, "d_h": NEW, "slope": slope,
-            "weight": packing_weight.made["panels"],
-        }
-    )  # fmt: skip
-    to_weight = outer(slope, h, d_weight, threads_for(rows))
-    return (backward.made["d_h"], d_weight), [packing_weight, backward, *to_weight]
+    d_weight = memory.buffer(h.dtype, *weight.shape)
+    d_h, jobs = _product(slope, packing(weight), h.shape[1])
+    return (d_h, d_weight), jobs + outer(slope, h, d_weight, threads_for(len(h)))
+
+
+def _product(rows: Tensor, packed_matrix: Job, columns: int) -> tuple[Tensor, list[Job]]:
+    """Rows times a matrix, which one job packs, of so many columns: (rows, columns)."""
+    fields: KernelFields = {"rows": len(rows), "N": rows.shape[1], "H": columns, "a": rows}
+    fields |= {"matrix": packed_matrix.made["panels"], "product": NEW}
+    job = _PRODUCT(rows.element_size()).job(fields)
+    return job.made["product"], [packed_matrix, job]
 
 
 def _score(
@@ -212,17 +213,45 @@ def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tens
     return nats
 
 
-def _write_backward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
+class Layer(torch.autograd.Function):
+    """h (N, D, H) -> W h + b (N, D, K), and the `frames` (M,) of h, indices that differ: (M, D, H).
+
+    Both at once, as their gradients then add up without a pass over all of h for each.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, frames: Tensor, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        outputs, jobs = _product(rows_of(h), packing(weight, transposed=True), len(weight))
+        parallel_for(jobs, threads_for(len(outputs)))
+        ctx.save_for_backward(h, frames, weight)
+        return outputs.add_(bias).view(*h.shape[:-1], -1), h.index_select(0, frames)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d: Tensor, d_frames: Tensor) -> tuple[Tensor | None, ...]:
+        h, frames, weight = ctx.saved_tensors
+        rows, slope = rows_of(h), rows_of(d)
+        (d_h, d_weight), jobs = gradients(rows, weight, slope)
+        parallel_for(jobs, threads_for(len(rows)))
+        of_frames = d_h.view(h.shape).unbind()
+        if len(frames):  # many times as fast as index_add_
+            torch._foreach_add_([of_frames[k] for k in frames.tolist()], d_frames.unbind())
+        return d_h.view(h.shape), None, d_weight, slope.sum(0)
+
+
+def _write_product(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     H, N = f["H"], f["N"]
-    slope, d_h = e.offset(f["slope"], e.mul(start, N)), e.offset(f["d_h"], e.mul(start, H))
-    matmul(e, slope, N, f["weight"], d_h, H, rows, N, H, False)
+    a, product = e.offset(f["a"], e.mul(start, N)), e.offset(f["product"], e.mul(start, H))
+    matmul(e, a, N, f["matrix"], product, H, rows, N, H, False)
 
 
-_BACKWARD = block_kernel(
+_PRODUCT = block_kernel(
     Signature(
-        "linear_backward",
+        "rows_product",
         ("rows", "H", "N"),
-        (Array("d_h", ("rows", "H")), packed("weight", "N", "H"), Array("slope", ("rows", "N"))),
+        (Array("product", ("rows", "H")), packed("matrix", "N", "H"), Array("a", ("rows", "N"))),
     ),
-    _write_backward,
+    _write_product,
 )

@@ -94,51 +94,61 @@ class NoteUnitOutput(TiedOutput):
         """The layers of the unit, the lowest first."""
         return units_of(self.unit)
 
-    def read(self, h: Tensor, frames: Tensor, inside: Tensor | None = None) -> Tensor:
-        """The unit's output for each note: h (N D, H), frames (N, F) -> (D, N, H of the unit).
-
-        `inside` (M,) holds the indices of the frames to read; None: all.
-        """
-        out, _ = self.unit(note_inputs(h, frames, onsets=self.onsets, inside=inside))
+    def read(self, of_notes: Tensor, frames: Tensor) -> Tensor:
+        """The unit's output for each note: h (N, D, H), frames (N, F) -> (D, N, H of the unit)."""
+        out, _ = self.unit(note_inputs(of_notes, frames, onsets=self.onsets))
         read: Tensor = self.dropout(out)
         return read
 
-    def note_logits(
-        self,
-        h: Tensor,
-        frames: Tensor,
-        past: Tensor | None = None,
-        weighed: Tensor | None = None,
-    ) -> Tensor:
-        """See `NotesOutput.note_logits`: of each note given the lower ones.
+    def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """See `NotesOutput.note_logits`: of each note given the lower ones."""
+        return self._logits(h, frames, past)[0]
+
+    def _logits(
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weighed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """`note_logits` and, with `end` and a `first` layer, `end_logits`.
 
         The unit runs only where `weighed` (T, B) is not 0, if it is given, and with a `first` layer
         only in the frames that change. The logits of frames that are not weighed stand for nothing.
         """
-        rows, flat = h.reshape(-1, h.shape[2]), frames.reshape(-1, self.frame_size)
-        logits, above = h.new_zeros(flat.shape), None
+        flat = frames.reshape(-1, self.frame_size)
+        rows, above, ends = h.reshape(len(flat), self.notes, -1), None, None
         runs = (flat.new_ones(len(flat)) if weighed is None else weighed.flatten()) != 0
         if self.first is not None:
-            past = needed(past)
-            logits = self.first.logits(h, past).view(flat.shape)
-            above = self.first.changed_below(frames, past).view(len(flat), -1)
+            past = needed(past).reshape(flat.shape)
+            above = self.first.changed_below(flat, past)
             runs = runs & above.any(1)
         (inside,) = torch.nonzero(runs, as_tuple=True)
+        if self.first is None or past is None:
+            of_unit, logits = rows.index_select(0, inside), h.new_zeros(flat.shape)
+        else:
+            a, of_unit = self.first.read(rows, inside, self.ending)
+            logits = self.first.logits(a, past)
+            if self.ending is not None:
+                ends = self.mean_odds(a[..., -1]).view(frames.shape[:-1])
         if len(inside):
-            some = inside if len(inside) < len(flat) else None
-            of_unit = self.logits(self.read(rows, flat, some).transpose(0, 1))
+            found = self.logits(self.read(of_unit, flat[inside]).transpose(0, 1))
             if above is not None:
                 both = above[inside].repeat(1, self.frame_size // self.notes)
-                of_unit = torch.where(both, of_unit, logits[inside])
-            logits = logits.index_put((inside,), of_unit)
-        return logits.view(frames.shape)
+                found = torch.where(both, found, logits[inside])
+            logits = logits.index_put((inside,), found)
+        return logits.view(frames.shape), ends
+
+    def weighted(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `Output`; padding is skipped, as a frame costs as many steps as it has notes."""
+        logits, ends = self._logits(h, frames, past, weights)
+        if self.end and ends is None:
+            ends = self.end_logits(h)
+        nats = self.nats(logits, frames, past)
+        return torch.dot(nats.reshape(-1), weights.reshape(-1)), ends
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `Output`; padding is skipped, as a frame costs as many steps as it has notes."""
-        nats = self.nats(self.note_logits(h, frames, past, weights), frames, past)
-        return torch.dot(nats.reshape(-1), weights.reshape(-1))
+        return self.weighted(h, frames, weights, past)[0]
 
     def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
         """See `NotesOutput.tempered`: l / T + JOINING (1 - T) above the lowest note that begins.
@@ -162,7 +172,9 @@ class NoteUnitOutput(TiedOutput):
         of_notes = h.view(B, D, -1)
         frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
         logits = frame.clone()
-        first = None if self.first is None else self.first.logits(h, past)
+        first = None
+        if self.first is not None:
+            first = self.first.logits(self.first.read(of_notes, torch.arange(0))[0], past)
         for n in range(D):
             own = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
             x = torch.cat([of_notes[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
@@ -180,13 +192,8 @@ class NoteUnitOutput(TiedOutput):
         return TiedDraw(self, setting, self.layers(), self.first, hits=self.hits)
 
 
-def note_inputs(
-    h: Tensor, frames: Tensor, *, onsets: bool = False, inside: Tensor | None = None
-) -> Tensor:
-    """The unit's inputs: h (N D, H), frames (N, F) -> (D, N, H + below_size); see `read`."""
-    of_notes = h.view(len(frames), -1, h.shape[1])
-    if inside is not None:
-        of_notes, frames = of_notes.index_select(0, inside), frames.index_select(0, inside)
+def note_inputs(of_notes: Tensor, frames: Tensor, *, onsets: bool = False) -> Tensor:
+    """The unit's inputs: h (N, D, H), frames (N, F) -> (D, N, H + below_size); see `read`."""
     return torch.cat([of_notes.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)
 
 

@@ -88,7 +88,11 @@ class TiedOutput(NotesOutput):
         assert self.ending is not None
         read = h[..., : self.ending.in_features].reshape(-1, self.ending.in_features)
         of_notes = torch.mv(read, self.ending.weight[0]).view(*h.shape[:-2], -1, self.notes)
-        return of_notes.logsumexp(-1) - math.log(self.notes) + self.ending.bias
+        return self.mean_odds(of_notes + self.ending.bias)
+
+    def mean_odds(self, logits: Tensor) -> Tensor:
+        """The log of the mean odds of notes, from their logits (..., D)."""
+        return logits.logsumexp(-1) - math.log(self.notes)
 
 
 # Texts of `kernels.code.language`: a note's inputs from the notes below it in its own frame.

@@ -167,6 +167,13 @@ class Output(nn.Module, ABC):
             return None
         return self.compiled_nats(h, *given)
 
+    def weighted(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """`weighted_score` and, with `end`, the `end_logits`; some outputs find both at once."""
+        score = self.weighted_score(h, frames, weights, past)
+        return score, self.end_logits(h) if self.end else None
+
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
@@ -174,11 +181,11 @@ class Output(nn.Module, ABC):
 
         `lengths` (B,) say how many frames from its first on each piece has; <= 0 once it has ended.
         """
-        nats = self.weighted_score(h, frames, weights, past)
-        if not self.end:
+        nats, logits = self.weighted(h, frames, weights, past)
+        if logits is None:
             return Loss(nats, nats.detach())
         last = torch.from_numpy(np.arange(len(weights))[:, None] == lengths - 1).to(h)
-        ends = self.end_score(h, last)
+        ends = binary_cross_entropy_with_logits(logits, last, reduction="none")
         return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
     def end_logits(self, h: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ def test_new_arrays_are_made_as_declared():
 def test_buffers_for_another_number_of_threads_are_refused():
     """With more threads than tables, a thread would write beyond them."""
     total = torch.zeros(2, 3)
-    job = folding(torch.zeros(2, padded(6, 4)), total)
+    job = folding(torch.zeros(2, padded(3 * panel_width(4), 4)), total)
     with pytest.raises(ValueError, match="fold has buffers for 2 threads, not 3"):
         parallel_for([job], 3)
 

@@ -33,6 +33,7 @@ SIZES = [  # T, B, H, I
     (5, 7, 195, 20),
     (7, 33, 16, 16),
     (200, 7, 36, 33),
+    (6, 40, 40, 5),  # in blocks of rows
 ]
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 
@@ -58,6 +59,7 @@ def test_values_and_gradients(known, size, wide, monkeypatch, request):
 
 
 @pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("wide", WIDE)
 @pytest.mark.parametrize(
     ("known", "size", "dtype"),
     [
@@ -65,12 +67,16 @@ def test_values_and_gradients(known, size, wide, monkeypatch, request):
         *(("gru", (40, 7, 33, 88), torch.float64), ("lstm", (70, 1, 256, 41), torch.float64)),
     ],
 )
-def test_piano_rolls(known, size, dtype):
-    """Sums of columns for sparse frames, with a silent frame and a full one among them."""
+def test_sparse_inputs(known, size, dtype, wide, monkeypatch):
+    """Sums of columns, with a silent frame and a full one among them; nan follows short rows."""
+    monkeypatch.setattr(recurrence, "WIDE", wide)
     T, B, H, inputs = size
-    x = piano_roll(T, B, inputs, dtype)
+    x = piano_roll(T, B, inputs, dtype) * random_tensor(T, B, inputs, dtype=dtype)
     assert listed(x) is not None
-    assert_backends_agree(random_unit(known, inputs, H, dtype=dtype), x, BOUND[dtype], of_x=False)
+    unit, lengths = random_unit(known, inputs, H, dtype=dtype), torch.arange(B) + T - B + 1
+    assert_backends_agree(unit, x, BOUND[dtype], of_x=False)
+    x[T - B + 1 :, 0] = torch.nan
+    assert_backends_agree(unit, x, BOUND[dtype], of_x=False, lengths=lengths)
 
 
 def piano_roll(T, B, inputs, dtype):
@@ -100,19 +106,18 @@ def test_the_notes_that_sound_are_listed(dtype, inputs):
 
 
 @TYPES
-def test_what_counts_as_a_piano_roll(dtype):
-    roll = torch.zeros(30, 2, 89, dtype=dtype)
-    roll[::2, :, 5] = 1
-    assert listed(roll)
-    for value in (0.5, -1.0, float("nan"), 1 + 1e-6, 1e-30):
-        for place in (0, -1):
-            other = roll.clone()
-            other.view(-1)[place] = value
-            assert not listed(other), (value, place)
-    roll[..., :17], roll[..., 17:] = 1, 0  # 17 of 89: just few enough
-    assert listed(roll)
-    roll[..., 17] = 1
-    assert not listed(roll)
+def test_what_counts_as_sparse(dtype):
+    """Whatever its numbers are; a dense beginning ends it soon."""
+    x = torch.zeros(40, 2, 90, dtype=dtype)
+    x[..., :27] = torch.tensor([1.0, 0.5, torch.nan])[:, None].expand(3, 9).flatten()
+    assert listed(x)  # 27 of 90: just few enough
+    x[-1, 0, 27] = 1e-30
+    assert not listed(x)
+    x[1:] = 0
+    x[:4] = 1
+    assert listed(x)
+    x[4] = 1
+    assert not listed(x)
 
 
 @pytest.mark.usefixtures("unoptimised")

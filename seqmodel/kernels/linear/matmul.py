@@ -23,6 +23,7 @@ from seqmodel.kernels.run.threads import Job, compile_kernel, parallel_for
 
 _CHAINS = 8  # independent sums needed to hide multiply-add latency; small tiles unroll over k
 _ROW_WIDTH = 12  # vectors in the tile of a single row: enough independent sums without unrolling
+_MOST_ROWS = 8  # that gain anything
 _BIT = ir.IntType(1)
 
 
@@ -44,8 +45,8 @@ def row_matmul(e: Emitter, stored: int, a: Any, b: Any, c: Any, *sizes: Any) -> 
 
 
 def most_rows() -> int:
-    """In a tile, whose rows x PANEL sums and a row of B fit in the target's registers."""
-    return target().registers // 4
+    """In a tile, whose rows x PANEL sums, a row of B and a number of A fit in the registers."""
+    return min(_MOST_ROWS, (target().registers - PANEL - 1) // PANEL)
 
 
 def product(
@@ -98,23 +99,22 @@ def write_tile(
     itemsize: int,
     rows: int,
     vectors: int,
-    transposed: bool = False,
+    strip: int = 0,
     *,
     stored: int | None = None,
 ) -> Any:
     """A function that computes a tile of `rows` x `vectors`, the last vector perhaps partial.
 
-    A is stored by rows, `a_stride` apart; if `transposed`, by columns, a vector apart, and
-    `a_stride` is then the number of rows to write. B's numbers take `stored` bytes (default
-    `itemsize`).
+    A is stored by rows, `a_stride` apart; or by columns, `strip` apart, and `a_stride` is then the
+    number of rows to write. B's numbers take `stored` bytes (default `itemsize`).
     """
-    name = f"{'outer' if transposed else 'tile'}_{rows}x{vectors}"
+    name = f"{'outer' if strip else 'tile'}_{rows}x{vectors}"
     kinds = [POINTER, INT, POINTER, POINTER, INT, INT, INT, _BIT]
     with function(module, name, kinds, itemsize) as (e, *args):
         a, a_stride, b, c, c_stride, k, columns, adds = args
         builder = e.builder
-        row = [e.offset(a, r if transposed else e.mul(a_stride, r)) for r in range(rows)]
-        a_step = e.lanes if transposed else 1
+        row = [e.offset(a, r if strip else e.mul(a_stride, r)) for r in range(rows)]
+        a_step = strip or 1
         at_once = max(1, _CHAINS // (rows * vectors))  # k
         of_b = Emitter(builder, stored or itemsize)
         sums = [e.zero()] * (rows * vectors * at_once)
@@ -147,7 +147,7 @@ def write_tile(
         def write(lanes: Any, adding: bool) -> None:
             done = builder.append_basic_block()
             for r in range(rows):
-                if transposed and r:
+                if strip and r:
                     another = builder.append_basic_block()
                     builder.cbranch(builder.icmp_signed(">", a_stride, e.int(r)), another, done)
                     builder.position_at_end(another)

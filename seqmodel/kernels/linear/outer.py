@@ -24,6 +24,21 @@ _SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thre
 _FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it gains
 BLOCK = 128
 """In frames; B's packed block, which spans all its columns, should fit in the L2 cache."""
+STRIP = 3
+"""The most vectors of A's columns that are packed at a time, beside that."""
+
+
+def tables(rows: str, columns: str, name: str = "tables", *, optional: bool = False) -> Array:
+    """A table (rows, columns) for each thread, which has room for panels of a packed matrix."""
+    return per_thread(name, f"({rows}) * -(-({columns}) // WIDTH) * WIDTH", optional=optional)
+
+
+def table_size(e: Emitter, rows: Any, columns: Any) -> Any:
+    """How far they are apart, as an instruction."""
+    width = PANEL * e.lanes
+    return e.padded(e.mul(rows, e.parts(columns, width), width))
+
+
 _OUTER = Signature(
     "outer",
     ("K", "M", "N"),
@@ -32,9 +47,9 @@ _OUTER = Signature(
         Array("b", ("K", "N"), strides=("b_stride",)),
         # One of these: C, its rows divided among the threads, or a C for each thread.
         Array("c", ("M", "N"), strides=("c_stride",), optional=True),
-        per_thread("tables", "M * N", optional=True),
+        tables("M", "N", optional=True),
         # A thread's packed blocks of A and B.
-        Array("scratch", (THREADS, f"{BLOCK} * (-(-N // WIDTH) * WIDTH + LANES)")),
+        Array("scratch", (THREADS, f"{BLOCK} * (-(-N // WIDTH) * WIDTH + {STRIP} * LANES)")),
     ),
 )
 
@@ -90,7 +105,7 @@ def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
     last = b.select(b.or_(by_frames, b.icmp_signed(">", last, M)), M, last)
     first_k = b.select(by_frames, first_k, e.int(0))
     last_k = b.select(by_frames, last_k, f["K"])
-    table = e.offset(f["tables"], e.mul(thread, e.padded(e.mul(M, N))))
+    table = e.offset(f["tables"], e.mul(thread, table_size(e, M, N)))
     c = b.select(by_frames, table, f["c"])
     c_stride = b.select(by_frames, N, f["c_stride"])
     write_outer(
@@ -107,11 +122,11 @@ def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
 def scratch_length(e: Emitter, N: Any) -> Any:
     """The length of one thread's scratch, in numbers, as an instruction; see `scratch`."""
     width = PANEL * e.lanes
-    return e.mul(e.add(e.mul(e.parts(N, width), width), e.lanes), BLOCK)
+    return e.mul(e.add(e.mul(e.parts(N, width), width), STRIP * e.lanes), BLOCK)
 
 
 def _rows_at_once(e: Emitter) -> int:
-    """Of a tile; A is copied a vector of columns at a time."""
+    """Of a tile."""
     return min(most_rows(), e.lanes)
 
 
@@ -126,15 +141,17 @@ def outer_block(
     """
     builder, width, at_once = e.builder, PANEL * e.lanes, _rows_at_once(e)
     module, itemsize = builder.module, e.precision.itemsize
-    tiles = [write_tile(module, itemsize, at_once, v + 1, transposed=True) for v in range(PANEL)]
+    at_a_time = STRIP if e.lanes % at_once else 1  # vectors, which are whole tiles
+    strip = at_a_time * e.lanes
+    tiles = [write_tile(module, itemsize, at_once, v + 1, strip) for v in range(PANEL)]
     padded = e.mul(e.parts(N, width), width)
     packed_a = e.offset(scratch, e.mul(padded, BLOCK))
     with e.loop(0, padded, width) as j:
         to = e.offset(scratch, e.mul(j, k))
         copy_panel(e, e.offset(b, j), b_stride, builder.sub(N, j), k, to, PANEL)
-    with e.loop(0, M, e.lanes) as i:
-        copy_panel(e, e.offset(a, i), a_stride, builder.sub(M, i), k, packed_a, 1)
-        with e.loop(0, N, width) as j, e.loop(0, e.lanes, at_once) as part:
+    with e.loop(0, M, strip) as i:
+        copy_panel(e, e.offset(a, i), a_stride, builder.sub(M, i), k, packed_a, at_a_time)
+        with e.loop(0, N, width) as j, e.loop(0, strip, at_once) as part:
             rows = builder.sub(M, e.add(i, part))
             with builder.if_then(builder.icmp_signed(">", rows, e.int(0))):
                 columns = builder.sub(N, j)
@@ -146,25 +163,24 @@ def outer_block(
                 e.choose(vectors, [partial(builder.call, tile, places) for tile in tiles])
 
 
-_FOLD = Signature(
-    "fold",
-    ("count", "I", "N"),
-    (per_thread("tables", "I * N"), Array("total", ("N", "I"))),
-)
+_FOLD = Signature("fold", ("count", "I", "N"), (tables("I", "N"), Array("total", ("N", "I"))))
 
 
-def folding(tables: Tensor, total: Tensor) -> Job:
-    """The job that sums tables (I, N), one per thread, and transposes the sum: total (N, I)."""
+def folding(tables: Tensor, total: Tensor, *, panels: bool = False) -> Job:
+    """The job that sums tables, one per thread, and transposes the sum: total (N, I).
+
+    Each is (I, N) or in `panels`, as a packed matrix (I, N).
+    """
     N, I = total.shape  # noqa: E741
     threads = tables.shape[0]
-    return compile_kernel(_FOLD, tables.element_size(), _write_fold).job(
+    return compile_kernel(_FOLD, tables.element_size(), _write_fold, panels).job(
         {"count": threads, "I": I, "N": N, "threads": threads, "tables": tables, "total": total}
     )
 
 
-def _write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+def _write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any, panels: bool) -> None:
     b, I, N = e.builder, f["I"], f["N"]  # noqa: E741
-    size = e.padded(e.mul(I, N))
+    size = table_size(e, I, N)
     with (
         e.loop(*e.share(e.parts(N, e.lanes), thread, threads)) as vector,
         e.loop(0, I) as i,
@@ -172,7 +188,12 @@ def _write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> Non
         j, total = e.mul(vector, e.lanes), [e.zero()]
         left = b.sub(N, j)
         lanes = e.first_lanes(left)
+        row, stride = j, N
+        if panels:
+            stride = e.int(PANEL * e.lanes)
+            within = b.srem(j, stride)
+            row = e.add(e.mul(b.sub(j, within), I), within)
         with e.carrying(0, f["count"], 1, total) as (k, inside):
-            place = e.offset(f["tables"], e.mul(k, size), e.mul(i, N), j)
+            place = e.offset(f["tables"], e.mul(k, size), row, e.mul(i, stride))
             inside[0] = b.fadd(inside[0], e.load(place, lanes))
         e.scatter(total[0], e.offset(f["total"], e.mul(j, I), i), I, left)

@@ -22,8 +22,15 @@ from seqmodel.kernels.code.vectors import (
     Vector,
 )
 from seqmodel.kernels.linear.matmul import matmul, row_matmul
-from seqmodel.kernels.linear.outer import BLOCK, scratch_length, write_outer
-from seqmodel.kernels.linear.sparse import INDEX, list_rows, sum_columns
+from seqmodel.kernels.linear.outer import (
+    BLOCK,
+    STRIP,
+    scratch_length,
+    table_size,
+    tables,
+    write_outer,
+)
+from seqmodel.kernels.linear.sparse import FIRST, INDEX, add_outer, list_rows, sum_columns
 from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Kernel, compile_kernel
 from seqmodel.units.cpu.graph import Id
@@ -33,7 +40,7 @@ from seqmodel.units.language import Weight
 
 _SIZES = ("T", "B", "I", "H")
 LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
-"""Where the forward loops list the ones of a binary x; left out if x cannot be binary."""
+"""Where the forward loops list what of x is not zero; left out if x is no data."""
 
 
 def forward_fields(layout: Layout, *, begun: bool = False) -> Signature:
@@ -55,11 +62,14 @@ def backward_fields(layout: Layout) -> Signature:
     # current step only (d_step = 0), and they are summed along the way.
     arrays = [*_shared(layout), Array("d_slots", ("(T if d_step else 1) * B", width))]
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
+    arrays += [
+        Array(name, LISTED[name], torch.int32, optional=True) for name in ("indices", "counts")
+    ]
     for p in layout.projections:  # W only if x needs gradients; a thread's sums are transposed
         source, target = _shape(p)
         arrays.append(packed(p.name, target, source, optional=p.term == "W"))
-        arrays.append(per_thread(f"d_{p.name}", f"{source} * {target}", optional=True))
-    scratch = f"{BLOCK} * (-(-({layout.widest} * H) // WIDTH) * WIDTH + LANES)"
+        arrays.append(tables(source, target, f"d_{p.name}", optional=True))
+    scratch = f"{BLOCK} * (-(-({layout.widest} * H) // WIDTH) * WIDTH + {STRIP} * LANES)"
     arrays.append(Array("scratch", (THREADS, scratch), optional=True))
     arrays.append(Array("d_h", ("T", "B", "H"), strides=("d_h_step", "d_h_row")))
     for state in layout.states:
@@ -154,6 +164,21 @@ class Addresses:
         """The address of a place in the thread's rows at step t, and the rows' distance."""
         stride = self.width if place.kind in ("slot", "d_slot") else self.size(place)
         return self.of_step(place, t, self.first), stride
+
+    def listed(self, t: Any) -> tuple[Any, Any, Any]:
+        """The thread's rows of x at step t, and the lists of what in them is not zero."""
+        row, b, (x, inputs) = (
+            self.row(t, self.first),
+            self.e.builder,
+            self.rows_of(Place("x", None), t),
+        )
+        indices = b.gep(self.field["indices"], [self.e.mul(row, inputs)], source_etype=INDEX)
+        return x, indices, b.gep(self.field["counts"], [row], source_etype=INDEX)
+
+    def table(self, p: Projection) -> tuple[Any, Any, Any]:
+        """The thread's table for the gradient of a projection's matrix, and its size."""
+        e, size = self.e, (self.size(p.source), self.outputs(p))
+        return e.offset(self.field[f"d_{p.name}"], e.mul(self.thread, table_size(e, *size))), *size
 
     def outputs(self, p: Projection) -> Any:
         """How many numbers a projection makes of a row."""
@@ -321,7 +346,7 @@ def write_forward(k: Addresses, functions: Functions) -> None:
         first = k.place(f"first_{state}", k.first)
         e.copy(first, k.place(f"all_{state}", k.first), e.mul(k.rows, H))
     may_list = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
-    of_loop = [may_list, e.int(0)]  # whether all frames so far are listed; how many ones they have
+    of_loop = [may_list, e.int(0)]  # whether all frames so far are listed; how many numbers are
     with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
         inside[:] = _write_input(k, t, *inside)
         with k.rows_whose_length("<=", t) as r:  # x is arbitrary there
@@ -358,27 +383,25 @@ def write_forward(k: Addresses, functions: Functions) -> None:
         b.store(b.zext(of_loop[0], INDEX), place)
 
 
-def _write_input(k: Addresses, t: Any, listing: Any, ones: Any) -> tuple[Any, Any]:
-    """W x at step t; returns the new `listing` and `ones`.
+def _write_input(k: Addresses, t: Any, listing: Any, count: Any) -> tuple[Any, Any]:
+    """W x at step t; returns the new `listing` and `count`.
 
-    As long as x is binary and sparse, the indices of its ones are listed and columns of W summed.
+    As long as x is sparse, the indices of what is not zero are listed and columns of W summed.
     """
-    e, b, p, start = k.e, k.e.builder, k.layout.of_input, k.row(t, k.first)
-    x, I = k.rows_of(p.source, t)  # noqa: E741
-    indices, counts = (
-        b.gep(k.field[name], [e.mul(start, size)], source_etype=INDEX)
-        for name, size in (("indices", I), ("counts", 1))
-    )
-    found = [listing, ones]
+    e, b, p = k.e, k.e.builder, k.layout.of_input
+    x, indices, counts = k.listed(t)
+    I, found = k.field["I"], [listing, count]  # noqa: E741
+    least = b.select(b.icmp_signed("<", k.field["T"], e.int(FIRST)), k.field["T"], e.int(FIRST))
+    steps = b.select(b.icmp_signed("<", t, least), least, e.add(t, 1))
     with e.when(listing, found) as tried:
-        tried[1] = e.add(ones, list_rows(e, x, k.rows, I, indices, counts))
-        tried[0] = b.icmp_signed("<=", tried[1], k.field["sparse_limit"])
+        tried[1] = e.add(count, list_rows(e, x, k.rows, I, indices, counts))
+        tried[0] = b.icmp_signed("<=", tried[1], e.mul(steps, k.field["sparse_limit"]))
     listed, so_far = found
     with b.if_else(listed) as (summed, dense):
         with summed:
             target = k.outputs(p), *k.rows_of(Place("slot", p.into), t)
             stored = k.stored or e.precision.itemsize
-            sum_columns(e, stored, indices, counts, k.rows, k.field["W"], I, *target)
+            sum_columns(e, stored, x, indices, counts, k.rows, k.field["W"], I, *target)
         with dense:
             begun = k.field.get("product")
             if begun is not None:
@@ -391,6 +414,10 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
     e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
     k.start_gradients(k.first, k.rows)
     e.clear(k.sum_place(0, 0), e.mul(H, len(layout.summed)))
+    listed = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
+    of_w = k.table(layout.of_input)
+    with b.if_then(listed):
+        e.clear(of_w[0], table_size(e, *of_w[1:]))
     with e.loop(0, k.field["T"]) as i:
         t = b.sub(k.field["T"], e.add(i, 1))
         with k.rows_whose_length("<=", t) as r:
@@ -423,22 +450,26 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
                 k.project_back(p, t, adds)
         with b.if_then(b.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
             k.project_back(layout.of_input, t, False)
+        with b.if_then(listed):
+            add_outer(
+                e, *k.listed(t), k.rows, *of_w, *k.rows_of(Place("d_slot", layout.slots[0]), t)
+            )
         with b.if_then(b.icmp_signed("==", k.field["d_step"], e.int(0))):
-            _write_products(k, t, b.icmp_signed(">", i, e.int(0)))
+            _write_products(k, t, b.icmp_signed(">", i, e.int(0)), listed)
         with k.rows_whose_length("==", t) as r:  # their last frame comes next
             k.start_gradients(r, 1)
 
 
-def _write_products(k: Addresses, t: Any, adds: Any) -> None:
+def _write_products(k: Addresses, t: Any, adds: Any, listed: Any) -> None:
     """Add one step's part to the thread's sums for the gradients of W and U, transposed."""
     e = k.e
     scratch_size = scratch_length(e, e.mul(k.field["H"], k.layout.widest))
     scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_size))
     for p in k.layout.projections:
-        M, N = k.size(p.source), k.outputs(p)
-        table = e.offset(k.field[f"d_{p.name}"], e.mul(k.thread, e.padded(e.mul(M, N))))
+        table, M, N = k.table(p)
         source, d = k.rows_of(p.source, t), k.rows_of(Place("d_slot", p.into), t)
-        write_outer(e, k.rows, *source, *d, table, N, M, N, scratch, adds)
+        rows = e.builder.select(listed, e.int(0), k.rows) if p.term == "W" else k.rows
+        write_outer(e, rows, *source, *d, table, N, M, N, scratch, adds)
 
 
 class CompiledUnit:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqmodel.kernels.linear.matmul import packing, panels_of
 from seqmodel.kernels.linear.outer import folding, outer
-from seqmodel.kernels.linear.sparse import DENSITY, add_rows
+from seqmodel.kernels.linear.sparse import DENSITY
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
 from seqmodel.kernels.run.threads import Job, parallel_for, thread_count
@@ -65,9 +65,9 @@ class Recurrence(torch.autograd.Function):
             fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
         if lengths is not None:
             fields |= {f"final_{name}": NEW for name in names}
-        if case.batch_size and not ctx.needs_input_grad[3]:  # x is data, and may be a piano-roll
+        if case.batch_size and not ctx.needs_input_grad[3]:  # x is data, and may be sparse
             fields |= dict.fromkeys(LISTED, NEW)
-            fields["sparse_limit"] = int(DENSITY * x.numel()) // threads
+            fields["sparse_limit"] = int(DENSITY * x[0].numel()) // threads
         forward = unit.forward.job(fields)
         parallel_for([*jobs, forward], threads)
         made = forward.made
@@ -96,11 +96,14 @@ class Recurrence(torch.autograd.Function):
         packed = weights if needs_x else weights | {"W": None}
         fields, jobs = weight_fields(layout, packed, H, transposed=False)
         B, threads = case.batch_size, thread_count(case.batch_size)
-        at_once = ctx.sparse is None and needs_w and needs_u and WIDE * threads <= B
+        at_once = needs_w and needs_u and WIDE * threads <= B
         fields |= _shared(case, layout, T, ctx.lengths, ctx.zones)
         fields["d_step"] = 0 if at_once else B
         x = x.contiguous()
-        fields["x"] = _finite(x, ctx.lengths) if needs_w and ctx.sparse is None else x
+        fields["x"] = _finite(x, ctx.lengths) if needs_w else x
+        sparse = ctx.sparse if needs_w else None
+        if sparse is not None:
+            fields |= {"indices": sparse[0], "counts": sparse[1], "d_W": NEW}
         if layout.means:
             fields["means"] = means
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
@@ -120,8 +123,9 @@ class Recurrence(torch.autograd.Function):
         for p in layout.projections:
             if p.term in found:
                 total = _of_gates(found[p.term], p, H)
-                if at_once:
-                    jobs.append(folding(made[f"d_{p.name}"], total))
+                if f"d_{p.name}" in made:
+                    panels = p.term == "W" and sparse is not None
+                    jobs.append(folding(made[f"d_{p.name}"], total, panels=panels))
                 else:
                     jobs += _products(ctx, p, backward, total)
         parallel_for(jobs, threads)
@@ -141,10 +145,8 @@ def _products(ctx: Any, p: Projection, backward: Job, total: Tensor) -> list[Job
         source = _part(given["slots"], 1, layout.slot(p.source.name) * H, H)
     elif p.source.kind == "old":
         source = given[f"all_{p.source.name}"][:-1].view(-1, H)
-    elif ctx.sparse is None:
-        source = given["x"].view(-1, ctx.case.input_size)
     else:
-        return add_rows(d, ctx.sparse, ctx.case.batch_size, threads, total)
+        source = given["x"].view(-1, ctx.case.input_size)
     return outer(d, source, total, threads)
 
 
