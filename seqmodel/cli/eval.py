@@ -31,7 +31,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.labels import beyond, in_words
 from seqmodel.media.registry import medium_of
-from seqmodel.media.words import plural
+from seqmodel.media.words import epochs_text, plural
 from seqmodel.unit_setting import unit_name
 
 MOST_SHOWN = 16
@@ -300,7 +300,7 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
     nats, each = result["nats_per_frame"], result.get("runs", [])
     unit = unit_name(config.unit)
     unit = unit if config.model == "frame-wise" else f"{config.model} {unit}"
-    of_one = "" if each else f"{result['run']} ({unit}, epoch {result['epoch']:.5g})"
+    of_one = "" if each else f"{result['run']} ({unit}, epoch {epochs_text(result['epoch'])})"
     lines = [
         f"{of_one or f'the average of {len(each)} runs'} on "
         f"{result['split'] + ' of ' if result['split'] else ''}{from_here(Path(result['data']))}: "

@@ -21,7 +21,7 @@ from seqmodel.cli.progress import of_part
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
-from seqmodel.media.words import plural
+from seqmodel.media.words import epochs_text
 
 RENDERED = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
 KINDS = dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.listen_formats)
@@ -122,7 +122,8 @@ def _dataset(values: dict[str, Any]) -> list[str]:
 
 
 def _run(values: dict[str, Any]) -> list[str]:
-    lines = [f"{values['path']}: run of {plural(round(values['epochs'], 3), 'epoch')}"]
+    epochs = values["epochs"]
+    lines = [f"{values['path']}: run of {epochs_text(epochs)} epoch{'s' * (epochs != 1)}"]
     if "verified" in values:
         lines.append(f"  unchanged: {', '.join(values['verified'])}")
     best = values.get("best", {})
@@ -139,7 +140,7 @@ def _run(values: dict[str, Any]) -> list[str]:
         lines.append(
             f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame"
             + (f", {best['valid_nats_per_sample']:.4f} per sample" if per_sample else "")
-            + f", epoch {best['epoch']:.5g}{of_part(best)}"
+            + f", epoch {epochs_text(best['epoch'])}{of_part(best)}"
             + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )
     return lines

@@ -20,6 +20,7 @@ from seqmodel.evaluation.baselines import baselines
 from seqmodel.files import new_folder, remove_empty
 from seqmodel.locks import locked
 from seqmodel.media.registry import medium_of, presets_of
+from seqmodel.media.words import epochs_text
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
 from seqmodel.runs import folder as runs
@@ -142,9 +143,10 @@ class Job:
         if self.as_json:
             print_json({"run": str(folder), "epochs": epochs_of(metrics), "best": best})
         else:
+            at, of = map(epochs_text, (best["epoch"], epochs_of(metrics)))
             show(
                 f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-                f"epoch {best['epoch']:.5g} of {epochs_of(metrics):.5g}{of_part(best)}"
+                f"epoch {at} of {of}{of_part(best)}"
             )
         if not Said.quiet:
             _warn_if_trivial(settings, dataset, folder, best)
@@ -178,7 +180,9 @@ def _warn_if_trivial(
     settings: Config, dataset: Dataset, folder: Path, line: Mapping[str, Any]
 ) -> None:
     """Warn if a trivial model predicts valid, or its scored part, as well as the run's `line`."""
-    frame, train, valid = dataset.frame, dataset["train"].part(), dataset["valid"]
+    frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
+    if frame.values == "binary":
+        train = train.enough()
     valid = valid.some(line.get(PART, len(valid)))
     discrete = output_class(settings, frame).discrete
     with display("fitting trivial baselines"):

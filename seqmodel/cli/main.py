@@ -136,7 +136,7 @@ def _status() -> int:
 
 
 class _Stream(io.FileIO):
-    """stdout or stderr: errors are told apart from those of other files; losing stderr is none."""
+    """stdout or stderr: errors differ from those of other files; a lost stderr is no error."""
 
     _failed = False
 

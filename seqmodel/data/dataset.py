@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Self, overload
@@ -104,7 +104,7 @@ MANIFEST = "manifest.json"
 
 FRAMES_HASHED_AT_ONCE = 2**15
 ENOUGH = 2**20
-"""Frames that tell what is usual; 50 million, from 100,000 files, take half an hour."""
+"""Frames of music from which statistics are estimated; 50 million would take half an hour."""
 
 
 class DatasetWriter:
@@ -295,9 +295,14 @@ class Split:
         pieces, starts = [self.pieces[k] for k in chosen], self._starts[chosen]
         return replace(self, pieces=pieces, _starts=starts, _checked=set())
 
-    def part(self, frames: int = ENOUGH) -> Self:
-        """All of it, or of more than so many frames about as many, in pieces at even steps."""
-        return self.some(max(1, len(self) * frames // self.frames))
+    def enough(self, frames: int = ENOUGH) -> Self:
+        """All pieces, or if they have more frames, pieces at even steps with at least this many."""
+        if self.frames <= frames:
+            return self
+        count = -(-len(self) * frames // self.frames)
+        while (found := self.some(count)).frames < frames:  # most of these are short
+            count *= 2
+        return found
 
     def beginnings(self, pieces: int, frames: int) -> "Split":
         """In memory: at most so many pieces, at even steps, the first of about `frames` frames."""
@@ -339,7 +344,7 @@ class Dataset:
         self.folder = folder
         self.manifest = manifest
         self.frame = definition_from_json(manifest["media"], manifest["frame"])
-        self._pieces = cache(self._read_pieces)
+        self._indexes: dict[str, list[Piece]] = {}
 
     @property
     def splits(self) -> list[str]:
@@ -399,7 +404,9 @@ class Dataset:
             raise self._damaged(f"{name} does not match its index")
         return Split.of(name, self.frame, pieces, rows)
 
-    def _read_pieces(self, name: str) -> list[Piece]:
+    def _pieces(self, name: str) -> list[Piece]:
+        if name in self._indexes:
+            return self._indexes[name]
         index = f"{name}.jsonl"
         pieces = []
         for number, line in enumerate(read_bytes(self.folder / index).splitlines(), 1):
@@ -407,6 +414,7 @@ class Dataset:
                 pieces.append(Piece.from_json(plain.parse(line)))
             except ValueError as error:
                 raise self._damaged(f"{index}, line {number}: {error}") from error
+        self._indexes[name] = pieces
         return pieces
 
     def _damaged(self, how: str) -> SeqmodelError:

@@ -4,8 +4,8 @@
 one logistic around the anchor of `model.sound`, whose scale is the anchor's level times a factor
 fitted to the training split. It is for 16-bit levels only.
 
-All are fitted once per dataset: the figures are stored in the user's cache of kernels. Their key
-contains everything they depend on, including this program's code, so none is ever stale.
+All are fitted once per training split: the figures are stored in the user's cache of kernels. Their
+key contains everything they depend on, including this program's code, so none is ever stale.
 """
 
 import hashlib

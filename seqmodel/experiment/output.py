@@ -28,7 +28,7 @@ from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome,
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.media.definitions import SPLITS
-from seqmodel.media.words import listed, plural, spaced, spent
+from seqmodel.media.words import epochs_text, listed, plural, spaced, spent
 from seqmodel.plots import plot_curves
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
@@ -212,7 +212,7 @@ def _runs(comparison: Comparison) -> parts.Table:
                 *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
                 tuple(line["valid_nats_per_frame"] for line in attempt.metrics),
                 "" if attempt.valid is None else f"{attempt.valid:.4f}",
-                f"{epochs_of(attempt.metrics):.5g}",
+                epochs_text(epochs_of(attempt.metrics)),
                 f"{attempt.seconds:.0f}",
                 attempt.ended or "unfinished",
             ),

@@ -14,7 +14,7 @@ from pathlib import Path
 import seqmodel
 from seqmodel.config import Config, to_yaml
 from seqmodel.media.registry import medium_of
-from seqmodel.media.words import printable, spaced
+from seqmodel.media.words import epochs_text, printable, spaced
 from seqmodel.plain import Fields
 from seqmodel.report.subjects import model_in_words
 from seqmodel.runs.checkpoint import (
@@ -72,7 +72,8 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
     sections = {
         "Model": [
             model,
-            f"{run.model.parameter_counts().with_output:,} parameters, epoch {run.epoch:.5g}",
+            f"{run.model.parameter_counts().with_output:,} parameters, "
+            f"epoch {epochs_text(run.epoch)}",
             f"seqmodel {seqmodel.__version__}; {CONFIG} has all settings",
         ],
         "Figures on valid": [*_figures(run)] or ["not recorded"],

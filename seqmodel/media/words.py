@@ -8,6 +8,11 @@ def plural(count: float, thing: str) -> str:
     return f"{count:,} {thing}{'s' * (count != 1)}"
 
 
+def epochs_text(count: float) -> str:
+    """Such as 12, or 2.0125 within an epoch."""
+    return f"{count:.5g}" if count < 10_000 else f"{count:.0f}"
+
+
 def listed(names: Sequence[str]) -> str:
     """Names as "a, b and c"."""
     *others, last = names

@@ -122,8 +122,8 @@ class SequenceModel(nn.Module):
     def start_at(self, train: Split) -> None:
         """Take from the training split what the encoder refers to and where training starts."""
         self.encoder.start_at(train)
-        # More would change what training starts from little, and take many minutes.
-        self.output.start_at(train.part() if train.frame.values == "binary" else train)
+        # More music would hardly change where training starts, and take many minutes.
+        self.output.start_at(train.enough() if train.frame.values == "binary" else train)
         if self.encoder.end_odds:
             self.output.start_ends_at(self.encoder.end_odds)
 

@@ -19,7 +19,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, Sampling
-from seqmodel.media.words import listed, plural, spaced, spent
+from seqmodel.media.words import epochs_text, listed, plural, spaced, spent
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
 from seqmodel.report.subjects import Subject, model_in_words, names_of
@@ -137,8 +137,9 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best_line is not None:
             time = spent(curve.seconds()[-1])  # of updates, without scoring valid
-            more = " more" if scored.run.began_from else ""
-            about = (about[0], f"{curve.best:.5g} of {epochs_of(curve.metrics):.5g}{more}", time)
+            ends = curve.metrics[curve.best_line]["epoch"], epochs_of(curve.metrics)
+            at, of = map(epochs_text, ends)
+            about = (about[0], f"{at} of {of}{' more' * bool(scored.run.began_from)}", time)
         cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = frozenset(k for k, one in enumerate(splits, 1) if _is_best(scored, group, one))
         rows.append(parts.Row(cells, best, model_in_words(scored.run), series=scored.name))

@@ -24,6 +24,7 @@ from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset, LostError, Split
 from seqmodel.evaluation.likelihood import BATCH_SIZE, likelihood
 from seqmodel.files import write_file
+from seqmodel.media.words import epochs_text
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plots import plot_learning_curve
 from seqmodel.runs import folder as runs
@@ -182,7 +183,7 @@ class Trainer:
         """Start from another run's weights and nothing else of it."""
         self._is_new = False
         self.state.load_weights(model_tensors(run.model), self.train)
-        self._began = f"{run.folder.resolve().name}, epoch {run.epoch:.5g}"
+        self._began = f"{run.folder.resolve().name}, epoch {epochs_text(run.epoch)}"
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""

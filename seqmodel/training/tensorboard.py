@@ -26,6 +26,7 @@ from seqmodel.config import Config
 from seqmodel.files import disk_error, new_file
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest
+from seqmodel.media.words import epochs_text
 from seqmodel.runs.folder import EVENTS, Run, load_run
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.trackers import Listener
@@ -135,7 +136,7 @@ def _sample(run: Run) -> Values:
     files = {}
     for kind in ("png", "wav"):
         files[kind] = io.BytesIO()
-        drawn = SampleRequest(kind, length=len(frames), title=f"epoch {run.epoch:.5g}")
+        drawn = SampleRequest(kind, length=len(frames), title=f"epoch {epochs_text(run.epoch)}")
         medium.sampling(run.frame, drawn).write(files[kind], [frames])
     return [_image(files["png"].getvalue()), _audio(files["wav"].getvalue())]
 

@@ -101,14 +101,14 @@ def test_beginnings_of_some_pieces_are_a_split_of_their_own(dataset, rolls):
             np.testing.assert_array_equal(roll, train[k][:each])
 
 
-def test_a_part_is_all_of_a_small_split(dataset):
-    """Guards figures on small data, which a sample of them would change, and no piece at all."""
-    train = dataset["train"]
-    assert train.part(train.frames).sources == train.part().sources == train.sources
-    count = len(train) // 2
-    half = train.part(train.frames * count // len(train) + 1)
-    assert half.sources == [train.sources[k * len(train) // count] for k in range(count)]
-    assert len(train.part(1)) == 1
+def test_enough_is_all_of_a_small_split_and_never_a_few_short_pieces(tmp_path, write_dataset):
+    """Guards statistics of little data, and of long pieces among which the first is short."""
+    pieces = [np.eye(n, 88, dtype=np.uint8) for n in (1, 80, 80, 80, 2, 2, 2, 2)]
+    train = write_dataset(tmp_path, {"train": pieces})["train"]
+    assert train.enough(train.frames).sources == train.enough().sources == train.sources
+    for frames in range(1, train.frames):
+        assert train.enough(frames).frames >= frames
+    assert len(train.enough(80)) < len(train)
 
 
 @pytest.mark.parametrize(

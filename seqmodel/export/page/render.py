@@ -16,6 +16,7 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import BEATS_PER_MINUTE
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
+from seqmodel.media.words import epochs_text
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.report.page.charts import Marks
 from seqmodel.report.page.markup import (
@@ -209,7 +210,7 @@ def _about(run: Run, suffix: str, begins: dict[str, str]) -> Markup:
         ("model", model_in_words(run)),
         ("parameters", f"{units:,}, with the output {whole:,}"),
         ("trained on", f"{run.data.name}: {run.frame}"),
-        ("weights of", f"epoch {run.epoch:.5g}"),
+        ("weights of", f"epoch {epochs_text(run.epoch)}"),
         ("in the shell", shlex.join(command)),
     )
     specs = map(unit_spec, dict.fromkeys(filter(None, (run.config.unit, run.config.note_unit))))

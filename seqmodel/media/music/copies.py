@@ -1,10 +1,11 @@
 """Passages of train that stand in another split, in any key, or in samples, as they are.
 
-A window is a number of consecutive frames of one piece, with all that the frames hold. Two are
-equal if they are so note by note, once each is moved down by its own lowest note; those of a drum
-kit, which is in no key, if they are so as they stand. One in which nothing changes, silence or a
-chord held throughout, is no passage and does not count, but within a longer passage of train its
-frames do: those in windows of 32 are among those in windows of 16, and these among those of 8.
+A window is a number of consecutive frames of one piece, with all that the frames hold but the
+values of marks. Two are equal if they are so note by note, once each is moved down by its own
+lowest note; those of a drum kit, which is in no key, if they are so as they stand. One in which
+nothing changes, silence or a chord held throughout, is no passage and does not count, but within a
+longer passage of train its frames do: those in windows of 32 are among those in windows of 16, and
+these among those of 8.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,9 +23,9 @@ WINDOWS = (8, 16, 32)
 BLOCK = 2**14
 """Frames hashed at once, few enough for a processor's cache; more if a piece is longer."""
 AT_ONCE = 2**21
-"""Frames of other splits that are sought in train at once, in 27 bytes each."""
+"""Frames of other splits that are looked for in train at once, in 27 bytes each."""
 TABLE = np.uint64(2**22 - 1)
-"""The bits of a hash by which most windows that are not sought are told."""
+"""The bits of a hash that rule out most windows that are not looked for."""
 
 Hashes = list[NDArray[np.uint64]]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqmodel.media.samples import Picture
-from seqmodel.media.words import spaced
+from seqmodel.media.words import epochs_text, spaced
 from seqmodel.report.page.charts import (
     Marks,
     Trace,
@@ -162,7 +162,7 @@ class Curves:
             Row(
                 (
                     curve.name,
-                    f"{line['epoch']:.5g}" + " (best)" * (line["epoch"] == curve.best),
+                    epochs_text(line["epoch"]) + " (best)" * (line["epoch"] == curve.best),
                     f"{line['updates']:,}",
                     f"{seconds / unit:,.{1 if unit == 1 else 3}f}",
                     f"{line['train_nats_per_frame']:.4f}",
