@@ -18,7 +18,7 @@ LAST_H = Node("old", ("h",))
 
 
 def installed() -> bool:
-    """Whether JAX is."""
+    """Whether JAX is installed."""
     return find_spec("jax") is not None
 
 
@@ -34,7 +34,7 @@ def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
     functions = _functions(jax, jnp)
     H, spec = unit.hidden_size, unit.spec
     weights = {
-        gate: {term: jnp.asarray(w.detach().numpy()) for term, w in terms.items() if w is not None}
+        gate: {term: w.detach().numpy() for term, w in terms.items() if w is not None}
         for gate, terms in unit.gates().items()
     }
     # One product for all matrices that multiply the last h, as one would write it by hand.
@@ -80,7 +80,9 @@ def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
         return h, *backward(d_h)
 
     compiled = jax.jit(whole)
-    arrays = weights, jnp.asarray(x.detach().numpy()), jnp.asarray(d_h.numpy())
+    arrays = weights, x.detach().numpy(), d_h.numpy()
+    with jax.default_device(jax.devices("cpu")[0]):  # even where JAX knows a GPU
+        arrays = jax.tree.map(jnp.array, arrays)
     return lambda: jax.block_until_ready(compiled(*arrays))
 
 

@@ -29,7 +29,7 @@ def bench(
     ),
     part: list[str] | None = typer.Option(
         None,
-        help=f"What to measure; repeatable: {', '.join(PARTS)}.  [default: all]",
+        help=f"What to measure: {', '.join(PARTS)}; repeatable.  [default: all]",
         autocompletion=one_of(PARTS),
     ),
     seconds: float = typer.Option(

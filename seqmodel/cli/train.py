@@ -55,7 +55,7 @@ def train(
         metavar="N",
         min=1,
         help="Processes on this machine that share each update; any number that divides --parts "
-        "(by default the same number) gives the same bits.",
+        "(which defaults to N) gives the same bits.",
     ),
     track: list[str] | None = run_option(
         None,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.device import transformed, unsupported_reason
+from seqmodel.kernels import device
 from seqmodel.outputs.linear_score import Layer
 from seqmodel.outputs.protocol import log_odds
 
@@ -29,7 +29,7 @@ POOLED = 16
 class FirstChange(nn.Module):
     """The logits of D notes of which no lower one has changed, from a row of h for each.
 
-    With a = U h_n + c, of HIDDEN + POOLED + K columns, they are the last K of a, plus
+    With a = U h_n + c, of HIDDEN + POOLED + K columns, they are the K of a behind the others, plus
     W relu(a's first HIDDEN + V m), m being the mean over the notes of relu(a's next POOLED). The
     first tells whether a silent note begins; the next, but for hits, whether a sounding one ends;
     with onsets the last whether one that goes on is struck.
@@ -87,7 +87,7 @@ class FirstChange(nn.Module):
         if ending is not None:
             padded = F.pad(ending.weight, (0, h.shape[2] - ending.in_features))
             weight, bias = torch.cat([weight, padded]), torch.cat([bias, ending.bias])
-        if transformed() or unsupported_reason((h, weight)) is not None:
+        if device.transformed() or device.unsupported_reason((h, weight)) is not None:
             return F.linear(h, weight, bias), h.index_select(0, frames)
         a, chosen = Layer.apply(h, frames, weight, bias)  # type: ignore[no-untyped-call]
         return a, chosen

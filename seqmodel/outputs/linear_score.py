@@ -236,7 +236,7 @@ class Layer(torch.autograd.Function):
         (d_h, d_weight), jobs = gradients(rows, weight, slope)
         parallel_for(jobs, threads_for(len(rows)))
         of_frames = d_h.view(h.shape).unbind()
-        if len(frames):  # many times as fast as index_add_
+        if len(frames):  # two to three times as fast as index_add_
             torch._foreach_add_([of_frames[k] for k in frames.tolist()], d_frames.unbind())
         return d_h.view(h.shape), None, d_weight, slope.sum(0)
 

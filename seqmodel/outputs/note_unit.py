@@ -113,7 +113,7 @@ class NoteUnitOutput(TiedOutput):
         only in the frames that change. The logits of frames that are not weighed stand for nothing.
         """
         flat = frames.reshape(-1, self.frame_size)
-        rows, above, ends = h.reshape(len(flat), self.notes, -1), None, None
+        rows, above, ends = h.reshape(len(flat), self.notes, h.shape[-1]), None, None
         runs = (flat.new_ones(len(flat)) if weighed is None else weighed.flatten()) != 0
         if self.first is not None:
             past = needed(past).reshape(flat.shape)

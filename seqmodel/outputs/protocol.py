@@ -172,7 +172,7 @@ class Output(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """`weighted_score` and, with `end`, the `end_logits`; some outputs find both at once."""
         score = self.weighted_score(h, frames, weights, past)
-        return score, self.end_logits(h) if self.end else None
+        return score, self.end_logits(self.end_rows(h)) if self.end else None
 
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
@@ -192,9 +192,14 @@ class Output(nn.Module, ABC):
         """The logits (...) of the end, from h (..., B R, H) or what of it the end depends on."""
         raise NotImplementedError
 
+    def end_rows(self, h: Tensor) -> Tensor:
+        """The rows of a window's h that the ends depend on, those of each frame."""
+        return h
+
     def end_score(self, h: Tensor, last: Tensor) -> Tensor:
         """-log p(whether the piece ends here) for `last` (T, B), 1 at a piece's last frame."""
-        return binary_cross_entropy_with_logits(self.end_logits(h), last, reduction="none")
+        logits = self.end_logits(self.end_rows(h))
+        return binary_cross_entropy_with_logits(logits, last, reduction="none")
 
     def figure_sums(self, window: Window) -> Sums:
         """What `figures` need, summed over the frames of a window; padding must not count."""

@@ -166,8 +166,8 @@ class SampleWiseOutput(SampleBlocksOutput):
             with torch.no_grad():
                 self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
 
-    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        return super().end_score(h[self.steps - 1 :: self.steps], last)
+    def end_rows(self, h: Tensor) -> Tensor:
+        return h[self.steps - 1 :: self.steps]
 
     def of_steps(self, frames: Tensor) -> Tensor:
         """The samples (T S, B) of frames (T, B, S), one for each row of h."""

@@ -140,7 +140,8 @@ def test_notes_up_to_the_first_change_start_at_their_shares_of_train(struck_data
     output.start_at(train)
     frame = torch.zeros(1, 1, 176)
     frame[..., 40:] = 1  # rows below are silent, those from 40 on held
-    logits = output.logits(torch.randn(1, 88, 5), frame)[0, 0].detach().numpy()
+    a, _ = output.read(torch.randn(1, 88, 5), torch.arange(0))
+    logits = output.logits(a, frame[0])[0].detach().numpy()
     begins, ends, again = np.log((counts + 0.5) / (chances - counts + 0.5))
     np.testing.assert_allclose(
         logits[[0, 39, 40, 87, 128]], [begins, begins, -ends, -ends, again], 1e-5

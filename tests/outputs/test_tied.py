@@ -104,7 +104,7 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
     unit, T, B, notes, layers, onsets, first, monkeypatch
 ):
     """Ragged pieces too: their padding is skipped, and with `first` frames that change nothing."""
-    kind = {"notes": notes, "layers": layers, "onsets": onsets, "first": first}
+    kind = {"notes": notes, "layers": layers, "onsets": onsets, "first": first, "end": first}
     compiled, plain = (
         note_unit_output(unit, backend=backend, **kind) for backend in ("cpu", "reference")
     )
@@ -122,9 +122,9 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
         torch.manual_seed(5)
         h = torch.randn(T, B * notes, H, dtype=torch.float64, requires_grad=True)
         nats = output.score(h, frames, past)
-        total = output.weighted_score(h, frames, weights, past)
-        torch.testing.assert_close(total, (nats * weights).sum(), rtol=1e-12, atol=0)
-        gradients = torch.autograd.grad(total, [h, *output.parameters()])
+        loss = output.loss(h, frames, past, weights, lengths)
+        torch.testing.assert_close(loss.nats, (nats * weights).sum().detach(), rtol=1e-12, atol=0)
+        gradients = torch.autograd.grad(loss.total, [h, *output.parameters()])
         found.append([nats, *gradients])
         monkeypatch.setattr(
             "seqmodel.kernels.device.unsupported_reason", lambda tensors: "the plain path"

@@ -79,6 +79,17 @@ def test_sparse_inputs(known, size, dtype, wide, monkeypatch):
     assert_backends_agree(unit, x, BOUND[dtype], of_x=False, lengths=lengths)
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_lists_of_which_one_thread_stopped_are_not_used():
+    """Guards gradients from unfinished lists: the rows of one thread are dense."""
+    x = piano_roll(40, 8, 88, torch.float32)
+    x[:, :4] = random_tensor(40, 4, 88)
+    assert listed(x) is None
+    assert listed(x[:, 4:].contiguous()) is not None
+    unit = random_unit("gru", 88, 9, dtype=torch.float32)
+    assert_backends_agree(unit, x, BOUND[torch.float32], of_x=False)
+
+
 def piano_roll(T, B, inputs, dtype):
     roll = (random_tensor(T, B, inputs) > 1.6).to(dtype)
     roll[1, 0], roll[2, 0] = 0, 1
@@ -86,9 +97,10 @@ def piano_roll(T, B, inputs, dtype):
 
 
 def listed(x):
-    """The notes of x (T, B, I) as a unit lists them when it runs over x."""
+    """The notes of x (T, B, I) as a unit lists them when it runs over x, or None."""
     h, _ = make("tanh", x.shape[2], 3, backend="cpu").to(x.dtype)(x)
-    return h.grad_fn.sparse
+    indices, counts, *_ = h.grad_fn.saved_tensors
+    return None if indices is None else (indices, counts)
 
 
 @pytest.mark.parametrize("inputs", [88, 64, 130, 7])

@@ -1,5 +1,6 @@
 """Sums of outer products over all frames and rows, the gradients of weight matrices; of tables."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ _FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it ga
 BLOCK = 128
 """In frames; B's packed block, which spans all its columns, should fit in the L2 cache."""
 STRIP = 3
-"""The most vectors of A's columns that are packed at a time, beside that."""
+"""The most vectors of A's columns that are packed at a time, beside B's block."""
 
 
 def tables(rows: str, columns: str, name: str = "tables", *, optional: bool = False) -> Array:
@@ -126,7 +127,7 @@ def scratch_length(e: Emitter, N: Any) -> Any:
 
 
 def _rows_at_once(e: Emitter) -> int:
-    """Of a tile."""
+    """Rows of a tile."""
     return min(most_rows(), e.lanes)
 
 
@@ -141,7 +142,8 @@ def outer_block(
     """
     builder, width, at_once = e.builder, PANEL * e.lanes, _rows_at_once(e)
     module, itemsize = builder.module, e.precision.itemsize
-    at_a_time = STRIP if e.lanes % at_once else 1  # vectors, which are whole tiles
+    at_a_time = math.lcm(e.lanes, at_once) // e.lanes  # vectors, which are whole tiles
+    assert at_a_time <= STRIP
     strip = at_a_time * e.lanes
     tiles = [write_tile(module, itemsize, at_once, v + 1, strip) for v in range(PANEL)]
     padded = e.mul(e.parts(N, width), width)

@@ -2,7 +2,8 @@
 
 W x is then a sum of a few columns of W, times their numbers of x, and W's gradient a sum of a few
 rows of the net inputs' gradient: with four ones among 88, a twentieth of the dense product's
-arithmetic. The indices of what is not zero are listed once and serve both.
+arithmetic. The indices of what is not zero are listed once and serve both. Where x is zero, W's
+infinities and nans are left out, so a diverged W may be noticed later than by the specification.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,13 +21,13 @@ FIRST = 16
 """Steps whose share is taken together: music may begin with more than that."""
 
 COLUMNS = 64
-"""Taken at a time, if that is few vectors: what is used of so many of W should fit the L1 cache."""
+"""Columns of W summed at a time: what is used of so many should fit the L1 cache."""
 
 INDEX = ir.IntType(32)
 
 
 def list_rows(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
-    """List what is not zero in rows of x (rows, inputs); how many numbers that are."""
+    """List what is not zero in rows of x (rows, inputs). Returns how many numbers are listed."""
     return call_compiled(e, write_list, [x, rows, inputs, indices, counts], returns=INT)
 
 

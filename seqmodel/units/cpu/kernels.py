@@ -167,11 +167,8 @@ class Addresses:
 
     def listed(self, t: Any) -> tuple[Any, Any, Any]:
         """The thread's rows of x at step t, and the lists of what in them is not zero."""
-        row, b, (x, inputs) = (
-            self.row(t, self.first),
-            self.e.builder,
-            self.rows_of(Place("x", None), t),
-        )
+        row, b = self.row(t, self.first), self.e.builder
+        x, inputs = self.rows_of(Place("x", None), t)
         indices = b.gep(self.field["indices"], [self.e.mul(row, inputs)], source_etype=INDEX)
         return x, indices, b.gep(self.field["counts"], [row], source_etype=INDEX)
 
@@ -451,9 +448,8 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
         with b.if_then(b.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
             k.project_back(layout.of_input, t, False)
         with b.if_then(listed):
-            add_outer(
-                e, *k.listed(t), k.rows, *of_w, *k.rows_of(Place("d_slot", layout.slots[0]), t)
-            )
+            into = Place("d_slot", layout.of_input.into)
+            add_outer(e, *k.listed(t), k.rows, *of_w, *k.rows_of(into, t))
         with b.if_then(b.icmp_signed("==", k.field["d_step"], e.int(0))):
             _write_products(k, t, b.icmp_signed(">", i, e.int(0)), listed)
         with k.rows_whose_length("==", t) as r:  # their last frame comes next

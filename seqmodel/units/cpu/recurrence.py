@@ -71,13 +71,13 @@ class Recurrence(torch.autograd.Function):
         forward = unit.forward.job(fields)
         parallel_for([*jobs, forward], threads)
         made = forward.made
-        ctx.sparse = None
-        if "listed" in made and 0 not in made["listed"].tolist():  # no thread stopped listing
-            ctx.sparse = made["indices"], made["counts"]
+        lists: tuple[Tensor | None, Tensor | None] = None, None
+        if "listed" in made and ctx.needs_input_grad[4] and 0 not in made["listed"].tolist():
+            lists = made["indices"], made["counts"]  # no thread stopped listing
         ctx.unit, ctx.case, ctx.lengths, ctx.zones = unit, case, lengths, zones
         ctx.set_materialize_grads(False)
         steps = [made[f"all_{name}"] for name in names]
-        ctx.save_for_backward(made["slots"], made.get("means"), *steps, x, *tensors)
+        ctx.save_for_backward(*lists, made["slots"], made.get("means"), *steps, x, *tensors)
         if lengths is None:  # copies: what is written to a state must not change h
             return made["all_h"][1:], *(kept[-1].clone() for kept in steps)
         return made["all_h"][1:], *(made[f"final_{name}"] for name in names)
@@ -86,7 +86,7 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *outside: Tensor | None) -> tuple[Tensor | None, ...]:
         """Run the backward loops, then sum the outer products over all frames."""
         d_h, *d_final = outside
-        slots, means, *tensors = ctx.saved_tensors
+        indices, counts, slots, means, *tensors = ctx.saved_tensors
         kept, (x, *given) = tensors[: len(d_final)], tensors[len(d_final) :]
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             return _through_specification(ctx, outside, [x, *given])
@@ -101,9 +101,8 @@ class Recurrence(torch.autograd.Function):
         fields["d_step"] = 0 if at_once else B
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
-        sparse = ctx.sparse if needs_w else None
-        if sparse is not None:
-            fields |= {"indices": sparse[0], "counts": sparse[1], "d_W": NEW}
+        if indices is not None:
+            fields |= {"indices": indices, "counts": counts, "d_W": NEW}
         if layout.means:
             fields["means"] = means
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
@@ -124,7 +123,7 @@ class Recurrence(torch.autograd.Function):
             if p.term in found:
                 total = _of_gates(found[p.term], p, H)
                 if f"d_{p.name}" in made:
-                    panels = p.term == "W" and sparse is not None
+                    panels = p.term == "W" and indices is not None
                     jobs.append(folding(made[f"d_{p.name}"], total, panels=panels))
                 else:
                     jobs += _products(ctx, p, backward, total)
