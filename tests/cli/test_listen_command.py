@@ -52,5 +52,5 @@ def test_an_unsupported_format_is_reported_before_sampling(call, run, here, monk
     for command in (("sample", "o.mp3", "--run", run), ("inspect", "p.mid", "--listen", "o.mp3")):
         result = call(*command)
         assert (result.status, result.out) == (2, "")
-        assert re.search(r"libsndfile [\d.]+ cannot write mp3 at [\d,]+ Hz: use a \.wav", result.err)
+        assert re.search(r"libsndfile [\d.]+ cannot write mp3 at [\d,]+ Hz: use a", result.err)
     assert [path.name for path in here.iterdir()] == ["p.mid"]
