@@ -296,8 +296,8 @@ class Split:
         return replace(self, pieces=pieces, _starts=starts, _checked=set())
 
     def enough(self, frames: int = ENOUGH) -> Self:
-        """All pieces, or if they have more frames, pieces at even steps with at least this many."""
-        if self.frames <= frames:
+        """All pieces, or of more frames of music pieces at even steps with at least this many."""
+        if self.frames <= frames or self.frame.values != "binary":
             return self
         count = -(-len(self) * frames // self.frames)
         while (found := self.some(count)).frames < frames:  # most of these are short

@@ -123,7 +123,7 @@ class SequenceModel(nn.Module):
         """Take from the training split what the encoder refers to and where training starts."""
         self.encoder.start_at(train)
         # More music would hardly change where training starts, and take many minutes.
-        self.output.start_at(train.enough() if train.frame.values == "binary" else train)
+        self.output.start_at(train.enough())
         if self.encoder.end_odds:
             self.output.start_ends_at(self.encoder.end_odds)
 

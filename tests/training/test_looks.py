@@ -8,6 +8,7 @@ import torch
 from test_resume import outcome
 
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.media.words import epochs_text
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import TimePlan, load_checkpoint
 from seqmodel.runs.files import PART
@@ -123,3 +124,9 @@ def test_a_run_without_a_best_has_its_last_mean(tmp_path, make_config, train):
     tensors, _ = load_checkpoint(tmp_path / "run" / runs.LAST)
     assert torch.equal(run.model.unit.W, tensors["average.module.unit.W"])
     assert not torch.equal(run.model.unit.W, tensors["model.unit.W"])
+
+
+def test_parts_of_epochs_are_shown_with_few_digits():
+    """Guards tables against seven digits, and long trainings against powers of ten."""
+    shown = [epochs_text(count) for count in (14, 2.012542, 0.25, 123_456)]
+    assert shown == ["14", "2.0125", "0.25", "123456"]
