@@ -1,6 +1,6 @@
 """Whether compiled code can run here: the tensors' device and type, and one thread for torch.
 
-Most of the rest of `kernels` loads the compiler, so it is imported where something first runs.
+Most other modules of `kernels` load the compiler, so they are imported only where first needed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +15,9 @@ from seqmodel.system import native
 
 
 def transformed() -> bool:
-    """Whether torch.func, forward-mode differentiation or a trace takes torch's operations apart.
+    """Whether torch.func, forward-mode differentiation or tracing intercepts torch's operations.
 
-    Nothing else may then compute on tensors, which may have no memory.
+    Only torch may then compute on tensors, which may have no memory.
     """
     return (
         torch._C._are_functorch_transforms_active()
@@ -29,10 +29,10 @@ def transformed() -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within the block, this thread's torch operations run on one thread.
+    """Run this thread's torch operations on one thread within the block.
 
-    For passes over the weights or a batch of music: torch splits even a handful of numbers, and
-    waking a sleeping thread takes longer than the arithmetic.
+    For passes over the weights or a batch of music: torch splits even a handful of numbers between
+    threads, and waking a sleeping thread takes longer than the arithmetic.
     """
     set_threads = _set_threads()
     former = torch.get_num_threads()
@@ -48,8 +48,8 @@ def _set_threads() -> Callable[[int], object]:
     """The function that sets the number of threads torch uses on the calling thread.
 
     This is OpenMP's own function: torch.set_num_threads also sets the number for every Python
-    thread whose first torch operation is yet to come, and such a thread keeps it. Where torch does
-    not use the OpenMP library found here, the fallback is torch's function.
+    thread that has not yet run a torch operation, and such a thread keeps it. If torch does not use
+    the OpenMP library found here, the fallback is torch's function.
     """
     if there := native.loaded("omp_set_num_threads"):
         former, set_threads = torch.get_num_threads(), native.function(there, [native.INT32])

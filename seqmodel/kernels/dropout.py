@@ -16,10 +16,10 @@ _MANY = 1 << 18  # elements above which waking threads pays off
 class Dropout(nn.Module):
     """Zeroes each element with probability `p` during training and scales up the others.
 
-    Equivalent to torch.nn.Dropout (Srivastava et al. 2014). On a CPU torch's generator takes as
-    long as a whole step of a small unit, so there each element uses 16 bits from a faster
-    generator, seeded by torch's; `p` is rounded to a multiple of 2**-16. Elsewhere, and where a
-    transform or trace is at work, torch's dropout is used.
+    Equivalent to torch.nn.Dropout (Srivastava et al. 2014). On a CPU, torch's generator takes as
+    long as a whole step of a small unit, so each element uses 16 bits from a faster generator
+    seeded by torch's, and `p` is rounded to a multiple of 2**-16. Other devices, transforms and
+    traces use torch's dropout.
     """
 
     def __init__(self, p: float = 0.0) -> None:
@@ -27,7 +27,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """The kept elements of x, scaled by 1 / (1 - p); x itself in evaluation."""
+        """x, some elements zeroed, the others scaled by 1 / (1 - p); x itself in evaluation."""
         if not self.training or _kept(self.p) == _STEPS:
             return x
         if x.device.type != "cpu" or transformed():
@@ -37,7 +37,7 @@ class Dropout(nn.Module):
 
 
 def dropout_factors(like: Tensor, p: float) -> Tensor:
-    """Factors for a tensor like this: 0 with probability p, else 1 / (1 - p); see `Dropout`."""
+    """Factors in this tensor's shape: 0 with probability p, else 1 / (1 - p); see `Dropout`."""
     kept = _kept(p)
     if like.device.type != "cpu" or not kept or transformed():
         return F.dropout(torch.ones_like(like), p)
@@ -51,7 +51,7 @@ def _kept(p: float) -> int:
 
 
 class _Times(torch.autograd.Function):
-    """x times constant factors, forward and backward; on one thread unless there are many."""
+    """x times constant factors, forward and backward; on one thread unless x is large."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: Tensor) -> Tensor:

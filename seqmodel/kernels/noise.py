@@ -1,6 +1,6 @@
 """Compiled random numbers for whole tensors: normals, and dropout factors.
 
-Torch's generator is sequential, and takes a large part of a small model's training step. Here 16
+Torch's generator is sequential and takes a large part of a small model's training step. Here 16
 generators run in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), seeded from torch's
 generator. Torch's seed thus determines every draw, for any number of threads and any vector width.
 """
@@ -44,7 +44,7 @@ def _drawn(write: Callable[..., None], count: int, kept: int = 0) -> Tensor:
 
 @compiled_once
 def _draws(write: Callable[..., None]) -> Callable[..., None]:
-    """draws(states, out, count, kept), without the checks of a job, which would take longer."""
+    """draws(states, out, count, kept), called without the checks of a job, which take longer."""
     module, kinds = ir.Module("draws"), [POINTER, POINTER, INT, INT]
     with function(module, "draws", kinds, 4) as (e, *arguments):
         write(_Lanes(e.builder), *arguments)

@@ -24,19 +24,19 @@ class Uniforms:
         self._state = int(key)
 
     def skip(self, count: int) -> int:
-        """Skip `count` numbers; returns key + n GAMMA, n the index of the first one skipped."""
+        """Skip `count` numbers; returns key + n GAMMA, where n is the first index skipped."""
         before = self._state
         self._state = (before + count * GAMMA) % 2**64
         return before
 
     def apart(self) -> "Uniforms":
-        """A stream of its own, which depends on where this one is and leaves it there."""
+        """An independent stream, determined by this one's position, which does not change."""
         other = copy(self)
         other._state = int(np.random.SeedSequence(self._state).generate_state(1, np.uint64)[0])
         return other
 
     def take(self, *shape: int) -> NDArray[np.float64]:
-        """The next uniforms."""
+        """The next uniforms, in an array of this shape."""
         count = int(np.prod(shape))
         state = np.uint64(self.skip(count))
         bits = state + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(GAMMA)

@@ -1,8 +1,8 @@
-"""Compiled modules, and other results, on disk: only a user's first process waits for them.
+"""A disk cache of compiled modules and other results: only a user's first process waits for them.
 
-A key is the digest of everything a result depends on, of a module its IR, the processor, and the
-compiler's version and options. So no entry is ever stale. The folder belongs to the user, like
-Python's __pycache__. A folder or file that others may write to is not used, since code is executed.
+A key is the digest of everything a result depends on (for a module its IR, the processor, and the
+compiler's version and options), so no entry is ever stale. The folder belongs to the user, like
+Python's __pycache__. A folder or file that others can write to is not used, since code is executed.
 Without a folder, or on a full disk, everything is made as if there were no cache.
 
 Set SEQMODEL_CACHE to another folder, or to an empty value to disable the cache.
@@ -24,7 +24,7 @@ from seqmodel.files import TEMPORARY, open_input, write_file
 from seqmodel.system.files import is_private
 
 _FOLDER = "SEQMODEL_CACHE"
-_KEPT_DAYS = 30  # since it was last used
+_KEPT_DAYS = 30  # since last use
 _DIGEST_SIZE = 32
 _OURS = re.compile(r"[0-9a-f]{64}\.(o|figures)")
 """Names of cache files."""
@@ -37,7 +37,7 @@ def digest(*parts: str) -> str:
 
 
 def kept(name: str, make: Callable[[], bytes], kind: str = "o") -> bytes:
-    """What is cached under `name`, a digest; made and cached if missing or damaged.
+    """The bytes cached under `name`, a digest; made and cached if missing or damaged.
 
     `kind` is the file's suffix: "o" for code, or "figures".
     """
@@ -89,9 +89,9 @@ def _checksum(code: bytes) -> bytes:
 
 @cache
 def _sweep(folder: Path) -> None:
-    """Remove files unused for long: code of other versions, and leftovers of killed processes.
+    """Remove files long unused: code of other versions, and leftovers of killed processes.
 
-    Once in a process. Nothing else is removed: the folder may hold unrelated files.
+    Runs once per process. Nothing else is removed: the folder may hold unrelated files.
     """
     oldest = time.time() - _KEPT_DAYS * 24 * 60 * 60
     with suppress(OSError):  # another process may be sweeping too

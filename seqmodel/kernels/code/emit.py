@@ -1,7 +1,7 @@
 """Emitting LLVM IR from Python: integers, addresses, loops, vector loads and stores.
 
 A kernel is written by running ordinary Python: `f * c + i * g` over `Vector` values computes
-nothing; it appends the instructions that will. One source serves float32 and float64 and every
+nothing; it appends the instructions that will. One source serves float32, float64 and every
 vector width.
 """
 
@@ -24,11 +24,11 @@ FUSE = ("contract",)
 
 @dataclass(frozen=True, eq=False)  # compared by identity: looked up at each call of a kernel
 class Target:
-    """What the shape of emitted code depends on."""
+    """The properties of a processor that shape the emitted code."""
 
     vector_bytes: int
     registers: int
-    """For vectors."""
+    """Vector registers."""
 
 
 def _host() -> Target:
@@ -44,13 +44,13 @@ _target = ContextVar("target", default=HOST)
 
 
 def target() -> Target:
-    """What code is emitted for now."""
+    """The target that code is currently emitted for."""
     return _target.get()
 
 
 @contextmanager
 def emitting_for(chosen: Target) -> Iterator[None]:
-    """Within this context kernels and the data that they read are made for another target."""
+    """Within this context, emit kernels and lay out their data for another target."""
     before = _target.set(chosen)
     try:
         yield
@@ -59,7 +59,7 @@ def emitting_for(chosen: Target) -> Iterator[None]:
 
 
 PANEL = 2
-"""Vectors in a row of a packed matrix's panel, see `linear.matmul`."""
+"""Vectors in a row of a packed matrix's panel; see `linear.matmul`."""
 _FALSE_SHARING = 128  # bytes: two cache lines, since many processors prefetch lines in pairs
 
 
@@ -85,7 +85,7 @@ def panel_width(itemsize: int) -> int:
 
 @dataclass(frozen=True)
 class Precision:
-    """What the vectorised exp and log need to know about a floating-point type."""
+    """Constants of a floating-point type for the vectorised exp and log."""
 
     itemsize: int
     mantissa: int  # bits
@@ -104,7 +104,7 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Lanes:
-    """The first `count` lanes of a vector, or all; below 1, for loads alone, none."""
+    """The first `count` lanes of a vector: all if it has fewer; none, in loads only, below 1."""
 
     count: Any
     mask: Any
@@ -214,7 +214,7 @@ class Emitter:
                 values[k].add_incoming(replaced, end)
 
     def choose(self, number: Any, cases: Sequence[Callable[[], object]]) -> None:
-        """Run one of some cases, which are numbered from 0; the last also for larger numbers."""
+        """Run one of the cases, which are numbered from 0; larger numbers run the last."""
         b = self.builder
         *blocks, after = (b.append_basic_block() for _ in range(len(cases) + 1))
         switch = b.switch(number, blocks[-1])
@@ -310,9 +310,9 @@ class Emitter:
         return self.builder.shuffle_vector(value, value, mask)
 
     def gather(self, address: Any, stride: Any, count: Any) -> Any:
-        """A vector of the numbers from `address` on, `stride` apart.
+        """A vector of numbers `stride` apart, starting at `address`.
 
-        Lanes beyond the first `count` hold the last of these again: nothing else is read.
+        Lanes beyond the first `count` repeat the last number: nothing else is read.
         """
         b, found = self.builder, self.zero()
         last = b.sub(count, self.int(1))
@@ -337,7 +337,7 @@ class Emitter:
                 b.store(number, self.offset(address, self.mul(stride, lane)))
 
     def widened(self, address: Any, stored: "Emitter") -> Any:
-        """A full vector from memory, widened from `stored`'s type where that is narrower."""
+        """A full vector from memory, widened if `stored`'s type is narrower."""
         if stored.real == self.real:
             return self.load(address)
         narrow = ir.VectorType(stored.real, self.lanes)
@@ -371,7 +371,7 @@ class Emitter:
         return self.summed(count, products)
 
     def summed(self, count: Any, numbers: Callable[[Any, Lanes | None], Any]) -> Any:
-        """The sum of numbers: `numbers(j, lanes)` are those from j on, 0 outside the lanes."""
+        """The sum of `count` numbers; `numbers(j, lanes)` gives those from j on, 0 past lanes."""
         whole, total = self.builder.and_(count, self.int(-self.lanes)), [self.zero()]
         for start, stop in ((0, whole), (whole, count)):
             with self.carrying(start, stop, self.lanes, total) as (j, inside):

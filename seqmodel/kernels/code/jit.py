@@ -32,12 +32,12 @@ _numbers = itertools.count()  # of dumped modules
 _names: dict[int, str] = {}
 """Function names by address: unlike addresses, names are the same in every process."""
 _libraries: dict[str, "Library"] = {}
-"""By the names of their functions."""
+"""Libraries by the names of their functions."""
 _alive = set["Library"]()
-"""All, since two of one text, made for two targets, share their names."""
+"""Every library used: two of one text, made for two targets, share their names in `_libraries`."""
 
 COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
-"""What a module's code depends on besides IR and processor; this file has the options."""
+"""What compiled code depends on besides IR and processor; this file holds the options."""
 
 
 @cache
@@ -47,9 +47,9 @@ def _prepare() -> None:
 
 
 def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
-    """Cache what `compile_it` returns, by its arguments and the target, forever.
+    """Cache the results of `compile_it` forever, by its arguments and the target.
 
-    One thread compiles at a time: of two copies, one would be freed while another module may
+    Only one thread compiles at a time: of two copies, one would be freed while another module may
     already call it. Lookups take no lock, since each training step makes many.
     """
     kept: dict[tuple[Any, ...], R] = {}
@@ -75,7 +75,7 @@ def function(
 ) -> Iterator[Any]:
     """An emitter into the body of a new function `name`, with its arguments: (emitter, *args).
 
-    The body ends with a return if there is a type to return; otherwise this ends it.
+    The body must end with a return if there is a type to return; otherwise one is appended.
     """
     made = ir.Function(module, ir.FunctionType(returns or ir.VoidType(), kinds), name)
     builder = ir.IRBuilder(made.append_basic_block())
@@ -100,10 +100,10 @@ def call_compiled(
     *parameters: Any,
     returns: Any = None,
 ) -> Any:
-    """A call of a function in a module of its own, whose body `write(e, *arguments)` writes.
+    """A call to a function in a separate module, its body written by `write(e, *arguments)`.
 
-    It is compiled once for each `write`, a function of a Python module, and the further
-    `parameters` of that. What `write` returns, it returns, if there is a type to return.
+    It is compiled once for each `write`, a module-level Python function, and its further
+    `parameters`. It returns what `write` returns if `returns` is given, the type of that.
     """
     kinds = tuple(argument.type for argument in arguments)
     library = _written(write, e.precision.itemsize, kinds, returns, parameters)
@@ -123,11 +123,11 @@ def _written(
 
 
 class Library:
-    """A compiled module, which lives on once the address of a function has been asked for.
+    """A compiled module, which lives on once the address of a function has been requested.
 
     Attributes:
         source: its IR.
-        names: of its functions where other modules call them, by their names here.
+        names: the names by which other modules call its functions, by their names here.
         called: the libraries that it calls.
     """
 
@@ -157,13 +157,13 @@ class Library:
         return found
 
     def function(self, name: str, kinds: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
-        """A Python function that calls one of addresses and integers, which may return one."""
+        """A Python function that calls `name` with addresses and integers; any result is an int."""
         types = [native.ADDRESS if kind is POINTER else native.INT for kind in kinds]
         return native.function(self.address(name), types, returns and native.INT)
 
 
 def called(module: Any) -> list[Library]:
-    """The libraries whose functions a module calls itself."""
+    """The libraries that a module calls directly."""
     return [_libraries[name] for name in module.globals if name in _libraries]
 
 
@@ -172,7 +172,7 @@ def _compiled(source: str, machine: Any) -> bytes:
 
 
 def optimised(parsed: Any, machine: Any) -> bytes:
-    """The object file of a parsed module, for a target machine of LLVM's."""
+    """The object file of a parsed module, for an LLVM target machine."""
     parsed.verify()
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = False

@@ -1,7 +1,7 @@
-"""Kernels as Python functions: run by Python the specification, translated the compiled code.
+"""Kernels as Python functions: run by Python as the specification, translated as compiled code.
 
-A text is an ordinary function in a small part of Python. Its parameters are arrays, numbers, and
-constants that are known when it is compiled, or an object whose attributes are such:
+A text is an ordinary function in a small subset of Python. Its parameters are arrays, numbers and
+compile-time constants, or an object that has these as attributes:
 
     def running_sum(x, total, count):
         sum = 0.0
@@ -10,26 +10,26 @@ constants that are known when it is compiled, or an object whose attributes are 
             total[n] = sum
 
 Python runs it over NumPy arrays. `translate` turns its syntax tree into instructions of an
-`Emitter` instead. What there is:
+`Emitter` instead. The language has:
 
-- statements: assignments to names and to `a[i]`, also augmented ones; `for n in range(...)` with a
-  constant step above 0; `for k in unrolled(...)`, repeated when compiled; `if`; calls; as the last
-  one `return` of a number;
+- statements: assignments to names and to `a[i]`, including augmented ones; `for n in range(...)`
+  with a constant positive step; `for k in unrolled(...)`, unrolled at compile time; `if`; calls; as
+  the last statement, `return` of a number;
 - expressions: numbers, `a[i]`, the array `a[i:]`, + - * / // % << >> & | ^, comparisons, `and`,
   `or`, `not`, conditional expressions; `min` and `max` of two; `float`, `int`, `round`, `log` and
-  `exp`; `copy` and `clear`; calls of other texts, which become part of the caller; constants of the
-  text's module, and the attributes and items of constants.
+  `exp`; `copy` and `clear`; calls of other texts, which are inlined; constants of the text's
+  module, and the attributes and items of constants.
 
-Integers have 64 bits and wrap around; reals are of the kernel's type. An integer that meets a real
-becomes one, but a name always stands for the same kind. Indices are not negative, and shifts are by
-0 to 63. A constant condition decides at compile time. Everything else is a SyntaxError that names
-the file and the line.
+Integers have 64 bits and wrap around; reals are of the kernel's type. An integer combined with a
+real is converted, but a name always stands for the same kind. Indices are not negative, and shifts
+are by 0 to 63. A constant condition is decided at compile time. Everything else is a SyntaxError
+that names the file and the line.
 
-A text about one piece can be compiled for several at once, one per lane of a vector: numbers that
-are given as vectors, and all that follows from them, differ between the lanes. Then arithmetic is
-in all lanes, with multiplications and additions fused; an array may have a number for each lane at
-each index, or be another one in each lane; and a condition that differs between lanes stands only
-in a conditional expression, of which both values are computed.
+A text about one piece can be compiled for several at once, one per lane of a vector: numbers given
+as vectors, and everything computed from them, differ between lanes. Arithmetic then happens in all
+lanes, with multiplications and additions fused. An array can have a number for each lane at each
+index, or be a different array in each lane. A condition that differs between lanes is allowed only
+in a conditional expression, and both its values are computed.
 """
 
 import ast
@@ -50,17 +50,17 @@ from seqmodel.kernels.code.emit import FUSE, INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
 
 unrolled = range
-"""Of constants: the loop's body is repeated when compiled, with a constant for its variable."""
+"""`range` over constants: the loop is unrolled at compile time, its variable a constant."""
 
 
 def side_by_side(array: Any) -> Any:
-    """Reals of which one after another belongs to each lane, as an array of vectors."""
+    """An array of reals, interleaved by lane, as an array of vectors."""
     return array
 
 
 _TRUTH = ir.IntType(1)
 _OPERATORS: Mapping[type, tuple[Callable[[Any, Any], Any], str | None, str | None]] = {
-    # As Python computes constants, and the names of instructions for integers and for reals.
+    # The function that computes constants, and the instructions for integers and for reals.
     ast.Add: (operator.add, "add", "fadd"),
     ast.Sub: (operator.sub, "sub", "fsub"),
     ast.Mult: (operator.mul, "mul", "fmul"),
@@ -84,12 +84,12 @@ _COMPARISONS: Mapping[type, tuple[Callable[[Any, Any], Any], str]] = {
 
 
 def copy(source: Any, target: Any, count: int) -> None:
-    """Copy `count` reals; a text's call of it is one of `Emitter.copy`."""
+    """Copy `count` reals; in a text, a call becomes `Emitter.copy`."""
     target[:count] = source[:count]
 
 
 def clear(target: Any, count: int) -> None:
-    """Set `count` reals to zero; a text's call of it is one of `Emitter.clear`."""
+    """Set `count` reals to zero; in a text, a call becomes `Emitter.clear`."""
     target[:count] = 0
 
 
@@ -98,21 +98,21 @@ class Pointer:
     """An array of a text: the reals or integers from an address on."""
 
     address: Any
-    """One, or a list of one for each lane."""
+    """One address, or a list of one for each lane."""
     kind: Any
-    """LLVM's type of what is at an index: a number, or a vector of one for each lane."""
+    """The LLVM type at each index: a number, or a vector of one number for each lane."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a text may call, as an argument of it, but not contain: vector code, other kernels."""
+    """What a text can call, given as an argument, but not contain: vector code, other kernels."""
 
     write: Callable[..., Any]
     """Appends the instructions, given addresses and numbers; returns a number or None."""
 
 
 def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
-    """Append a text's instructions; returns what it returns.
+    """Append a text's instructions; returns the text's result.
 
     Arguments are a `Pointer` for an array, an instruction's value, a constant, or a `Written`.
 
@@ -160,10 +160,10 @@ class _Translation:
         self._fixed = dict(arguments)
         """Names that stand for one value: constants, arrays, and what is not assigned here."""
         self._slots: dict[str, Any] = {}
-        """Names of numbers that are assigned: where they are kept."""
+        """Where assigned numbers are stored, by name."""
         kinds = (getattr(a, "kind", getattr(a, "type", None)) for a in arguments.values())
         self._in_vectors = any(isinstance(kind, ir.VectorType) for kind in kinds)
-        """Whether names of reals that are assigned twice stand for one in each lane."""
+        """Whether names of reals that are assigned twice hold one real for each lane."""
         for name in set(arguments) & set(self._assigned):
             self._assigned[name] += 1
             self._assign(function, name, self._fixed.pop(name))
@@ -345,7 +345,7 @@ class _Translation:
     def _conditional(
         self, node: ast.expr, test: ast.expr, yes: ast.expr, no: ast.expr, *, truth: bool = False
     ) -> Any:
-        """`yes` or `no`, of which only one is computed; as truth values if so asked."""
+        """`yes` or `no`: one is computed, or both if lanes differ; as truth values if `truth`."""
         condition, b = self._truth(node, self._value(test)), self._b
         if _constant(condition):
             return self._value(yes if condition else no)
@@ -411,7 +411,7 @@ class _Translation:
         x, y = self._alike(node, x, y)
         if _number(x.type) == INT:
             return self._b.icmp_signed(sign, x, y)
-        # Nan differs from everything, and nothing else holds of it.
+        # Nan differs from everything; every other comparison with it is false.
         return (self._b.fcmp_unordered if sign == "!=" else self._b.fcmp_ordered)(sign, x, y)
 
     # Kinds
@@ -425,7 +425,7 @@ class _Translation:
         return ir.Constant(self._e.real, value) if isinstance(value, float) else value
 
     def _as(self, node: ast.AST, value: Any, kind: Any) -> Any:
-        """A number, in each lane if it is wide, as a real or an integer; no real becomes one."""
+        """A number, in each lane if wide, as a real or an integer; a real never becomes one."""
         if isinstance(value, Pointer):
             self._fail(node, "an array is not a number")
         if _constant(value) and kind == self._e.real:
@@ -468,7 +468,7 @@ class _Translation:
         return self._as(node, value, INT)
 
     def _alike(self, node: ast.AST, x: Any, y: Any, *, real: bool = False) -> list[Any]:
-        """Two numbers of one kind: reals if asked for, or if one of them is."""
+        """Two numbers of one kind: reals if `real`, or if either is one."""
         types = (_number(getattr(v, "type", None)) for v in (x, y) if not isinstance(v, float))
         reals = real or isinstance(x, float) or isinstance(y, float) or self._e.real in types
         kind = self._e.real if reals else INT

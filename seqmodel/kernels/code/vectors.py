@@ -48,13 +48,13 @@ class Vector:
         return other.value if isinstance(other, Vector) else self.to.constant(other)
 
     def where(self, relation: str, limit: float, then: "Vector | float") -> "Vector":
-        """`then` where the relation to `limit` holds, else this value, as where it is nan."""
+        """`then` where the relation to `limit` holds; elsewhere, and where nan, this value."""
         return self.replaced(self, relation, limit, then)
 
     def replaced(
         self, where: "Vector", relation: str, limit: float, then: "Vector | float"
     ) -> "Vector":
-        """Like `where`, but the relation is between another vector and `limit`."""
+        """Like `where`, but with the relation between another vector and `limit`."""
         b = self.to.builder
         holds = b.fcmp_ordered(relation, where.value, self.to.constant(limit))
         return Vector(self.to, b.select(holds, self._of(then), self.value))
@@ -160,7 +160,7 @@ class Vector:
         return total
 
     def below(self, logits: "Vector") -> Any:
-        """Which of these uniforms are below the probabilities of the logits, as bits.
+        """Which of these uniforms are below the probabilities of the logits, one bit per lane.
 
         u < 1 / (1 + exp(-logit)) is tested as u (1 + exp(-logit)) < 1, without a division.
         """
@@ -172,7 +172,7 @@ class Vector:
         return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
 
     def in_powers(self, coefficients: list[float]) -> "Vector":
-        """The value of a polynomial in this, by Estrin's scheme: a short dependency chain."""
+        """A polynomial's value at this vector, by Estrin's scheme: a short dependency chain."""
         terms: list[Any] = list(coefficients)
         power = self
         while len(terms) > 2:

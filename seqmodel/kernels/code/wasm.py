@@ -1,8 +1,8 @@
-"""A module and every kernel that it calls as WebAssembly, with 128-bit vectors.
+"""A module and every kernel that it calls, as WebAssembly with 128-bit vectors.
 
-LLVM writes object files, meant for a linker. Here all is linked as IR instead, into one function
-and what it calls, so that there is nothing left to relocate: an object file without its custom
-sections is a module, once it says which function it exports.
+LLVM writes object files for a linker. Here everything is linked as IR instead, into one function
+and what it calls, so that nothing is left to relocate: an object file without its custom sections
+is a module once it names the function it exports.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from seqmodel.kernels.code import cache as disk
 from seqmodel.kernels.code.jit import COMPILER, Library, called, optimised
 
 STACK = 1 << 16
-"""Bytes below which the module has its constants and its stack; the rest of memory is free."""
+"""Bytes at the start of memory for the module's constants and stack; the rest is free."""
 _TRIPLE, _FEATURES = "wasm32-unknown-unknown", "+simd128,+bulk-memory,+bulk-memory-opt"
 _CUSTOM, _EXPORTS, _CODE = 0, 7, 10
 _AFTER_EXPORTS = (8, 9, 12, _CODE)
-"""Sections in the order of a module, of which 12 comes before 10."""
+"""The sections after the exports in a module's order, in which 12 comes before 10."""
 
 
 def webassembly(module: Any, name: str) -> bytes:
@@ -35,7 +35,7 @@ def webassembly(module: Any, name: str) -> bytes:
 
 
 def _all(libraries: list[Library], seen: set[int]) -> Iterator[Library]:
-    """Libraries and all that they call, directly or not."""
+    """Libraries and all that they call, directly or indirectly."""
     for library in libraries:
         if id(library) not in seen:
             seen.add(id(library))
@@ -78,7 +78,7 @@ def _exporting(code: bytes, name: str) -> bytes:
 
 
 def _sections(code: bytes) -> Iterator[tuple[int, bytes]]:
-    """Sections by number, each with its head."""
+    """Sections by number, each with its header."""
     place = 8  # after the magic number and the version
     while place < len(code):
         start, size, shift = place, 0, 0

@@ -45,7 +45,7 @@ def row_matmul(e: Emitter, stored: int, a: Any, b: Any, c: Any, *sizes: Any) -> 
 
 
 def most_rows() -> int:
-    """In a tile, whose rows x PANEL sums, a row of B and a number of A fit in the registers."""
+    """The most rows whose rows x PANEL sums, a row of B and a number of A fit in the registers."""
     return min(_MOST_ROWS, (target().registers - PANEL - 1) // PANEL)
 
 
@@ -77,7 +77,7 @@ def product(
     with e.loop(0, columns, width) as j, of_block as block:
         first = builder.sdiv(e.mul(rows, block), blocks)
         count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)
-        # A tile of few rows could span more than this: rows of 5 in tiles of 4 are 2 and 3.
+        # Tiles of few rows could span more than this: 5 rows in tiles of 4 become 2 and 3.
         left = builder.sub(columns, j)
         left = builder.select(builder.icmp_signed("<", left, width), left, width)
         places = [
@@ -241,7 +241,7 @@ def copy_panel(
 
 
 def _copy_columns(e: Emitter, source: Any, columns: Any, K: Any, to: Any) -> None:
-    """The same of a transpose: read a vector down a column at a time, and scatter it over rows.
+    """`copy_panel` of a transpose: reads a vector down one column at a time, scatters it over rows.
 
     If read row by row, columns whose stride is a power of two would evict each other from the
     cache.

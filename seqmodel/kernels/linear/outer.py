@@ -1,4 +1,4 @@
-"""Sums of outer products over all frames and rows, the gradients of weight matrices; of tables."""
+"""Gradients of weight matrices: outer products summed over all frames and rows; sums of tables."""
 
 import math
 from functools import partial
@@ -21,21 +21,21 @@ from seqmodel.kernels.run.signature import (
 )
 from seqmodel.kernels.run.threads import Job, compile_kernel
 
-_SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
+_SMALL = 1 << 16  # up to this many numbers in C, each thread sums its own table
 _FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it gains
 BLOCK = 128
-"""In frames; B's packed block, which spans all its columns, should fit in the L2 cache."""
+"""Frames in a block; B's packed block, with all its columns, should fit in the L2 cache."""
 STRIP = 3
-"""The most vectors of A's columns that are packed at a time, beside B's block."""
+"""The most vectors of A's columns that are packed at a time, alongside B's block."""
 
 
 def tables(rows: str, columns: str, name: str = "tables", *, optional: bool = False) -> Array:
-    """A table (rows, columns) for each thread, which has room for panels of a packed matrix."""
+    """A table (rows, columns) for each thread, with room for panels of a packed matrix."""
     return per_thread(name, f"({rows}) * -(-({columns}) // WIDTH) * WIDTH", optional=optional)
 
 
 def table_size(e: Emitter, rows: Any, columns: Any) -> Any:
-    """How far they are apart, as an instruction."""
+    """The distance between tables, in numbers, as an instruction."""
     width = PANEL * e.lanes
     return e.padded(e.mul(rows, e.parts(columns, width), width))
 
@@ -46,7 +46,7 @@ _OUTER = Signature(
     (
         Array("a", ("K", "M"), strides=("a_stride",)),
         Array("b", ("K", "N"), strides=("b_stride",)),
-        # One of these: C, its rows divided among the threads, or a C for each thread.
+        # Either C, its rows divided among the threads, or a C for each thread.
         Array("c", ("M", "N"), strides=("c_stride",), optional=True),
         tables("M", "N", optional=True),
         # A thread's packed blocks of A and B.
@@ -58,7 +58,7 @@ _OUTER = Signature(
 def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
 
-    Where C is small, each thread sums a share of the frames into its own table, and the tables are
+    If C is small, each thread sums a share of the frames into its own table, and the tables are
     added. Otherwise each thread computes a share of C's rows.
     """
     M, N = c.shape
@@ -83,8 +83,8 @@ def write_outer(
 ) -> None:
     """C (+)= A' B, A (k, M), B (k, N), C (M, N), in blocks of `BLOCK` frames.
 
-    The rest: C, its stride, M, N, scratch of `scratch_length` numbers, and whether the first block
-    adds to C.
+    The further arguments: C, its stride, M, N, scratch of `scratch_length` numbers, and whether the
+    first block adds to C.
     """
     builder, (*others, adds) = e.builder, rest
     with e.loop(0, k, BLOCK) as k0:
@@ -127,7 +127,7 @@ def scratch_length(e: Emitter, N: Any) -> Any:
 
 
 def _rows_at_once(e: Emitter) -> int:
-    """Rows of a tile."""
+    """Rows in a tile."""
     return min(most_rows(), e.lanes)
 
 
@@ -142,7 +142,7 @@ def outer_block(
     """
     builder, width, at_once = e.builder, PANEL * e.lanes, _rows_at_once(e)
     module, itemsize = builder.module, e.precision.itemsize
-    at_a_time = math.lcm(e.lanes, at_once) // e.lanes  # vectors, which are whole tiles
+    at_a_time = math.lcm(e.lanes, at_once) // e.lanes  # vectors, a whole number of tiles
     assert at_a_time <= STRIP
     strip = at_a_time * e.lanes
     tiles = [write_tile(module, itemsize, at_once, v + 1, strip) for v in range(PANEL)]
@@ -171,7 +171,7 @@ _FOLD = Signature("fold", ("count", "I", "N"), (tables("I", "N"), Array("total",
 def folding(tables: Tensor, total: Tensor, *, panels: bool = False) -> Job:
     """The job that sums tables, one per thread, and transposes the sum: total (N, I).
 
-    Each is (I, N) or in `panels`, as a packed matrix (I, N).
+    Each table is (I, N), or in `panels` as a packed matrix (I, N).
     """
     N, I = total.shape  # noqa: E741
     threads = tables.shape[0]

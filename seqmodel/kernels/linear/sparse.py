@@ -1,9 +1,9 @@
-"""Sparse inputs: piano-rolls, and what the tied model's notes read, of which a sixth is not zero.
+"""Sparse inputs: piano-rolls, and the inputs to the tied model's notes, a sixth of them nonzero.
 
-W x is then a sum of a few columns of W, times their numbers of x, and W's gradient a sum of a few
+W x is then a sum of a few columns of W, each times its number of x, and W's gradient a sum of a few
 rows of the net inputs' gradient: with four ones among 88, a twentieth of the dense product's
-arithmetic. The indices of what is not zero are listed once and serve both. Where x is zero, W's
-infinities and nans are left out, so a diverged W may be noticed later than by the specification.
+arithmetic. The indices of nonzero inputs are listed once and serve both. Where x is zero, W's
+infinities and nans are skipped, so a diverged W may be noticed later than by the specification.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,23 +16,23 @@ from seqmodel.kernels.code.emit import INT, PANEL, Emitter
 from seqmodel.kernels.code.jit import call_compiled
 
 DENSITY = 0.3
-"""The share of numbers that are not zero up to which sums of columns are faster than products."""
+"""The share of nonzero numbers up to which sums of columns are faster than products."""
 FIRST = 16
-"""Steps whose share is taken together: music may begin with more than that."""
+"""The first steps, whose share is taken together: music may begin with more than that."""
 
 COLUMNS = 64
-"""Columns of W summed at a time: what is used of so many should fit the L1 cache."""
+"""Columns of W summed at a time: the part used of that many should fit in the L1 cache."""
 
 INDEX = ir.IntType(32)
 
 
 def list_rows(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
-    """List what is not zero in rows of x (rows, inputs). Returns how many numbers are listed."""
+    """List the nonzero numbers in rows of x (rows, inputs); returns how many are listed."""
     return call_compiled(e, write_list, [x, rows, inputs, indices, counts], returns=INT)
 
 
 def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
-    """W x by the listed numbers of x, W packed in numbers of `stored` bytes.
+    """W x from the listed numbers of x, with W packed in numbers of `stored` bytes.
 
     Arguments: x, indices, counts, rows, W, I, N, target, and the distance between its rows.
     """
@@ -40,7 +40,7 @@ def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
 
 
 def add_outer(e: Emitter, *arguments: Any) -> None:
-    """Add D' X to a table in panels (ceil(N / width), I, width), X by its listed numbers.
+    """Add D' X to a table in panels (ceil(N / width), I, width), from X's listed numbers.
 
     Arguments: x, indices, counts, rows, table, I, N, D, and the distance between D's rows.
     """
@@ -48,7 +48,7 @@ def add_outer(e: Emitter, *arguments: Any) -> None:
 
 
 def index_at(e: Emitter, indices: Any, n: Any) -> Any:
-    """Number n of a list of indices or counts."""
+    """Entry n of a list of indices or counts."""
     b = e.builder
     return b.zext(b.load(b.gep(indices, [n], source_etype=INDEX), typ=INDEX), INT)
 
@@ -65,7 +65,7 @@ def write_list(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts:
     with e.carrying(0, rows, 1, total) as (row, inside):
         frame, into = e.offset(x, e.mul(row, inputs)), _row(e, indices, row, inputs)
         of_row = [e.int(0)]
-        # A word of bits at a time: the exit of the loop over a word's bits is unpredictable, so the
+        # A word of bits at a time: the loop over a word's bits exits unpredictably, so the
         # fewer words the better.
         with e.carrying(0, inputs, word, of_row) as (j, of_word):
             bits = e.int(0)
@@ -146,7 +146,7 @@ def write_add(
 
 
 def _listed(e: Emitter, x: Any, indices: Any, row: Any, inputs: Any, n: Any) -> tuple[Any, Any]:
-    """The index of the row's n-th number that is listed, and the number in all lanes."""
+    """The index of the row's n-th listed number, and the number in all lanes."""
     index = index_at(e, _row(e, indices, row, inputs), n)
     return index, e.broadcast(e.offset(x, e.mul(row, inputs), index))
 
@@ -154,7 +154,7 @@ def _listed(e: Emitter, x: Any, indices: Any, row: Any, inputs: Any, n: Any) -> 
 def _in_panels(
     e: Emitter, of_table: Emitter, j: Any, index: Any, inputs: Any, vectors: int
 ) -> Iterator[Any]:
-    """Where a packed matrix has the vectors of row `index` from column j on, a panel's first."""
+    """Offsets in a packed matrix of row `index`'s vectors from column j, a panel's first, on."""
     width = PANEL * of_table.lanes // e.lanes  # of a panel
     for v in range(vectors):
         panel, within = divmod(v, width)
@@ -163,9 +163,9 @@ def _in_panels(
 
 
 def _by_columns(e: Emitter, rows: Any, columns: Any, block: Callable[..., None]) -> None:
-    """`block(row, j, vectors, lanes)` for all rows, then on for the next columns.
+    """Call `block(row, j, vectors, lanes)` for all rows, then for the next columns.
 
-    It is of so many vectors from column j on; `lanes` masks the last.
+    A block has `vectors` vectors from column j on; `lanes` masks the last.
     """
     b, at_once = e.builder, max(2 * PANEL, min(4 * PANEL, COLUMNS // e.lanes))  # vectors
     whole = b.and_(columns, e.int(-at_once * e.lanes))

@@ -1,7 +1,7 @@
-"""Kernels called one after another by many users, each with its own arena.
+"""Kernels called one after another for many users, each with its own arena.
 
-Sampling draws many pieces over the same weights: the weights are shared, while states and buffers
-are in each piece's arena, at the same offsets for all.
+Sampling draws many pieces with the same weights. The weights are shared; states and buffers are in
+each piece's arena, at the same offsets in all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Slot:
     """An array at a fixed offset in every user's arena."""
 
     start: int
-    """In bytes."""
+    """Offset in bytes."""
     shape: tuple[int, ...]
     dtype: torch.dtype
 
@@ -60,7 +60,7 @@ class Arena:
     """The layout of each user's memory."""
 
     size = 0
-    """Of an arena, in bytes."""
+    """The size of an arena in bytes."""
 
     def take(self, *shape: int, dtype: torch.dtype = torch.float64, spare: int = 0) -> Slot:
         """A slot for an array, followed by `spare` bytes."""
@@ -75,17 +75,17 @@ class Arena:
         return memory
 
     def memories(self, users: int) -> NDArray[np.uint8]:
-        """The same for several users, a row each."""
+        """Memory for several users, one row each, uninitialised."""
         memory: NDArray[np.uint8] = torch.empty(users, self.size, dtype=torch.uint8).numpy()
         return memory
 
 
 Given = int | Tensor | Slot | None
-"""A field of a call: a size, or an array, of which None is the null address."""
+"""A field of a call: a size, or an array, where None is the null address."""
 
 
 def fields_as(name: str, given: Mapping[str, Given]) -> tuple[Signature, list[int | Tensor | Slot]]:
-    """The signature of a call of these contiguous fields alone, and these in order."""
+    """The signature of a call with only these contiguous fields, and the fields in order."""
     sizes = {field: value for field, value in given.items() if isinstance(value, int)}
     arrays = {field: value for field, value in given.items() if not isinstance(value, int)}
     for field, array in arrays.items():
@@ -119,16 +119,16 @@ class Call:
 
 
 ITEMSIZE = torch.float64.itemsize
-"""Of the numbers of a `step_call`."""
+"""Bytes in each number of a `step_call`."""
 
 
 def step_call(
     write: Callable[..., None], *parameters: Any, inner: Any = (), **given: Given
 ) -> Call:
-    """The call of a function in float64 whose body `write(e, fields by name, *parameters)` writes.
+    """A call of a float64 function whose body `write(e, fields by name, *parameters)` writes.
 
-    It is compiled once for each `write`, a function of a module, its parameters, and names and
-    types of fields. Those of `inner` calls begin at the address "inner".
+    It is compiled once for each `write` (a module-level function), its parameters, and the fields'
+    names and types. The fields of `inner` calls begin at the address "inner".
     """
     signature, fields = fields_as(write.__name__.strip("_"), given)
     return Call(_step(signature, write, parameters).address("step"), fields, inner)
@@ -137,13 +137,13 @@ def step_call(
 def unit_call(
     signature: Signature, write: Callable[..., None], *parameters: Any, stored: Any, **given: Given
 ) -> Call:
-    """The same of declared fields, where numbers of packed matrices take `stored` bytes."""
+    """Like `step_call`, for declared fields; numbers of packed matrices take `stored` bytes."""
     fields, _ = signature.layout(ITEMSIZE, stored, addresses=False)(**given)
     return Call(_step(signature, write, parameters).address("step"), fields)
 
 
 def text_call(kernel: Kernel, **given: Given) -> Call:
-    """The call of a kernel of `compile_text`, in float64, on one thread."""
+    """A call of a kernel of `compile_text`, in float64, on one thread."""
     address = kernel.library.address(f"{kernel.signature.name}_alone")
     return Call(address, kernel.signature.layout(ITEMSIZE, addresses=False)(**given)[0])
 
@@ -158,7 +158,7 @@ def _step(signature: Signature, write: Callable[..., None], parameters: tuple[An
 
 
 def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> Any:
-    """Make calls, each of an address and a number of fields; returns where the fields end."""
+    """Make calls, given as (address, number of fields); returns the end of their fields."""
     for address, count in calls:
         call_at(e.builder, address, ir.VoidType(), [fields])
         fields = e.builder.gep(fields, [e.int(count)], source_etype=INT)
@@ -179,7 +179,7 @@ class CallFields:
         return filled
 
     def columns(self, slot: Slot) -> list[int]:
-        """Which of the fields hold the address of this slot."""
+        """The indices of the fields that hold this slot's address."""
         return [k for k, field in enumerate(self._fields) if field is slot]
 
 

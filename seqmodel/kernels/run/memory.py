@@ -1,6 +1,6 @@
-"""Where kernels' buffers come from. Freed large blocks are kept for the next buffer.
+"""Memory for kernels' buffers. Freed large blocks are kept for the next buffer.
 
-GNU's allocator never keeps blocks of `LARGE` bytes or more (see `machine`), so we do.
+GNU's allocator never keeps blocks of `LARGE` bytes or more (see `machine`), so this module does.
 """
 
 import math
@@ -46,6 +46,6 @@ def _block(size: int) -> Tensor:
 def _give_back(block: Tensor) -> None:
     """Take a block back. Garbage collection may call this anywhere, even inside `_block`."""
     _spare.append(block)
-    with suppress(IndexError, RuntimeError):  # if it is called again meanwhile
+    with suppress(IndexError, RuntimeError):  # if called again meanwhile
         while sum(spare.numel() for spare in tuple(_spare)) > KEEP_BYTES:
             _spare.popleft()

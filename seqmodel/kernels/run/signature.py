@@ -1,4 +1,4 @@
-"""What a kernel takes, declared once: names, types, shapes and layout, checked at every call.
+"""Kernels' arguments, declared once: names, types, shapes and layout, checked at every call.
 
 A kernel receives one array of 64-bit integers: its sizes, its strides, then the addresses of its
 arrays. The declaration next to the code that writes the kernel names these fields; the emitter and
@@ -28,9 +28,9 @@ THREADS = "threads"
 
 
 NEW: Literal["new"] = "new"
-"""Passed for an array: allocate it as declared."""
+"""Passed for an array to have it allocated as declared."""
 Field = int | Tensor | Literal["new"] | None
-"""What a call passes for a field; None for an omitted array."""
+"""What a call passes for a field; None omits an array."""
 KernelFields = dict[str, Field]
 Layout = Callable[..., tuple[list[Any], dict[str, Tensor]]]
 """Fields by name -> the fields in order, and the arrays that were passed as `NEW`."""
@@ -52,13 +52,13 @@ class Array:
     """
     dtype: torch.dtype | str = REAL
     strides: tuple[str, ...] = ()
-    """Names of the strides, which become fields; an unnamed last stride is 1. () if contiguous."""
+    """Names of the strides, which become fields; an unnamed last stride is 1; () if contiguous."""
     optional: bool = False
     """Whether it may be omitted; its address is then null."""
 
 
 def packed(name: str, rows: str, columns: str, *, optional: bool = False) -> Array:
-    """A matrix (rows, columns) as panels, see `linear.matmul`."""
+    """A matrix (rows, columns) as panels; see `linear.matmul`."""
     shape = f"-(-({columns}) // WIDTH)", rows, "WIDTH"
     return Array(name, shape, STORED, optional=optional)
 
@@ -97,7 +97,7 @@ class Signature:
         return found
 
     def arguments(self, e: Emitter, array: Any) -> dict[str, Any]:
-        """The same as arguments of a text; arrays are of int64, reals, or bytes."""
+        """The fields as arguments of a text; arrays are of int64, reals or bytes."""
         types: dict[Any, Any] = {torch.int64: INT, torch.float32: ir.FloatType()}
         types[torch.uint8] = ir.IntType(8)
         kinds = {one.name: types.get(one.dtype, e.real) for one in self.arrays}
@@ -109,7 +109,7 @@ class Signature:
     def layout(self, itemsize: int, stored: int | None = None, *, addresses: bool = True) -> Layout:
         """The function that checks fields given by name and returns them in order.
 
-        Arrays must have `itemsize` bytes per number, packed ones `stored` (the same if None). The
+        Arrays must have `itemsize` bytes per number, packed ones `stored` (default `itemsize`). The
         result holds the arrays themselves or, with `addresses`, their addresses. The function has
         the kernel's name, and raises ValueError for an array that is not as declared.
 

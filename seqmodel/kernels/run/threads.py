@@ -1,8 +1,8 @@
-"""Running kernels on several threads: torch's own, so that no two pools compete for the cores.
+"""Running kernels on torch's own threads, so that two pools do not compete for the cores.
 
-Torch computes on OpenMP's threads. Where the library is GNU's (Linux), kernels run on the same
+Torch computes on OpenMP's threads. If the library is GNU's (Linux), kernels run on the same
 threads: GOMP_parallel starts them within microseconds, and they are still awake from torch's last
-operation. Elsewhere, and after a fork (which GNU's pool does not survive), kernels run on Python
+operation. Otherwise, and after a fork (which GNU's pool does not survive), kernels run on Python
 threads, which start a little slower.
 """
 
@@ -77,11 +77,11 @@ def compile_text(
     signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, lanes: int = 1,
     **constants: Any,
 ) -> Kernel:  # fmt: skip
-    """Compile a text of `code.language` that computes the items `first` to `last` of size `over`.
+    """Compile a text of `code.language` that computes items `first` to `last` of size `over`.
 
-    Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes` and the
-    number of each `lane`, and `constants`. The library also has a function of the fields alone, its
-    name followed by "_alone", which computes all items: see `calls.text_call`.
+    Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes`, the number
+    of each `lane`, and `constants`. The library also has a function of the fields alone, its name
+    followed by "_alone", which computes all items: see `calls.text_call`.
     """
     module, name = ir.Module(signature.name), signature.name
     wanted = inspect.signature(text).parameters
@@ -107,7 +107,7 @@ def run(kernel: Kernel, threads: int, fields: Mapping[str, Field]) -> Mapping[st
 def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     """Run jobs one after another, each split over `threads`, and return when all are done.
 
-    Waking the threads often costs more than a job does: pass jobs together where possible.
+    Waking the threads often costs more than the job itself: pass jobs together where possible.
     ValueError if a job's buffers are for a different number of threads.
     """
     head, numbers = [threads, len(jobs)], list[int]()
@@ -130,7 +130,7 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
 
 @lru_cache(maxsize=1)
 def _openmp() -> dict[str, int]:
-    """Addresses of the functions used from GNU's OpenMP library; empty if torch has another."""
+    """Addresses of the functions used from GNU's OpenMP; empty if torch uses another library."""
     names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
     found = {name: address for name in names if (address := native.loaded(name))}
     return found if len(found) == len(names) else {}
@@ -170,10 +170,10 @@ _sequence = compiled_once(_Sequence)
 def _write_sequence(
     e: Emitter, jobs: Any, thread: Any, awake: Any, wait: Callable[[], object]
 ) -> None:
-    """Write the loop over jobs, which are described by one array of integers.
+    """Write the loop over jobs, which one array of integers describes.
 
-    It holds the number of shares, the number of jobs, for each job the kernel's address and the
-    index of its fields in this array, then all fields.
+    The array holds the number of shares and of jobs; for each job, the kernel's address and the
+    index of its fields in the array; then all fields.
 
     OpenMP may provide fewer threads than there are shares: thread n of m takes shares n, n + m, ...
     """
