@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 GROUP = "seqmodel.units"
-"""The entry points by which an installed package names its units."""
+"""The entry points through which an installed package registers its units."""
 
 _BUILT_IN = (
     "tanh", "lstm", "gru", "gru1", "gru2", "gru3", "mgu", "lstm-nopeephole", "gru-reset-after",
@@ -48,7 +48,7 @@ UNITS: Mapping[str, UnitSpec] = {name: _read("texts", name) for name in _BUILT_I
 
 @cache
 def zoo() -> Mapping[str, UnitSpec]:
-    """Further units from the literature, to study."""
+    """Further units from the literature, for study."""
     names = sorted(
         file.name.removesuffix(SUFFIX) for file in (files(__package__) / "zoo").iterdir()
     )
@@ -56,9 +56,9 @@ def zoo() -> Mapping[str, UnitSpec]:
 
 
 def module_name(unit: str | Path) -> str | None:
-    """package.module:Class of a unit that is a module, by that name or an installed package's.
+    """package.module:Class of a unit that is a module, given as such or by a package's name for it.
 
-    Packages name theirs in the entry points `seqmodel.units`. None if it is a unit with equations.
+    Packages register names in the entry points `seqmodel.units`. None if the unit has equations.
     """
     unit = str(unit)
     if is_module(unit):
@@ -69,11 +69,11 @@ def module_name(unit: str | Path) -> str | None:
 
 
 def unit_spec(unit: str | Path) -> UnitSpec:
-    """The unit of a name, a text or a file NAME.unit.
+    """The unit with this name or text, or in this file NAME.unit.
 
     Raises:
-        UsageError: if there is no unit of the name; it lists the choices. Or if it is a module,
-            which has no equations.
+        UsageError: if there is no unit of the name (the message lists the choices), or the unit is
+            a module, which has no equations.
         UnitError: if the text defines no unit.
         SeqmodelError: if there is no such file.
     """
@@ -101,7 +101,7 @@ def unit_spec(unit: str | Path) -> UnitSpec:
 def hidden_size_for(
     unit: str | Path, input_size: int, parameters: int, *, layers: int = 1, bias: bool = True
 ) -> int:
-    """The hidden size whose parameter count comes nearest to `parameters`.
+    """The hidden size whose parameter count is closest to `parameters`.
 
     Counts a stack of `layers` without its output layer; the smaller size wins a tie. UsageError if
     even a hidden size of 1 exceeds twice the budget, so that nominally equal sizes are not far
@@ -122,7 +122,7 @@ def hidden_size_for(
 
 
 def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int:
-    """The size whose `count`, which grows with it, comes nearest to `parameters`.
+    """The size whose `count`, which grows with it, is closest to `parameters`.
 
     UsageError as in `hidden_size_for`; its message calls the model of size 1 `smallest`.
     """
@@ -142,7 +142,7 @@ def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int
 def configured(
     config: "Config", name: str, input_size: int, hidden_size: int, layers: int, zoneout: float = 0
 ) -> "Layer | Stack":
-    """`make` of the unit of that name with the options of a config."""
+    """`make` for the unit of this name, with the options of a config."""
     return make(
         name, input_size, hidden_size, config.backend, layers=layers, dropout=config.dropout,
         gate_activation=config.gate_activation, activation=config.activation, bias=config.bias,
@@ -166,15 +166,15 @@ def make(
 ) -> "Layer | Stack":
     """Build a unit, or a stack of `layers` with `dropout` between them, as a torch.nn.Module.
 
-    `name` may also be a unit's text, the path of a file NAME.unit, or package.module:Class, see
-    `own_module`: backend, activations, bias and zoneout are then the module's own affair. In
-    training each number of a state keeps its previous value with probability `zoneout`, in
-    evaluation that share of it.
+    `name` may also be a unit's text, the path of a file NAME.unit, or package.module:Class (see
+    `own_module`), where the module itself decides on backend, activations, bias and zoneout. In
+    training, each number of a state keeps its previous value with probability `zoneout`; in
+    evaluation it is mixed with that share of its previous value.
 
     `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
-    final state; with `batch_first` x and h are (B, T, ...). UsageError for an unknown unit, backend
-    or activation, and for sizes below 1; SeqmodelError for a file that is not there or defines no
-    unit.
+    final state; with `batch_first`, x and h are (B, T, ...). UsageError for an unknown unit,
+    backend or activation, and for sizes below 1; SeqmodelError for a file that does not exist or
+    defines no unit.
     """
     from seqmodel.units.module import Stack, Unit
     from seqmodel.units.own_module import ModuleUnit

@@ -1,7 +1,7 @@
 """The backends in order of preference, and the choice of one: by name or automatically.
 
-Adding a backend takes a module that defines a `specification.Backend` and one row in `BACKENDS`.
-Nothing above this file knows any backend by name.
+Adding a backend takes a module that defines a `specification.Backend` and a row in `BACKENDS`.
+No layer above this file refers to a backend by name.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from seqmodel.units.specification import Backend, Case
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda")
 
-# `auto` takes the first that can run the case. On the CPU the compiled loops come before torch.nn,
+# `auto` picks the first that can run the case. On the CPU the compiled loops come before torch.nn,
 # which therefore runs only on a GPU; the specification can run anything.
 BACKENDS: Mapping[str, Backend] = {
     backend.name: backend for backend in (cpu.BACKEND, torch_nn.BACKEND, specification.BACKEND)
@@ -25,7 +25,7 @@ BACKENDS: Mapping[str, Backend] = {
 
 
 def cpu_seconds(case: Case) -> float:
-    """Estimated per time step, forward and backward, of the compiled loops: threads split a batch.
+    """Estimated time of a step of the compiled loops, forward and backward; threads split a batch.
 
     Measured on a Zen 5 server core with AVX-512: the nine units at H 36 to 512 run at 100 to 210
     GFLOP/s per thread, and an lstm of 46 units over a single row takes 2.6 us per step, of which
@@ -36,7 +36,7 @@ def cpu_seconds(case: Case) -> float:
 
 
 def gpu_seconds(case: Case) -> float:
-    """The same of torch's layers on a GPU: rough figures from the literature, not measured.
+    """Like `cpu_seconds`, for torch's layers on a GPU: rough figures from the literature.
 
     A cuDNN recurrence takes 10 to 30 us per time step and direction whatever its size, since the
     steps are launched one after another; beyond that, a recent GPU sustains a few TFLOP/s.
@@ -45,14 +45,14 @@ def gpu_seconds(case: Case) -> float:
 
 
 def check_backend(name: str) -> str:
-    """The name itself; UsageError unless it is `auto` or a backend's."""
+    """Return the name; UsageError unless it is `auto` or a backend's."""
     if name != AUTO and name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
     return name
 
 
 def _find(name: str, case: Case) -> Backend | None:
-    """The backend called `name`, or for `auto` the first, that can run the case, if any."""
+    """The backend called `name`, or the first for `auto`, that can run the case, if any."""
     candidates = BACKENDS.values() if name == AUTO else [BACKENDS[check_backend(name)]]
     for backend in candidates:
         if backend.unsupported_reason(case) is None:
@@ -61,7 +61,7 @@ def _find(name: str, case: Case) -> Backend | None:
 
 
 def backend_for(name: str, case: Case) -> Backend:
-    """The backend of the name, or UsageError: there is no falling back; for `auto` the first."""
+    """The backend of this name (`auto`: the first that can run the case), or UsageError."""
     backend = _find(name, case)
     if backend is None:
         reason = BACKENDS[name].unsupported_reason(case)
@@ -70,7 +70,7 @@ def backend_for(name: str, case: Case) -> Backend:
 
 
 def run(name: str, case: Case, *args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """`specification.run` of the backend that `backend_for` finds."""
+    """Run the backend that `backend_for` finds; see `specification.run`."""
     backend = backend_for(name, case)
     if torch.compiler.is_dynamo_compiling() and backend is not specification.BACKEND:
         from seqmodel.units.uncompiled import uncompiled
@@ -80,10 +80,10 @@ def run(name: str, case: Case, *args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def why(case: Case) -> tuple[str, str]:
-    """The backend that `auto` takes for the case, and why it takes none of those before it.
+    """The backend that `auto` picks for the case, and why it picks none of those before it.
 
-    Not covered: for second derivatives `cpu` goes through the specification and `torch-nn` raises
-    an error.
+    Second derivatives are not covered: `cpu` computes them by the specification, and `torch-nn`
+    raises an error.
     """
     reasons: list[str] = []
     for backend in BACKENDS.values():
@@ -95,7 +95,7 @@ def why(case: Case) -> tuple[str, str]:
 
 
 def check_device(option: str) -> str:
-    """The value of `--device` itself; UsageError if it is unknown or not available."""
+    """Return the value of `--device`; UsageError if it is unknown or not available."""
     if option not in DEVICES:
         raise UsageError(f"there is no device {option!r}; choose one of {', '.join(DEVICES)}")
     if option == "cuda" and not torch.cuda.is_available():
@@ -109,9 +109,8 @@ def check_device(option: str) -> str:
 def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
     """The device that `--device` auto, cpu or cuda selects.
 
-    `auto` takes a GPU only if a backend other than the specification runs the case there, and is
-    probably faster than the CPU. `case.device` is ignored; `backend` is the one
-    configured.
+    `auto` picks a GPU only if a backend other than the specification runs the case there and is
+    probably faster than the CPU. `case.device` is ignored; `backend` is the configured one.
 
     Raises:
         UsageError: if the device is unknown or not available, or `backend` cannot run on it.

@@ -15,7 +15,7 @@ _KINDS: dict[str, type[nn.LSTM | nn.GRU]] = {"lstm-nopeephole": nn.LSTM, "gru-re
 def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
     """An `lstm-nopeephole` or `gru-reset-after` with the weights of a torch.nn.LSTM or GRU.
 
-    Torch's two biases per gate are added into one, except at the GRU's candidate, where the reset
+    Torch's two biases per gate are added together, except at the GRU's candidate, where the reset
     gate acts between them. UsageError for bidirectional, projected or biasless modules.
     """
     name = next((name for name, kind in _KINDS.items() if isinstance(module, kind)), None)

@@ -1,4 +1,4 @@
-"""A unit, as its text defines it: states, gates, sizes, equations."""
+"""A unit, as defined by its text: states, gates, sizes, equations."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ BIASES = ("b", "bU")
 
 @dataclass(frozen=True, eq=False)
 class UnitSpec(Text):
-    """One recurrent unit, defined by its text; there is one of each. See `language`."""
+    """One recurrent unit, defined by its text; each has a single object. See `language`."""
 
     name: str
     text: str
     state: tuple[str, ...]
-    """h, the output, and then the other states in the order of their equations."""
+    """h, the output, then the other states in the order of their equations."""
     state_type: Any
-    """A named tuple of their tensors, see `state_of`."""
+    """A named tuple of the states' tensors; see `state_of`."""
     gates: Mapping[str, tuple[str, ...]]
-    """Gate -> its terms. A weight's gate is its index, or else what its equation defines."""
+    """Gate -> its terms. A weight's gate is its index, or else the name its equation defines."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copies are one."""
+        """Copying or unpickling returns the same object."""
         return define, (self.text, self.name)
 
     @property
     def about(self) -> str:
-        """The comment in the first line, if there is one."""
+        """The comment in the first line, if any."""
         first, *_ = self.text.splitlines()
         return first.lstrip("# ") if first.startswith("#") else ""
 
@@ -51,9 +51,9 @@ class UnitSpec(Text):
         return [gate for gate, terms in self.gates.items() if there and term in terms]
 
     def shapes(self, I: int, H: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:  # noqa: E741
-        """The shape of each term's weights, all gates stacked; terms that it lacks are left out.
+        """The shape of each term's weights, all gates stacked; terms the unit lacks are left out.
 
-        If a U is not whole, the numbers of all U are a vector, see `matrices`.
+        If any U is not whole, the numbers of all U are one vector; see `matrices`.
         """
         of_gate = {"W": (H, I), "U": (H, H), "V": (1, H), "b": (H,), "bU": (H,)}
         counts = {term: len(self.gates_with(term, bias=bias)) for term in TERMS}
@@ -68,7 +68,7 @@ class UnitSpec(Text):
         return found
 
     def matrices(self, gate: str, H: int) -> list[tuple[int, int]]:
-        """The rows and columns of the matrices that a gate's U is made of, see `Form`."""
+        """The shapes of the matrices that make up a gate's U; see `Form`."""
         form = self.forms.get(Weight("U", gate))
         return form.parts(H) if form else [(H, H)]
 
@@ -81,8 +81,8 @@ class UnitSpec(Text):
 def zoned(spec: UnitSpec, p: float | None) -> UnitSpec:
     """The unit with zoneout (Krueger et al. 2017): numbers of each state keep their previous value.
 
-    Those whose leaf `zone` is 0 keep it, as in training (None); or all of them the share `p` of it,
-    as in evaluation. Within the step every equation reads the new value.
+    With `p` None (training), those whose leaf `zone` is 0 keep it; otherwise (evaluation) all are
+    mixed with the share `p` of it. Within the step every equation reads the new value.
     """
     new = {name: f"{name}.new" for name in spec.state}
     equations = [
@@ -96,7 +96,7 @@ def zoned(spec: UnitSpec, p: float | None) -> UnitSpec:
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """The expression with other names for this step's values."""
+    """The expression with this step's values renamed."""
     if node.op == "now":
         (name,) = node.args
         return Node("now", (names.get(name, name),))
@@ -131,7 +131,7 @@ def _state_type(names: tuple[str, ...]) -> Any:
 
 @cache
 def define(text: str, name: str) -> UnitSpec:
-    """Define a unit by its text. A name that the text tells comes before `name`.
+    """Define a unit by its text. A name given in the text takes precedence over `name`.
 
     Raises:
         UnitError: if the text defines no unit; the error shows the place.
@@ -159,7 +159,7 @@ def define(text: str, name: str) -> UnitSpec:
 
 
 def _check(parsed: Text, lines: Lines) -> None:
-    """Check that h is defined and hears x, and that all else has an effect on h."""
+    """Check that h is defined and depends on x, and that everything else has an effect on h."""
     equations = {equation.name: equation for equation in parsed.equations}
     if "h" not in equations:
         raise UnitError(f"{lines.called}: no equation defines h, the output, such as h = phi(W x)")

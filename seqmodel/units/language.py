@@ -3,10 +3,10 @@
     text     = { [ equation | start | form | field ] [ "#" comment ] newline }
     equation = name "=" sum
     start    = vector "starts at" ( number | ( "uniform" | "logspace" ) "(" number "," number ")" )
-                                                   of a V, b or bU; otherwise they start at 0
+                                                   for a V, b or bU; the default is 0
     form     = recurrent "has" ( "rank" whole | whole "heads" )
-                                                   of a U; otherwise it is whole
-    field    = ( "unit" | "source" ) ":" words     its name, unless the file's; where it comes from
+                                                   for a U; by default it is whole
+    field    = ( "unit" | "source" ) ":" words     its name, by default the file's; its source
     sum      = product { ( "+" | "-" ) product }
     product  = factor { ( "(.)" | "*" | "/" ) factor }
     factor   = "-" factor | value [ "^" whole ] | input "x" | recurrent factor
@@ -16,21 +16,21 @@
     function = "s" | "phi" | "tanh" | "sigmoid" | "relu" | "softplus" | "exp" | "sqrt"
              | "mean" | "norm"
 
-A name is defined by its equation, once; with ' it is its value at the previous step, which makes it
-a state, zero before the first. s is the gate activation and phi the activation, which the user
+Each name is defined once, by its equation; with ' it is its value at the previous step, which makes
+it a state, zero before the first. s is the gate activation and phi the activation, which the user
 chooses. x is the input (I,). Names that begin with W, U, V or b are weights: inputs W (H, I),
 recurrent matrices U (H, H), diagonals V (H,), biases b (H,), and biases bU (H,) that go with a U.
-The rest of its name is the index of the gate that a weight belongs to; without an index that is the
-name which the equation defines, so that a bare W in two equations is two weights. Each weight
-stands in one place. Vectors may start at one number, at H drawn uniformly between two, or at H
-from one to the other in equal ratios. A U of rank R is the product of a matrix (H, R) and one
-(R, H); one of n heads has n square blocks on its diagonal, whose sizes differ by at most one, and
-else zeros. All else has H numbers; (.), which may be written *, and /
-are elementwise. mean(a) is one number, the mean of the H numbers of a, and norm(a) is (a - mean(a))
-/ sqrt(v + 1e-5), v the mean of the squares of a - mean(a): layer normalisation without its gain
-and bias. max(a, b) is where(a < b, b, a), and min(a, b) is where(a > b, b, a): of equals it is a,
-which then has the gradient. a^3 is a (.) a (.) a; powers go from 2 to 9. The papers' signs for (.),
-s, phi, ' and - are read, too.
+The rest of the name is the index of the weight's gate; without one, the gate is the name that the
+equation defines, so that a bare W in two equations is two weights. Each weight appears in one
+place. Vectors can start at one number, at H drawn uniformly between two, or at H from one to the
+other in equal ratios. A U of rank R is the product of a matrix (H, R) and one (R, H); a U of n
+heads has n square blocks on its diagonal, whose sizes differ by at most one, and zeros elsewhere.
+
+Everything else has H numbers; (.), which can be written *, and / are elementwise. mean(a) is one
+number, the mean of the H numbers of a. norm(a) is (a - mean(a)) / sqrt(v + 1e-5), v the mean square
+of a - mean(a): layer normalisation without its gain and bias. max(a, b) is where(a < b, b, a), and
+min(a, b) is where(a > b, b, a): of equals it is a, which then gets the gradient. a^3 is
+a (.) a (.) a; powers are 2 to 9. The papers' symbols for (.), s, phi, ' and - are accepted too.
 """
 
 import re
@@ -61,11 +61,11 @@ INSTEAD = {
     "abs": "abs(a) is max(a, -a)", "silu": "silu(a) is a (.) sigmoid(a)",
     "softmax": _SUM, "sum": _SUM, "var": _SUM, "std": _SUM,
 }  # fmt: skip
-"""What other languages have -> how it is written in this one, or that it cannot be."""
+"""What other languages have -> how to write it in this one, or that it cannot be written."""
 
 
 class UnitError(SeqmodelError):
-    """A text defines no unit; the lines below the message show the place."""
+    """A text does not define a unit; the lines below the message show the place."""
 
     def __init__(self, message: str, *shown: str) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class UnitError(SeqmodelError):
 
 
 class Token(NamedTuple):
-    """A word of a line; `kind` is number, name, sign or end, `column` counts from 0."""
+    """A token of a line; `kind` is number, name, sign or end, `column` counts from 0."""
 
     kind: str
     text: str
@@ -81,16 +81,16 @@ class Token(NamedTuple):
 
 
 class Lines:
-    """The lines of a text, which errors call `called`."""
+    """The lines of a text, which errors refer to as `called`."""
 
     def __init__(self, text: str, called: str) -> None:
         self.called, self.lines = called, text.splitlines()
 
     def tokens(self, number: int) -> Iterator[Token]:
-        """The tokens of a line, in the plain spelling, and its end.
+        """The tokens of a line in the plain spelling, then its end.
 
         Raises:
-            UnitError: at a character that begins none.
+            UnitError: at a character that begins no token.
         """
         line, at = self.lines[number - 1], 0
         while at < len(line):
@@ -113,27 +113,27 @@ class Lines:
 
 
 def plain(line: str) -> str:
-    """The line without comment, in the plain spelling."""
+    """The line without its comment, in the plain spelling."""
     return "".join(_PLAIN.get(sign, sign) for sign in line.partition("#")[0]).strip()
 
 
 _TAKEN = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
 FUNCTIONS = (*_TAKEN, "sqrt")
-"""Elementwise, of one argument."""
+"""Elementwise functions of one argument."""
 _ENDS = {
     **dict.fromkeys((*FUNCTIONS, "mean", "norm"), (")",)),
     **dict.fromkeys(("max", "min"), (",", ")")),
     "where": ("<>", ",", ",", ")"),
 }
-"""What ends each argument. Of these only _TAKEN cannot be defined: older texts may have others."""
+"""What ends each argument. Texts may define these names, as older ones do, except for _TAKEN."""
 EPSILON = 1e-5
 """Added to the variance by norm, as in torch.nn.LayerNorm."""
 LARGEST = 1e30
-"""What vectors start at is smaller."""
+"""Vectors start at numbers smaller than this."""
 LONGEST = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
 MOST = 256
-"""The most equations, with the parts of norm, max, min and powers: 400 compile in half a minute."""
+"""The most equations, parts of norm, max, min and powers included: 400 compile in 30 seconds."""
 
 _FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
 _START = re.compile(
@@ -154,7 +154,7 @@ class Weight(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What the H numbers of a vector start at."""
+    """The initial values of a vector's H numbers."""
 
     how: str
     """uniform: drawn between two numbers; logspace: from one to the other in equal ratios."""
@@ -162,24 +162,24 @@ class Start(NamedTuple):
     last: float
 
     def told(self) -> float | str:
-        """As a text has it."""
+        """As written in a text."""
         one = self.first == self.last
         return self.first if one else f"{self.how}({self.first:g}, {self.last:g})"
 
 
 class Form(NamedTuple):
-    """Of which matrices a U is made: the product of two, or blocks on its diagonal."""
+    """The matrices that make up a U: two factors, or blocks on its diagonal."""
 
     kind: str
-    """rank or heads."""
+    """`rank` or `heads`."""
     size: int
 
     def told(self) -> str:
-        """As a text has it."""
+        """As written in a text."""
         return f"rank {self.size}" if self.kind == "rank" else f"{self.size} heads"
 
     def parts(self, H: int) -> list[tuple[int, int]]:
-        """The rows and columns of these matrices."""
+        """The shapes of these matrices."""
         if self.kind == "rank":
             return [(H, self.size), (self.size, H)]
         blocks = min(H, self.size)
@@ -188,7 +188,7 @@ class Form(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a weight stands, and how it is written there; see `Lines.fail`."""
+    """Where a weight appears, and how it is written there; see `Lines.fail`."""
 
     written: str
     line: int
@@ -196,7 +196,7 @@ class Place(NamedTuple):
 
 
 class Node(NamedTuple):
-    """An operation and what it is applied to.
+    """An operation and its operands.
 
     | op | args |
     |---|---|
@@ -205,7 +205,7 @@ class Node(NamedTuple):
     | W | a weight, which multiplies x |
     | U | a weight, and the node that it multiplies |
     | vector | a weight V, b or bU |
-    | zone | a state; 0 where it keeps its value, see `definition.zoned` |
+    | zone | a state; 0 where it keeps its value; see `definition.zoned` |
     | +, -, *, / | two nodes |
     | a function, mean | a node |
     | where | four nodes a, b, c, d: c where a < b, else d |
@@ -216,7 +216,7 @@ class Node(NamedTuple):
 
 
 class Equation(NamedTuple):
-    """name = value, in a line that counts from 1."""
+    """name = value, on a line counted from 1."""
 
     name: str
     value: Node
@@ -225,7 +225,7 @@ class Equation(NamedTuple):
 
     @property
     def defines(self) -> str:
-        """The name that its line defines."""
+        """The name that the line defines."""
         return self.name.partition(".")[0]
 
 
@@ -235,24 +235,24 @@ class Text:
 
     fields: Mapping[str, str]
     equations: tuple[Equation, ...]
-    """In the order in which a step computes them; what one computes once is h.1, h.2 and so on."""
+    """In the order of computation; values computed once for several uses are h.1, h.2 and so on."""
     weights: Mapping[Weight, Place]
-    """In the order in which they stand in the text."""
+    """In the order of the text."""
     primed: frozenset[str]
-    """Names with '."""
+    """Names followed by '."""
     starts: Mapping[Weight, Start]
-    """What vectors start at, where that is said."""
+    """The initial values of vectors, where stated."""
     forms: Mapping[Weight, Form]
-    """Of which matrices each U is made that is not whole."""
+    """The matrices that make up each U that is not whole."""
     statements: tuple[str, ...]
-    """The lines of all these, without comments."""
+    """The lines of all the above, without comments."""
 
 
 def parse(text: str, called: str) -> Text:
-    """Parse the text of a unit; `called` is how errors call its file.
+    """Parse the text of a unit; errors refer to its file as `called`.
 
     Raises:
-        UnitError: if it does not keep to the language.
+        UnitError: if it is not in the language.
     """
     parser = _Parser(Lines(text, called))
     for number in range(1, len(parser.lines.lines) + 1):
@@ -265,7 +265,7 @@ class _Parser:
         self.lines = lines
         self._fields: dict[str, str] = {}
         self._equations: dict[str, Equation] = {}
-        self._numbers: set[str] = set()  # names of equations without vectors
+        self._numbers: set[str] = set()  # names whose value is one number
         self._weights: dict[Weight, Place] = {}
         self._states: dict[str, tuple[int, int]] = {}  # the place of the first '
         self._starts: dict[Weight, Start] = {}
@@ -341,7 +341,7 @@ class _Parser:
     def _told(
         self, line: re.Match[str], terms: tuple[str, ...], kind: str, verb: str, why: str | None
     ) -> Weight:
-        """The weight of an equation above, of these terms, that a line says something of."""
+        """The weight, of these terms and of an equation above, that a line refers to."""
         name, place = line["weight"], line.start("weight")
         known = {w: at.written for w, at in self._weights.items() if w.term in terms}
         found = [w for w, written in known.items() if name in (written, f"{w.term}{w.gate}")]
@@ -380,7 +380,7 @@ class _Parser:
             self._numbers.add(name)
 
     def _once(self, value: Node) -> Node:
-        """A value that an expression reads several times, computed by an equation of its own."""
+        """A value that an expression reads several times, computed by a separate equation."""
         if value.op in ("now", "old", "number", "vector"):
             return value
         self._parts += 1
@@ -405,7 +405,7 @@ class _Parser:
 
     def _factor(self) -> Node:
         first, value = self._rest[0], self._value()
-        product = value.op in ("W", "U") and first.text != "("  # whose factor it would be
+        product = value.op in ("W", "U") and first.text != "("  # ^ belongs to its factor
         if self._rest[0].text != "^" or product:
             return value
         self._next()
@@ -450,7 +450,7 @@ class _Parser:
         return Node("now", (name,))
 
     def _call(self, name: str) -> Node:
-        """A function of its arguments."""
+        """A function applied to its arguments."""
         self._next()
         args, signs = zip(*(self._until(*ends) for ends in _ENDS[name]), strict=True)
         match name, args:
@@ -503,7 +503,7 @@ class _Parser:
         return Node("U", (weight, factor))
 
     def _until(self, *ends: str) -> tuple[Node, str]:
-        """A sum, and which of these signs ends it."""
+        """A sum, and which of these `ends` follows it."""
         inside = self._sum()
         if self._rest[0].text not in ends:
             self._expected_operator(" or ".join(ends).replace(",", "a comma"))

@@ -18,26 +18,26 @@ from seqmodel.units.language import Start, UnitError, Weight
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case, Weights, by_gate
 
 UnitState = tuple[Tensor, ...]
-"""A named tuple: h (B, H), then a unit's other states (B, H), such as c."""
+"""A named tuple: h (B, H), then the unit's other states (B, H), such as c."""
 StackState = tuple[UnitState, ...]
 AnyState = UnitState | StackState
 
-torch.serialization.add_safe_globals([state_of])  # what torch.load needs to read states
+torch.serialization.add_safe_globals([state_of])  # torch.load needs it to read states
 
 
 def is_stack(state: AnyState) -> TypeGuard[StackState]:
-    """Whether it is the state of a stack."""
+    """Whether this is the state of a stack."""
     return not isinstance(state[0], Tensor)
 
 
 class Recurrent(nn.Module, ABC):
-    """What layers and stacks of them have in common: how sequences are laid out."""
+    """What layers and stacks share: how sequences are laid out."""
 
     batch_first = False
-    """Whether x and h are (B, T, ...), as with torch.nn's option of the name."""
+    """Whether x and h are (B, T, ...), like torch.nn's option of this name."""
 
     def forward(self, x: Any, state: Any = None, lengths: Any = None) -> tuple[Any, Any]:
-        """As `over`; with a PackedSequence instead of lengths, x and h are one, as in torch.nn."""
+        """Like `over`; a PackedSequence instead of x and lengths gives h as one, as in torch.nn."""
         if not isinstance(x, Tensor):
             return _of_packed(self, x, state, lengths)
         if not self.batch_first or x.dim() != 3:
@@ -65,7 +65,7 @@ class Recurrent(nn.Module, ABC):
 
 
 class Layer(Recurrent):
-    """One layer of a unit, of equations or of the user's own."""
+    """One layer: a unit with equations, or the user's own module."""
 
     input_size: int
     hidden_size: int
@@ -75,11 +75,11 @@ class Layer(Recurrent):
 
     @abstractmethod
     def noisy_weights(self) -> list[Tensor]:
-        """What weight noise is added to."""
+        """The weights that weight noise is added to."""
 
     @abstractmethod
     def zero_state(self, batch_size: int) -> UnitState:
-        """The initial state: tensors (B, ...) of the weights' dtype and device."""
+        """The initial state: tensors (B, ...) in the weights' dtype and on their device."""
 
     @abstractmethod
     def choose_device(self, option: str, batch_size: int) -> torch.device:
@@ -141,7 +141,7 @@ class Unit(Layer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Per gate: W uniform (Glorot), parts of U orthogonal; V and biases zero unless told."""
+        """Per gate: W uniform (Glorot), parts of U orthogonal; V and biases zero by default."""
         with torch.no_grad():
             for gate, terms in self.gates().items():
                 if terms["W"] is not None:
@@ -154,11 +154,11 @@ class Unit(Layer):
                         _start(weight, self.spec.starts.get(Weight(term, gate)))
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """See `specification.by_gate`: views of the parameters, but for a U that is not whole."""
+        """Views of the parameters, but for a U that is not whole; see `specification.by_gate`."""
         return by_gate(self.spec, self.weights())
 
     def weights(self) -> Weights:
-        """The stacked weights of each term, every U whole; None for those that the unit lacks."""
+        """The stacked weights of each term, every U whole; None for terms that the unit lacks."""
         own = self._parameters  # without those that a parametrization computes
         found = {term: own[term] if term in own else getattr(self, term) for term in TERMS}
         if self.spec.forms:
@@ -166,7 +166,7 @@ class Unit(Layer):
         return found
 
     def _parts(self) -> dict[str, tuple[Tensor, ...]]:
-        """Gate -> the matrices that its U is made of; views of the parameter."""
+        """Gate -> the matrices that make up its U; views of the parameter."""
         if self.U is None:
             return {}
         gates = self.spec.gates_with("U")
@@ -179,7 +179,7 @@ class Unit(Layer):
         }
 
     def _whole(self, gate: str, parts: tuple[Tensor, ...]) -> Tensor:
-        """U (H, H) from the matrices that it is made of."""
+        """U (H, H) from the matrices that make it up."""
         form = self.spec.forms.get(Weight("U", gate))
         if form is None:
             return parts[0]
@@ -189,12 +189,12 @@ class Unit(Layer):
         return blocks
 
     def get_extra_state(self) -> Tensor:
-        """Its equations and activations, as bytes, since safetensors takes tensors alone."""
+        """The unit's equations and activations as bytes, since safetensors stores only tensors."""
         told = [self.spec.name, self.spec.statements, self.gate_activation, self.activation]
         return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8, device="cpu")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse another unit's weights. Those of versions that said nothing are taken."""
+        """Refuse another unit's weights; accept those of versions that stored no equations."""
         key, (*_, errors) = prefix + KEY, args
         own = self.spec, self.gate_activation, self.activation
         differs = difference(state_dict.pop(key), *own) if key in state_dict else None
@@ -217,7 +217,7 @@ class Unit(Layer):
         row's length on, its final state is the one at its length (the initial state for 0), and
         nothing in x from there on affects any result, not even a gradient.
 
-        Under autocast it computes in the type of its weights, whatever the float type of x.
+        Under autocast this computes in the type of the weights, whatever the float type of x.
 
         Raises:
             ValueError: if shapes, dtypes or devices do not match, or a length is out of range.
@@ -246,7 +246,7 @@ class Unit(Layer):
     def case(self, batch_size: int) -> Case:
         """The case to choose a backend for: this layer with its current dtype and device.
 
-        Its spec is that of evaluation: with zoneout, states are mixed with the previous ones.
+        The spec is for evaluation: with zoneout, states are mixed with the previous ones.
         """
         weight, spec = self.W, zoned(self.spec, self.zoneout) if self.zoneout else self.spec
         return Case(
@@ -258,14 +258,14 @@ class Unit(Layer):
         return choose_device(option, self.case(batch_size), self.backend)
 
     def noisy_weights(self) -> list[Tensor]:
-        """Matrices and peepholes."""
+        """The matrices and peepholes."""
         return [weight for term in "WUV" if (weight := getattr(self, term)) is not None]
 
     def _check(self, case: Case, x: Tensor, state: UnitState) -> None:
         expected = (case.batch_size, self.hidden_size)
         names = self.spec.state
         fits = len(state) == len(names) and all(s.shape == expected for s in state)
-        if not fits or isinstance(state, Tensor):  # as torch.nn's, of all layers
+        if not fits or isinstance(state, Tensor):  # like torch.nn's, for all layers
             given = f"{type(state).__name__} of {[tuple(tensor.shape) for tensor in state]}"
             wanted = f"a tuple of {', '.join(names)}, each {expected}"
             raise ValueError(f"state must be {wanted}, not a {given}")
@@ -281,7 +281,7 @@ class Unit(Layer):
         return state
 
     def _cast(self, tensor: Tensor) -> Tensor:
-        """As autocast does it: what is float, but not double, in the type of the weights."""
+        """Convert like autocast: floats, except doubles, to the type of the weights."""
         eligible = tensor.is_floating_point() and tensor.dtype is not torch.float64
         return tensor.to(self.W.dtype) if eligible else tensor
 
@@ -290,7 +290,7 @@ class Unit(Layer):
 
 
 def _start(vector: Tensor, start: Start | None) -> None:
-    """Fill a vector with what it starts at: zeros unless the unit says so."""
+    """Fill a vector with its initial values: zeros unless the unit states others."""
     if start is None or start.first == start.last:
         vector.fill_(0.0 if start is None else start.first)
     elif start.how == "uniform":
@@ -321,7 +321,7 @@ def checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:
 def _of_packed(
     unit: Recurrent, x: Any, state: AnyState | None, lengths: Any
 ) -> tuple[PackedSequence, Any]:
-    """A unit or stack over a PackedSequence, as torch.nn's; states in the order of the batch."""
+    """Run a unit or stack over a PackedSequence, as in torch.nn; states are in batch order."""
     if not isinstance(x, PackedSequence) or lengths is not None:
         kind = type(x).__name__
         raise ValueError(f"x must be a tensor, or a PackedSequence without lengths, not {kind}")
@@ -345,7 +345,7 @@ class Stack(Recurrent):
         self.input_size, self.hidden_size = layers[0].input_size, layers[-1].hidden_size
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """The gates of all layers; "0.i" is gate i of the first."""
+        """The gates of all layers; "0.i" is gate i of the first layer."""
         return {
             f"{k}.{gate}": terms
             for k, layer in enumerate(self.units())
@@ -353,7 +353,7 @@ class Stack(Recurrent):
         }
 
     def choose_device(self, option: str, batch_size: int) -> torch.device:
-        """That of the top layer; those below differ from it at most in their input size."""
+        """The top layer's choice; the layers below differ at most in their input size."""
         return self.units()[-1].choose_device(option, batch_size)
 
     def zero_state(self, batch_size: int) -> StackState:
@@ -378,7 +378,7 @@ class Stack(Recurrent):
 
 
 def units_of(unit: Layer | Stack) -> list[Unit]:
-    """The layers of a unit, bottom first; UsageError if it is a module without equations."""
+    """The layers of a unit, bottom first; UsageError if one is a module without equations."""
     found = [layer for layer in unit.units() if isinstance(layer, Unit)]
     if len(found) < len(unit.units()):
         raise UsageError("the unit is a torch module, without the equations that this needs")
@@ -390,7 +390,7 @@ KEY = "_extra_state"
 
 
 def difference(told: Tensor, spec: UnitSpec, *activations: str) -> str | None:
-    """What the unit of a `get_extra_state` has other than this one; None if weights are alike."""
+    """How a `get_extra_state`'s unit differs from this one; None if weights mean the same."""
     try:
         name, statements, *others = json.loads(bytes(told.to(torch.uint8).tolist()))
         there = _meaning(define("\n".join(statements), name), *others)
@@ -405,7 +405,7 @@ def difference(told: Tensor, spec: UnitSpec, *activations: str) -> str | None:
 
 
 def _meaning(spec: UnitSpec, s: str, phi: str) -> dict[str, tuple[object, str]]:
-    """All that the meaning of a unit's weights depends on, to compare and to show."""
+    """Everything that the meaning of a unit's weights depends on, to compare and to show."""
     meaning: dict[str, tuple[object, str]] = {}
     for e in spec.equations:
         meaning[e.defines] = (meaning.get(e.defines), e.value), e.written

@@ -1,12 +1,12 @@
-"""Units that are a torch module of the user's own, named `package.module:Class`.
+"""Units that are the user's own torch module, named `package.module:Class`.
 
     class Mine(nn.Module):
         def __init__(self, input_size: int, hidden_size: int): ...
-        def zero_state(self, batch_size: int): ...      # a tensor (B, ...), or a tuple of these,
-                                                        # as weight.new_zeros(B, ...) makes them
+        def zero_state(self, batch_size: int): ...      # a tensor (B, ...), or a tuple of them,
+                                                        # as made by weight.new_zeros(B, ...)
         def forward(self, x, state): ...                # x (T, B, I) -> h (T, B, H), state
 
-It runs as it is, over rows of one length each; `check_module` finds what would make likelihoods
+The module runs unchanged, over rows of equal length; `check_module` finds what makes likelihoods
 wrong, such as an h that depends on later frames.
 """
 
@@ -32,11 +32,11 @@ from seqmodel.units.module import Layer, UnitState, checked_lengths
 
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 T, B = 128, 3
-"""The frames and rows of a check, which sees what reaches over half of these frames at most."""
+"""The frames and rows of a check, which finds effects over at most half of these frames."""
 
 
 class ModuleUnit(Layer):
-    """One layer that is a module of the user's."""
+    """One layer that is a user's module."""
 
     module: Any
 
@@ -48,7 +48,7 @@ class ModuleUnit(Layer):
         if not callable(getattr(kind, "zero_state", None)):
             raise UsageError(f"{name} has no method zero_state(batch_size)")
         with _blaming(name, "__init__(self, input_size, hidden_size)"), warnings.catch_warnings():
-            # The search for a size tries 1, where parts of a module may have no weight.
+            # The search for a size tries 1, at which parts of a module may have no weights.
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.module = kind(input_size, hidden_size)
         self._single = isinstance(self._start(1), Tensor)
@@ -57,13 +57,13 @@ class ModuleUnit(Layer):
         return [weight for weight in self.parameters() if weight.dim() > 1]
 
     def choose_device(self, option: str, batch_size: int) -> torch.device:
-        """With auto a GPU if there is one."""
+        """With `auto`, a GPU if there is one."""
         if check_device(option) == "auto":
             option = "cuda" if torch.cuda.is_available() else "cpu"
         return torch.device(option)
 
     def zero_state(self, batch_size: int) -> UnitState:
-        """As the module has it, but a named tuple."""
+        """The module's initial state, as a named tuple."""
         return self._named(self._start(batch_size))
 
     def _start(self, batch_size: int) -> Any:
@@ -73,7 +73,7 @@ class ModuleUnit(Layer):
     def over(
         self, x: Tensor, state: UnitState | None = None, lengths: Any = None
     ) -> tuple[Tensor, UnitState]:
-        """As `Unit.over`. The module runs over stretches in which no row ends."""
+        """Like `Unit.over`. The module runs over stretches in which no row ends."""
         frames, rows, _ = x.shape
         state = self.zero_state(rows) if state is None else state
         lengths = checked_lengths(lengths, frames, rows)
@@ -133,9 +133,9 @@ def find_class(name: str) -> Any:
 
 @contextmanager
 def _blaming(name: str, wanted: str = "") -> Iterator[None]:
-    """Any error of the user's code as one line that shows the place.
+    """Report any error of the user's code in one line that shows the place.
 
-    If none of that code has run, the class lacks the `wanted` method, or has it otherwise.
+    If none of that code has run, the class lacks the `wanted` method or defines it differently.
     """
     try:
         yield
@@ -158,8 +158,8 @@ def check_module(name: str, input_size: int, hidden_size: int) -> None:
     """Run the module over a few random frames, in float64 as sampling does, without dropout.
 
     Raises:
-        UsageError: if a shape is not as it must be, h or a gradient is not finite, h depends on
-            later frames or on other rows, or on where a sequence is cut into windows.
+        UsageError: if a shape is wrong, h or a gradient is not finite, or h depends on later
+            frames, on other rows, or on where a sequence is cut into windows.
     """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
@@ -211,7 +211,7 @@ def _check_gradients(unit: ModuleUnit, h: Tensor) -> None:
 def _check_dependences(
     unit: ModuleUnit, x: Tensor, start: UnitState, h: Tensor, after: UnitState
 ) -> None:
-    """That h follows from the row's frames until then, and a state stands for all of the past."""
+    """Check that h depends only on the row's frames so far, and the state holds all of the past."""
 
     def check(same: bool, what: str) -> None:
         if not same:

@@ -1,7 +1,7 @@
-"""What a backend is, and the specification: every unit in plain PyTorch.
+"""The interface of a backend, and the specification: every unit in plain PyTorch.
 
 The specification is readable, slow, and correct in float32 and float64: the ground truth that every
-faster backend is tested against, in outputs, final state and every gradient. It goes through the
+faster backend is tested against, in outputs, final state and every gradient. It evaluates the
 equations of a unit's text one by one.
 """
 
@@ -28,7 +28,7 @@ State = tuple[Tensor, ...]
 
 
 class Case(NamedTuple):
-    """Everything a backend may base its answer on when asked whether it can run, and how fast.
+    """Everything that decides whether a backend can run, and how fast.
 
     A tuple, since one is created on every call: a frozen dataclass takes five times as long.
     """
@@ -64,13 +64,13 @@ class Backend:
     unsupported_reason: Callable[[Case], str | None]
     """Why it cannot run the case; None if it can. Called on every run, so it must be cheap."""
     run: Callable[..., tuple[Tensor, State]]
-    """Runs one layer over time, as `run` of this module does."""
+    """Runs one layer over time; see `run` below."""
 
 
 def opaque_reason() -> str | None:
-    """Why a backend cannot run now whose operations are not plain ones of torch's, if so.
+    """Why a backend that does not consist of plain torch operations cannot run now, if so.
 
-    torch.compile is no reason: it leaves such backends out of its graphs, see `uncompiled`.
+    torch.compile is not a reason: it leaves such backends out of its graphs; see `uncompiled`.
     """
     if transformed() and not torch.compiler.is_dynamo_compiling():
         return "torch.func, forward-mode differentiation and exports need plain torch operations"
@@ -78,7 +78,7 @@ def opaque_reason() -> str | None:
 
 
 def by_gate(spec: UnitSpec, weights: Weights) -> dict[str, dict[str, Tensor | None]]:
-    """Views: gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, or None, and any "bU"."""
+    """Views: gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None if absent; any "bU"."""
     gates: dict[str, dict[str, Tensor | None]] = {
         gate: dict.fromkeys(("W", "U", "V", "b", *terms)) for gate, terms in spec.gates.items()
     }
@@ -124,7 +124,7 @@ def run(
     case: Case, weights: Weights, x: Tensor, state: State, lengths: Tensor | None,
     zones: Tensor | None = None,
 ) -> tuple[Tensor, State]:  # fmt: skip
-    """Run one layer over x (T, B, I), T >= 1, from `state`, each (B, H) in the order of the unit's.
+    """Run one layer over x (T, B, I), T >= 1, from `state`: tensors (B, H) in the unit's order.
 
     Returns the output h (T, B, H) and the final state, each (B, H); differentiable in x, the
     weights and the initial state.
@@ -134,8 +134,8 @@ def run(
     the initial state for 0. Nothing in x at or beyond a row's length, not even nan, reaches an
     output, a final state or a gradient, and x's own gradient is zero there.
 
-    `zones` (S, T, B, H) has numbers for each of the S states of a unit that reads them, see
-    `definition.zoned`; they have no gradient.
+    `zones` (S, T, B, H) holds numbers for each of the S states of a unit that reads them; see
+    `definition.zoned`. They have no gradient.
 
     An empty batch gives empty outputs and zero gradients.
     """
@@ -160,7 +160,7 @@ def run(
         inputs |= {name: zone.unbind() for name, zone in zip(names, zones, strict=True)}
 
     def value(node: Node, t: int, old: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Tensor:
-        """A tensor (B, H), (H,), of means (B, 1) or (1,), or of numbers ()."""
+        """A tensor (B, H) or (H,); for means (B, 1) or (1,); for numbers ()."""
         args = node.args
         match node.op:
             case "number":

@@ -1,6 +1,6 @@
-"""torch's own layers (cuDNN on a GPU) as a backend, for the three units that torch.nn has.
+"""torch's own layers (cuDNN on a GPU) as a backend for the three units that torch.nn has.
 
-Our stacked weights are rearranged into torch's flat ones, and theirs into ours:
+Our stacked weights are rearranged into torch's flat ones, and torch's into ours:
 
 | unit            | our gates  | torch's    | torch's biases b_ih and b_hh   |
 |-----------------|------------|------------|--------------------------------|
@@ -35,7 +35,7 @@ def unsupported_reason(case: Case) -> str | None:
         return f"it runs on cpu and cuda, not on {device}"
     if case.dtype not in _FLOATS:
         return f"it computes in float32 and float64, not in {case.dtype}"
-    if name not in _LAYERS or case.spec is not UNITS[name]:  # a text may have the name, too
+    if name not in _LAYERS or case.spec is not UNITS[name]:  # a text may use the name too
         return f"torch.nn has layers for {', '.join(_LAYERS)}, not for {name}"
     if name == "tanh":
         if case.activation not in ("tanh", "relu"):
@@ -77,13 +77,13 @@ def flat_weights(spec: UnitSpec, weights: Weights) -> list[Tensor]:
     """w_ih, w_hh and any biases b_ih and b_hh, as differentiable functions of our weights."""
     b, b_u = weights["b"], weights["bU"]
     flat = [in_other_order(spec, w) for w in (weights["W"], weights["U"], b) if w is not None]
-    if b is not None:  # b_hh is zero but for a bU, that of the last gate
+    if b is not None:  # b_hh is zero except for any bU, which belongs to the last gate
         flat.append(torch.zeros_like(b) if b_u is None else F.pad(b_u, (len(b) - len(b_u), 0)))
     return flat
 
 
 def in_other_order(spec: UnitSpec, stacked: Tensor) -> Tensor:
-    """The weights of all gates in torch's order, from ours, or the other way round."""
+    """The weights of all gates, from our order into torch's or back."""
     if spec.name != "gru-reset-after":
         return stacked
     first, second, third = stacked.chunk(3)
@@ -101,7 +101,7 @@ class _Layer(torch.autograd.Function):
     def forward(
         ctx: Any, recorded: bool, mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """Run the layer; its graph is `recorded` unless nobody asks for gradients."""
+        """Run the layer; its graph is `recorded` unless no gradient is needed."""
         needed = [recorded and needs for needs in ctx.needs_input_grad[3:]]
         inputs = _leaves(mode, needed, x, *tensors)
         with torch.set_grad_enabled(any(needed)), _full_precision(x):
@@ -155,7 +155,7 @@ def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> lis
 
 
 def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors that `_call` takes, detached from the graph, requiring gradients where `needed`.
+    """The tensors for `_call`, detached from the graph, requiring gradients where `needed`.
 
     On a GPU the weights become views of one chunk of memory, as cuDNN requires: otherwise it would
     warn and copy them on each call.
@@ -180,9 +180,9 @@ def _tf32_allowed() -> bool:
 
 @contextmanager
 def _full_precision(x: Tensor) -> Iterator[None]:
-    """Within the block cuDNN computes in full float32, unless the user allows TF32 for products.
+    """Within the block, cuDNN computes in full float32 unless the user allows TF32 for products.
 
-    By default torch lets cuDNN round the factors to 10 bits (TF32), although not matrix products;
+    By default torch lets cuDNN, though not matrix products, round the factors to 10 bits (TF32);
     the results would then differ from the specification by a thousand times the rounding of
     float32. The setting is process-wide, so it is changed only for the call.
     """

@@ -1,4 +1,4 @@
-"""Whether a unit can learn: said of a user's text before training, not after."""
+"""Whether a unit can learn, so that a user's text is refused before training, not after."""
 
 from dataclasses import replace
 from functools import cache
@@ -17,13 +17,13 @@ from seqmodel.units.specification import by_gate
 def try_unit(
     spec: UnitSpec, gate_activation: str = "sigmoid", activation: str = "tanh", *, bias: bool = True
 ) -> None:
-    """Run the unit over a few random frames, as training starts and then with weights moved.
+    """Run the unit over a few random frames, as initialised and then with weights moved.
 
-    Weights may wait for others, as all do behind a V that starts at zero on purpose (ReZero,
+    Weights can wait for others, as all do behind a V that starts at zero on purpose (ReZero,
     Bachlechner et al. 2020): those with a gradient are moved until each has had one.
 
     Raises:
-        UnitError: if a gradient is not finite at first, or that of a weight stays zero.
+        UnitError: if a gradient is not finite initially, or that of a weight stays zero.
     """
 
     def fail(weight: Weight, message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What torch.compile calls between its graphs. Imported as it traces: its own import takes long."""
+"""What torch.compile calls between its graphs. Imported only while tracing: the import is slow."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -20,4 +20,4 @@ _takes_reason = "reason" in signature(torch.compiler.disable).parameters  # not 
 uncompiled: Callable[..., Any] = torch.compiler.disable(  # type: ignore[no-untyped-call]
     _call, **({"reason": _REASON} if _takes_reason else {})
 )
-"""uncompiled(function, *args) is function(*args), computed as it is without torch.compile."""
+"""uncompiled(function, *args) is function(*args), left out of torch.compile's graphs."""
