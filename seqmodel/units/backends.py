@@ -36,7 +36,7 @@ def cpu_seconds(case: Case) -> float:
 
 
 def gpu_seconds(case: Case) -> float:
-    """Like `cpu_seconds`, for torch's layers on a GPU: rough figures from the literature.
+    """Like `cpu_seconds`, for torch's layers on a GPU: rough, from the literature, not measured.
 
     A cuDNN recurrence takes 10 to 30 us per time step and direction whatever its size, since the
     steps are launched one after another; beyond that, a recent GPU sustains a few TFLOP/s.
@@ -61,7 +61,7 @@ def _find(name: str, case: Case) -> Backend | None:
 
 
 def backend_for(name: str, case: Case) -> Backend:
-    """The backend of this name (`auto`: the first that can run the case), or UsageError."""
+    """The backend by name (`auto`: the first that can run the case); UsageError, no fallback."""
     backend = _find(name, case)
     if backend is None:
         reason = BACKENDS[name].unsupported_reason(case)

@@ -1,9 +1,9 @@
 """The compiled backend for the CPU: float32 and float64.
 
-From a text to a kernel: `graph` makes it of its equations, `schedule` finds where its values are in
-memory and what is computed when, forward and backward, and `kernels` writes the loops around that.
-`recurrence` is the torch operation, `stepping` single steps for sampling. All of these are imported
-when a unit first runs.
+From a unit's text to its kernels: `graph` turns the equations into a graph, `schedule` decides
+where its values are in memory and what is computed when, forward and backward, and `kernels` writes
+the loops around that. `recurrence` is the torch operation, `stepping` single steps for sampling.
+All of these are imported when a unit first runs.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""A unit's equations as a graph, in which sums of matrix products are leaves, and its derivative.
+"""A unit's equations as a graph, with sums of matrix products as leaves, and its derivative.
 
-Nodes are numbered so that those that a node reads come before it. Equal nodes are one.
+Nodes are numbered so that each comes after those that it reads. Equal nodes are shared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,20 +24,20 @@ class Graph:
     | a function, mean | a node |
     | where | four nodes a, b, c, d: c where a < b, else d |
     | slope | a function, and the node that is its value |
-    | any other | of a leaf, as whoever adds it says |
+    | any other | those of a leaf, defined by whoever adds it |
     """
 
     def __init__(self) -> None:
         self.nodes: list[tuple[Any, ...]] = []
         self.alike: list[bool] = []
-        """Whether all H numbers of each node are one, as those of a constant and a mean."""
+        """Whether all H numbers of each node are equal, like those of a constant or a mean."""
         self._scaled: list[bool] = []
-        """Whether `mean` has something to take out of each node."""
+        """Whether `mean` can take something out of each node."""
         self._means: dict[Id, Id] = {}
         self._found: dict[tuple[Any, ...], Id] = {}
 
     def node(self, op: str, *args: Any) -> Id:
-        """The node, which is added if there is none like it."""
+        """The node with this operation and these arguments, added if there is none."""
         key = op, *args
         if key not in self._found:
             self._found[key] = len(self.nodes)
@@ -60,7 +60,7 @@ class Graph:
         return (args[1],) if op == "slope" else ()
 
     def calculate(self, op: str, a: Id, b: Id) -> Id:
-        """a + b, a - b, a * b or a / b, without what can be left out."""
+        """a + b, a - b, a * b or a / b, simplified."""
         x, y = self._constant(a), self._constant(b)
         if (op in "+-" and y == 0) or (op in "*/" and y == 1):
             return a
@@ -73,12 +73,12 @@ class Graph:
         return self.node(op, a, b)
 
     def mean(self, n: Id) -> Id:
-        """The mean of the H numbers of a node: of k x with k alike for all it is k times that of x.
+        """The mean of a node's H numbers: of k x, if all numbers of k are equal, k times that of x.
 
-        So a gradient's means wait for one another less often: that of a - mean(a) is zero.
+        Gradients' means thus wait for one another less often: that of a - mean(a) is zero.
         """
         waiting = [n]
-        while waiting:  # not by recursion, which has a limit
+        while waiting:  # not recursive, since recursion has a limit
             op, *args = self.nodes[m := waiting[-1]]
             mean = m
             if self._scaled[m]:
@@ -94,7 +94,7 @@ class Graph:
         return self._means[n]
 
     def gradients(self, seeds: Mapping[Id, Id]) -> dict[Id, Id]:
-        """The gradient of each leaf, from those of some nodes."""
+        """The gradient of each leaf, from the gradients of some nodes."""
         gradient, leaves = dict(seeds), dict[Id, Id]()
         for n in range(max(seeds, default=-1), -1, -1):
             if n not in gradient:
@@ -106,7 +106,7 @@ class Graph:
         return leaves
 
     def _parts(self, n: Id, d: Id) -> list[Id]:  # noqa: PLR0911
-        """What the gradient d of node n adds to those of the nodes that it reads."""
+        """What the gradient d of node n adds to the gradients of the nodes that n reads."""
         op, *args = self.nodes[n]
         match op:
             case "+":
@@ -138,7 +138,7 @@ class Graph:
         return self.node("+", a, b)
 
     def _mixed(self, a: Id, b: Id) -> Id | None:
-        """Of (1 - z) p and z q, their sum as p + z (q - p), which takes fewer instructions."""
+        """a + b as p + z (q - p) if it is (1 - z) p + z q: fewer instructions; None otherwise."""
         if self.nodes[a][0] != "*" or self.nodes[b][0] != "*":
             return None
         for rest, p in (self.reads(a), self.reads(a)[::-1]):
@@ -158,28 +158,28 @@ class Graph:
 
 
 class Slot(NamedTuple):
-    """W x + U v + ... of a sum, for which every row of every frame has H numbers of memory."""
+    """W x + U v + ... in a sum, for which every row of every frame has H numbers of memory."""
 
     input: str | None
-    """The gate of W, if there is one."""
+    """The gate of W, if any."""
     recurrent: tuple[tuple[str, Id], ...]
     """The gate of each U, and the node v that it multiplies."""
 
     @property
     def name(self) -> str:
-        """Unique in the unit."""
+        """A name unique in the unit."""
         return f"U{self.recurrent[0][0]}" if self.input is None else f"W{self.input}"
 
 
 class Step(NamedTuple):
-    """A unit's step as a graph, whose leaves are
+    """A unit's step as a graph with these leaves:
 
     | op | args |
     |---|---|
     | number | a float |
     | old | a state; its value before the step |
     | vector | a weight V, b or bU |
-    | zone | a state; what is given of it |
+    | zone | a state; the numbers given for it |
     | slot | a slot |
     """
 
@@ -189,7 +189,7 @@ class Step(NamedTuple):
 
 
 def step_of(spec: UnitSpec, *, bias: bool) -> Step:
-    """The graph of a unit's equations; without biases these are zero."""
+    """The graph of a unit's equations; without `bias`, its biases are zero."""
     builder = _Builder(bias)
     for equation in spec.equations:
         builder.named[equation.name] = builder.build(equation.value)
@@ -202,7 +202,7 @@ class _Builder:
         self.named: dict[str, Id] = {}
 
     def build(self, node: Node) -> Id:
-        """The node that an expression becomes."""
+        """The node for an expression."""
         op, args = node
         if op == "now":
             return self.named[args[0]]
@@ -218,7 +218,7 @@ class _Builder:
         return self.graph.node(op, *(map(self.build, args) if applied else args))
 
     def _sum(self, addends: list[Node]) -> Id:
-        """The slots of the products among the addends, and then the others."""
+        """The sum of the products among the addends, in slots, and of the others."""
         inputs = [a.args[0].gate for a in addends if a.op == "W"]
         products = [a.args for a in addends if a.op == "U"]
         recurrent = tuple((weight.gate, self.build(v)) for weight, v in products)

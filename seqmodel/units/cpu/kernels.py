@@ -40,11 +40,11 @@ from seqmodel.units.language import Weight
 
 _SIZES = ("T", "B", "I", "H")
 LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
-"""Where the forward loops list what of x is not zero; left out if x is no data."""
+"""Where the forward loops list the nonzero numbers of x; omitted unless x is data."""
 
 
 def forward_fields(layout: Layout, *, begun: bool = False) -> Signature:
-    """The fields of the forward loops; with `begun` also a product that W x is added to."""
+    """The fields of the forward loops; with `begun`, also a product that W x is added to."""
     arrays = [Array("x", ("T", "B", "I")), *_shared(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
@@ -58,8 +58,8 @@ def forward_fields(layout: Layout, *, begun: bool = False) -> Signature:
 def backward_fields(layout: Layout) -> Signature:
     """The fields of the backward loops."""
     width = f"{len(layout.slots)} * H"
-    # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds the
-    # current step only (d_step = 0), and they are summed along the way.
+    # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds
+    # only the current step (d_step = 0), and they are summed along the way.
     arrays = [*_shared(layout), Array("d_slots", ("(T if d_step else 1) * B", width))]
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
     arrays += [
@@ -82,7 +82,7 @@ def backward_fields(layout: Layout) -> Signature:
 
 
 def _shared(layout: Layout) -> list[Array]:
-    """The arrays of both directions."""
+    """The arrays used in both directions."""
     arrays = [Array("slots", ("T * B", f"{len(layout.slots)} * H"))]
     arrays += [Array(f"all_{state}", ("T + 1", "B", "H")) for state in layout.states]  # first, too
     arrays += [Array(f"zone_{state}", ("T", "B", "H")) for state in layout.zones]
@@ -91,17 +91,17 @@ def _shared(layout: Layout) -> list[Array]:
     for term in ("V", "b", "bU"):
         if n := len(layout.owners(term)):
             arrays.append(Array(term, (f"{n}", "H") if term == "V" else (f"{n} * H",)))
-    # Given if some row is shorter than T; `shortest` is the least length, or else above T.
+    # Given if some row is shorter than T; `shortest` is the least length, otherwise above T.
     return [*arrays, Array("lengths", ("B",), torch.int64, optional=True)]
 
 
 def _shape(p: Projection) -> tuple[str, str]:
-    """How many numbers it reads of a row, and makes of these."""
+    """How many numbers a projection reads from a row, and how many it makes."""
     return "I" if p.term == "W" else "H", f"{len(p.gates)} * H"
 
 
 Functions = Mapping[str, Function]
-"""What a text's functions are: s and phi as chosen, and those of the same name."""
+"""The functions of a text: s and phi as chosen, the others under their own names."""
 _OPERATIONS: Mapping[str, Callable[..., Vector]] = {
     "+": add, "-": sub, "*": mul, "/": truediv, "where": Vector.chosen,
 }  # fmt: skip
@@ -110,7 +110,7 @@ _OPERATIONS: Mapping[str, Callable[..., Vector]] = {
 class Addresses:
     """A kernel's fields, addresses within its arrays, and the products of its thread's rows.
 
-    Where the batch is one row, the packed matrices may take `stored` bytes per number.
+    If the batch is a single row, the packed matrices may take `stored` bytes per number.
     """
 
     def __init__(
@@ -157,16 +157,16 @@ class Addresses:
         return e.offset(self.field[kind], e.mul(self.row(t, r), self.size(place)), j)
 
     def size(self, place: Place) -> Any:
-        """How many numbers a place holds of a row."""
+        """How many numbers a place holds per row."""
         return self.field["I" if place.kind in ("x", "d_x") else "H"]
 
     def rows_of(self, place: Place, t: Any) -> tuple[Any, Any]:
-        """The address of a place in the thread's rows at step t, and the rows' distance."""
+        """The address of a place in the thread's rows at step t, and the distance between rows."""
         stride = self.width if place.kind in ("slot", "d_slot") else self.size(place)
         return self.of_step(place, t, self.first), stride
 
     def listed(self, t: Any) -> tuple[Any, Any, Any]:
-        """The thread's rows of x at step t, and the lists of what in them is not zero."""
+        """The thread's rows of x at step t, and the lists of their nonzero numbers."""
         row, b = self.row(t, self.first), self.e.builder
         x, inputs = self.rows_of(Place("x", None), t)
         indices = b.gep(self.field["indices"], [self.e.mul(row, inputs)], source_etype=INDEX)
@@ -178,11 +178,11 @@ class Addresses:
         return e.offset(self.field[f"d_{p.name}"], e.mul(self.thread, table_size(e, *size))), *size
 
     def outputs(self, p: Projection) -> Any:
-        """How many numbers a projection makes of a row."""
+        """How many numbers a projection makes per row."""
         return self.e.mul(self.field["H"], len(p.gates))
 
     def project(self, p: Projection, t: Any) -> None:
-        """Take a projection of the thread's rows at step t."""
+        """Compute a projection of the thread's rows at step t."""
         source, into = self.rows_of(p.source, t), self.rows_of(Place("slot", p.into), t)
         sizes = self.size(p.source), self.outputs(p), p.adds
         if self.stored is None:
@@ -191,7 +191,7 @@ class Addresses:
             row_matmul(self.e, self.stored, source[0], self.field[p.name], into[0], *sizes)
 
     def project_back(self, p: Projection, t: Any, adds: bool) -> None:
-        """The same transposed: from the gradients of the projection's slots to its source's."""
+        """Transposed `project`: from the gradients of the projection's slots to its source's."""
         d, into = self.rows_of(Place("d_slot", p.into), t), self.rows_of(p.source.gradient, t)
         sizes = self.rows, self.outputs(p), self.size(p.source), adds
         matmul(self.e, *d, self.field[p.name], *into, *sizes)
@@ -218,7 +218,7 @@ class Addresses:
                 yield r
 
     def going_on(self, r: Any, t: Any, dense: Any) -> Any:
-        """Whether row `r` is longer than t; `dense` says whether all rows are, which is cheaper."""
+        """Whether row `r` is longer than t; `dense`, cheaper to test, says that all rows are."""
         b, found = self.e.builder, [ir.Constant(ir.IntType(1), 1)]
         with self.e.when(b.not_(dense), found) as asked:
             asked[0] = b.icmp_signed(">", self.length(r), t)
@@ -241,9 +241,9 @@ class Addresses:
 class Columns:
     """A vector of columns from `j` on, and the weights of these columns that a pass reads.
 
-    Rows are the inner loop, so that the weights are loaded once and sums stay in registers; with
-    means columns are, and the means' sums stay there. `sums` are what stays. `alike` are the values
-    that all columns of a row have in common.
+    Rows are the inner loop, so that weights are loaded once and sums stay in registers; with means,
+    columns are, and the means' sums stay. `sums` are those that stay, `alike` the values that all
+    columns of a row have in common.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class Columns:
                 self._weights[weight] = self._load(kernel.place(weight.term, number, j))
 
     def run(self, t: Any, r: Any, sums: list[Any]) -> None:
-        """The pass at step `t` of row `r`, which adds its part to `sums`."""
+        """Run the pass at step `t` for row `r`, adding its part to `sums`."""
         step, values = self._step, dict(self._alike)
         for n in step.nodes:
             if n in step.loads:
@@ -268,7 +268,7 @@ class Columns:
             values[n] = _computed(self.kernel, self._functions, n, values)
             for store in step.of_node(n):
                 self._store(store, values[n], t, r, sums)
-        for n in {**step.loads, **self._alike}:  # later, as they may replace what else is loaded
+        for n in {**step.loads, **self._alike}:  # last: they may replace what else is loaded
             for store in step.of_node(n):
                 self._store(store, values[n], t, r, sums)
         for place in step.cleared:
@@ -304,7 +304,7 @@ class Columns:
 
 
 def _computed(k: Addresses, functions: Functions, n: Id, values: Mapping[Id, Vector]) -> Vector:
-    """The value of a node, from those that it reads."""
+    """The value of a node, from the values of the nodes that it reads."""
     op, *args = k.layout.graph.nodes[n]
     if op == "number":
         return Vector(k.e, k.e.constant(args[0]))
@@ -315,7 +315,7 @@ def _computed(k: Addresses, functions: Functions, n: Id, values: Mapping[Id, Vec
 
 
 def _write_row(k: Addresses, level: Level, functions: Functions, t: Any, r: Any) -> None:
-    """All passes of a level over a row, of which each may read the means of those before it."""
+    """All passes of a level over a row; each can read the means of those before it."""
     e, b, H, alike = k.e, k.e.builder, k.field["H"], dict[Id, Vector]()
     for step in level.passes:
         for n in step.alike:
@@ -367,7 +367,7 @@ def write_forward(k: Addresses, functions: Functions) -> None:
                 e.columns(H, place)
         with k.rows_whose_length("<=", t) as r:
             ended = [Place("now", state) for state in layout.states]
-            # The gradient of U would be 0 times their nan.
+            # Otherwise their nan times 0 would reach the gradient of U.
             ended += [Place("slot", name) for name in layout.sources.values()]
             for place_of_row in ended:
                 e.clear(k.of_step(place_of_row, t, r), H)
@@ -383,7 +383,7 @@ def write_forward(k: Addresses, functions: Functions) -> None:
 def _write_input(k: Addresses, t: Any, listing: Any, count: Any) -> tuple[Any, Any]:
     """W x at step t; returns the new `listing` and `count`.
 
-    As long as x is sparse, the indices of what is not zero are listed and columns of W summed.
+    As long as x is sparse, the indices of its nonzero numbers are listed and columns of W summed.
     """
     e, b, p = k.e, k.e.builder, k.layout.of_input
     x, indices, counts = k.listed(t)
@@ -491,5 +491,5 @@ compiled_unit = compiled_once(CompiledUnit)
 
 
 def functions_of(gate_activation: str, activation: str) -> Functions:
-    """The functions that a text may name, with these as s and phi."""
+    """The functions that a text can use, with these as s and phi."""
     return {**FUNCTIONS, "s": GATE_ACTIVATIONS[gate_activation], "phi": ACTIVATIONS[activation]}

@@ -30,7 +30,7 @@ being written for all steps and read again.
 def weight_fields(
     layout: Layout, weights: Weights, H: int, *, transposed: bool = True
 ) -> tuple[KernelFields, list[Job]]:
-    """The fields that hold weights, `transposed` for the forward loops, and the jobs that pack."""
+    """The fields that hold weights, `transposed` for the forward loops, and the packing jobs."""
     packings = {
         p.name: packing(_of_gates(matrix, p, H), transposed=transposed)
         for p in layout.projections
@@ -41,7 +41,7 @@ def weight_fields(
 
 
 class Recurrence(torch.autograd.Function):
-    """x, the weights and the initial state -> h at every step, and the final state."""
+    """From x, the weights and the initial state to h at every step and the final state."""
 
     @staticmethod
     def forward(
@@ -78,7 +78,7 @@ class Recurrence(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         steps = [made[f"all_{name}"] for name in names]
         ctx.save_for_backward(*lists, made["slots"], made.get("means"), *steps, x, *tensors)
-        if lengths is None:  # copies: what is written to a state must not change h
+        if lengths is None:  # copies: writing to a state must not change h
             return made["all_h"][1:], *(kept[-1].clone() for kept in steps)
         return made["all_h"][1:], *(made[f"final_{name}"] for name in names)
 
@@ -136,7 +136,7 @@ class Recurrence(torch.autograd.Function):
 
 
 def _products(ctx: Any, p: Projection, backward: Job, total: Tensor) -> list[Job]:
-    """The jobs that sum a projection's gradient from those of its slots at all steps."""
+    """The jobs that sum a projection's gradient from the gradients of its slots at all steps."""
     layout, H, given = ctx.unit.layout, ctx.case.hidden_size, cast(Any, backward.fields)
     threads = given["threads"]
     d = _part(backward.made["d_slots"], 1, layout.slot(p.into) * H, len(p.gates) * H)
@@ -169,7 +169,7 @@ def _through_specification(
 def _shared(
     case: Case, layout: Layout, T: int, lengths: Tensor | None, zones: Tensor | None
 ) -> KernelFields:
-    """The fields that do not depend on the direction."""
+    """The fields common to both directions."""
     B, threads = case.batch_size, thread_count(case.batch_size)
     fields: KernelFields = {
         "T": T, "B": B, "I": case.input_size, "H": case.hidden_size, "threads": threads,
@@ -183,9 +183,9 @@ def _shared(
 
 
 def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """x (T, B, I) without nan or inf where rows have ended: times a gradient of 0 they are nan.
+    """x (T, B, I) without nan or inf where rows have ended: times a gradient of 0 they give nan.
 
-    A finite sum shows that there are none, several times as fast as making a copy.
+    A finite sum shows that there are none, several times faster than making a copy.
     """
     if lengths is None or math.isfinite(float(x.sum())):
         return x
@@ -194,7 +194,7 @@ def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _of_gates(matrix: Tensor, p: Projection, H: int) -> Tensor:
-    """The rows of stacked W or U that a projection takes."""
+    """The rows of stacked W or U that a projection uses."""
     return _part(matrix, 0, p.gates.start * H, len(p.gates) * H)
 
 

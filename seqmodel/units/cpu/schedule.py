@@ -1,21 +1,20 @@
-"""Where a unit's step keeps what in memory, and what it computes when, forward and backward.
+"""Where a unit's step keeps values in memory, and when it computes them, forward and backward.
 
 Each row of each frame has slots of H numbers: one for every sum of products W x + U v, and one for
-every v that is no state before the step. A product U v can be taken once v is known for all
-columns; a node's level is how many such products follow one another up to it.
+every v that is not a state before the step. A product U v can be computed once v is known for all
+columns; a node's level is the number of such products in sequence up to it.
 
-Forward, each level begins with its products. A state whose computation needs an activation of
-another state of its level has a later pass: this halves each column's chain of dependent
-instructions, so that out-of-order execution can overlap it with the next columns. An lstm's first
-pass computes c and its second h, a gru's first r (.) h' and its second h. A level with means has a
-pass for each mean that waits for another, and takes a row through all its passes before the next:
-they keep what they need of one another in a row of scratch memory.
+Forward, each level begins with its products. A state that needs an activation of another state of
+its level is computed in a later pass: this halves each column's chain of dependent instructions, so
+that out-of-order execution can overlap it with the next columns. An lstm's first pass computes c
+and its second h, a gru's first r (.) h' and its second h. A level with means has a pass for each
+mean that waits for another, and takes a row through all its passes before the next row; the passes
+keep values for one another in a row of scratch memory.
 
-Backward there is one pass a level without means, in reverse order, with the transposed products
-after it. Since
-gradients add up, each pass takes those that have become known, of the states after the step or from
-the products, all the way down to what lies in memory: slots, states before the step and weights.
-What is not in memory is computed again.
+Backward, a level without means has one pass, in reverse order, followed by the transposed products.
+Since gradients add up, each pass takes those that have become known, of the states after the step
+or from the products, all the way down to what is in memory: slots, states before the step and
+weights. What is not in memory is computed again.
 """
 
 from collections.abc import Mapping
@@ -28,7 +27,7 @@ from seqmodel.units.language import FUNCTIONS, Weight
 
 
 class Place(NamedTuple):
-    """H numbers of memory, or of a weight.
+    """H numbers in memory, or of a weight.
 
     | kind | name |
     |---|---|
@@ -40,7 +39,7 @@ class Place(NamedTuple):
     | d_now, carried | a state: its gradient after and before the step |
     | d_slot, d_x | a slot, the input: its gradient |
     | mean | a node: one number, the mean of its columns |
-    | scratch | a number: what a pass keeps for the later ones of its level |
+    | scratch | a number: what a pass keeps for later passes of its level |
     """
 
     kind: str
@@ -48,7 +47,7 @@ class Place(NamedTuple):
 
     @property
     def gradient(self) -> "Place":
-        """Where its gradient is."""
+        """The place of its gradient."""
         return Place(_GRADIENTS[self.kind], self.name)
 
 
@@ -56,17 +55,17 @@ _GRADIENTS = {"x": "d_x", "old": "carried", "slot": "d_slot", "vector": "sum"}
 
 
 class Projection(NamedTuple):
-    """W, or U of some gates, times x, a state before the step or a slot: into some slots."""
+    """A product written to slots: W x, or U of some gates times an old state or a slot."""
 
     name: str
-    """Of its packed matrix: W, U0, U1 and so on."""
+    """The name of its packed matrix: W, U0, U1 and so on."""
     gates: range
     """In the order in which the term's weights are stacked."""
     source: Place
     into: str
     """The first of the slots, one for each gate."""
     adds: bool
-    """Whether to what the slots hold already."""
+    """Whether it adds to what the slots already hold."""
     level: int
 
     @property
@@ -75,7 +74,7 @@ class Projection(NamedTuple):
 
 
 class Layout:
-    """A unit's step as a graph: its slots in memory, its products and passes.
+    """A unit's step as a graph: its slots in memory, its products and its passes.
 
     The slots of W x come first, in the order in which W is stacked, so that one product fills them.
     """
@@ -85,7 +84,7 @@ class Layout:
         step = step_of(spec, bias=bias)
         self.graph, self.states = step.graph, step.states
         self.levels = list[int]()
-        """How many products of a matrix and a vector follow one another up to each node."""
+        """The number of matrix-vector products in sequence up to each node."""
         self._find_levels()
         stacked = self.owners("U")
         slots = [args[0] for op, *args in self.graph.nodes if op == "slot"]
@@ -96,7 +95,7 @@ class Layout:
         )
         made = [v for *_, v in self._products if self.graph.nodes[v][0] != "old"]
         self.sources = {v: f"v{k}" for k, v in enumerate(dict.fromkeys(made))}
-        """The nodes that are multiplied by a U and are no states before the step: their slots."""
+        """The nodes that a U multiplies, other than states before the step, and their slots."""
         self.slots = self._ordered_slots()
         self.places = self._places()
         self.kept = self._kept()
@@ -105,30 +104,30 @@ class Layout:
         self.recurrent = self._recurrent()
         self.projections = self.of_input, *self.recurrent
         self.widest = max(len(p.gates) for p in self.projections)
-        """The most gates of a projection."""
+        """The most gates in a projection."""
         self.level_count = max(self.levels) + 1
         self.summed = [
             Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)
         ]
         """The weights whose gradients the backward pass sums over time and rows."""
         self.zones = [args[0] for op, *args in self.graph.nodes if op == "zone"]
-        """The states of which `zone` leaves are read."""
+        """The states whose `zone` leaves are read."""
         self.forward = _forward(self)
         """The passes over a step, by level."""
         self.means = [place.name for level in self.forward for place in level.placed("mean")]
-        """The means of a step, which the backward passes read, too."""
+        """The means of a step, which the backward passes read too."""
         self.backward = _backward(self)
         """The passes back over a step, by level."""
         both = *self.forward, *self.backward
         self.scratch = max(len(level.placed("scratch")) for level in both)
-        """The rows of scratch memory that a level's passes keep values in, at most."""
+        """The most rows of scratch memory in which a level's passes keep values."""
 
     def owners(self, term: str) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
         return self.spec.gates_with(term, bias=self.bias)
 
     def taken(self, level: int) -> tuple[Projection, ...]:
-        """The products of U of a level."""
+        """The products of U in a level."""
         return tuple(p for p in self.recurrent if p.level == level)
 
     def slot(self, name: str) -> int:
@@ -152,7 +151,7 @@ class Layout:
         return [*of_inputs, *others, *self.sources.values()]
 
     def _places(self) -> dict[Id, Place]:
-        """Where nodes are that nothing computes."""
+        """The places of nodes that are not computed."""
         places = {}
         for n, (op, *args) in enumerate(self.graph.nodes):
             if op == "slot":
@@ -164,7 +163,7 @@ class Layout:
     def _kept(self) -> dict[Id, Place]:
         """The nodes whose values replace slots: activations of sums that nothing else reads.
 
-        Their slopes follow from these values, so that the backward pass needs no sum.
+        Their slopes follow from these values, so the backward pass does not need the sums.
         """
         users: dict[Id, list[Id]] = {n: [] for n in range(len(self.graph.nodes))}
         for n in users:
@@ -184,7 +183,7 @@ class Layout:
         return kept
 
     def _recurrent(self) -> list[Projection]:
-        """The products of U, by level; neighbours in U and in memory of one source are one."""
+        """The products of U by level; those of one source, adjacent in U and in memory, are one."""
         found, filled = list[Projection](), set(self.slots[: len(self.of_input.gates)])
         for level, row, into, v in self._products:
             op, *args = self.graph.nodes[v]
@@ -211,22 +210,22 @@ class Store(NamedTuple):
 
 @dataclass(frozen=True)
 class Pass:
-    """Nodes computed for every row and column, in order; some of them are loaded, some stored."""
+    """Nodes computed for every row and column, in order; some are loaded, some stored."""
 
     nodes: tuple[Id, ...]
     loads: Mapping[Id, Place]
     stores: tuple[Store, ...]
     alike: tuple[Id, ...] = ()
-    """Nodes computed before it once for all columns of a row; empty unless a level has means."""
+    """Nodes computed before it once for all columns of a row; empty unless the level has means."""
     cleared: tuple[Place, ...] = ()
-    """Set to zero in the end."""
+    """Places set to zero at the end."""
 
     def placed(self, kind: str) -> list[Place]:
-        """Where it stores, of one kind."""
+        """The places of one kind that it stores to."""
         return [store.place for store in self.stores if store.place.kind == kind]
 
     def of_node(self, n: Id) -> list[Store]:
-        """What is stored of a node."""
+        """The stores of a node's value."""
         return [store for store in self.stores if store.node == n]
 
 
@@ -238,12 +237,12 @@ class Level:
     projections: tuple[Projection, ...]
     """Taken before the passes of a forward level; transposed, after those of a backward level."""
     adds: tuple[bool, ...] = ()
-    """Whether each transposed projection adds to what its source's gradient is already."""
+    """Whether each transposed projection adds to the existing gradient of its source."""
     in_rows: bool = False
-    """Whether each row goes through all passes before the next, as means need it."""
+    """Whether each row goes through all passes before the next, as means require."""
 
     def placed(self, kind: str) -> list[Place]:
-        """Where its passes store, of one kind."""
+        """The places of one kind that its passes store to."""
         return [place for step in self.passes for place in step.placed(kind)]
 
 
@@ -315,15 +314,15 @@ def _reads_means(layout: Layout, stores: list[Store], memory: Mapping[Id, Place]
 
 
 CHEAP = 4
-"""Up to as many instructions are repeated in a later pass, rather than kept in scratch memory."""
+"""Up to this many instructions are repeated in a later pass, not kept in scratch memory."""
 _COSTS = dict.fromkeys(FUNCTIONS, 20)
-"""About how many instructions a node takes, where it is more than one."""
+"""About how many instructions a node takes, if more than one."""
 
 
 def _passes_in_rows(layout: Layout, wanted: list[Store], memory: dict[Id, Place]) -> list[Pass]:
     """The passes that store what is wanted, as soon as its means are known; adds to `memory`.
 
-    What is carried to the previous step replaces what all of them may read, so it comes last.
+    Values carried to the previous step replace what any pass may read, so they come last.
     """
     graph, ranks = layout.graph, dict[Id, int]()
     for n in sorted(_needed(layout, wanted, memory)):
@@ -367,7 +366,7 @@ def _cost(layout: Layout, n: Id, memory: Mapping[Id, Place]) -> int:
 
 
 def _seeds(layout: Layout, level: int, memory: dict[Id, Place]) -> dict[Id, Id]:
-    """The gradients of nodes that become known before the backward pass of a level."""
+    """The gradients of nodes that become known before a level's backward pass."""
     graph, seeds = layout.graph, dict[Id, Id]()
     known = [(n, Place("d_slot", name)) for n, name in layout.sources.items()]
     known = [(n, place) for n, place in known if layout.levels[n] == level]
@@ -381,7 +380,7 @@ def _seeds(layout: Layout, level: int, memory: dict[Id, Place]) -> dict[Id, Id]:
 
 
 def _depths(layout: Layout) -> list[int]:
-    """How many activations follow one another up to each node, from the start of its level."""
+    """The number of activations in sequence up to each node, from the start of its level."""
     graph, depths = layout.graph, list[int]()
     for n, (op, *_) in enumerate(graph.nodes):
         read = [depths[m] for m in graph.reads(n) if layout.levels[m] == layout.levels[n]]
@@ -390,7 +389,7 @@ def _depths(layout: Layout) -> list[int]:
 
 
 def _needed(layout: Layout, stores: list[Store], memory: Mapping[Id, Place]) -> tuple[Id, ...]:
-    """The nodes that must be loaded or computed for these to be stored, in order."""
+    """The nodes that must be loaded or computed to make these stores, in order."""
     needed, found = set[Id](), [store.node for store in stores]
     while found:
         n = found.pop()
@@ -403,6 +402,6 @@ def _needed(layout: Layout, stores: list[Store], memory: Mapping[Id, Place]) -> 
 def _in_order(graph: Graph, nodes: set[Id]) -> tuple[Id, ...]:
     """Each node after those that it reads.
 
-    Gradients of states come first: what is stored for the state before the step replaces them.
+    Gradients of states come first: values stored for the state before the step replace them.
     """
     return tuple(sorted(nodes, key=lambda n: (graph.nodes[n][0] != "d_now", n)))

@@ -25,13 +25,13 @@ def steps(
     binary: bool = False,
     product: Slot | None = None,
 ) -> tuple[list[Call], list[Slot]]:
-    """The calls that advance layers, `module.Unit`s, by a frame, and the states that they update.
+    """The calls that advance layers (`module.Unit`) by one frame, and the states that they update.
 
     x is read at each call: (I,) for one row, whose states are (H,), or (R, I) for R rows, whose
-    states are (R, H). It holds zeros and ones if `binary`. The states are in the order of
-    `Carry.tensors`. All computation is in float64, by weights on the CPU, whatever the backend.
+    states are (R, H). If `binary`, it holds zeros and ones. The states are in the order of
+    `Carry.tensors`. All computation is in float64, with weights on the CPU, whatever the backend.
 
-    With `product` (1, N) x holds the last numbers of one row's input only, and `product` the first
+    With `product` (1, N), x holds only the last numbers of one row's input, and `product` the first
     layer's W times the others.
     """
     calls: list[Call] = []
@@ -48,7 +48,7 @@ def steps(
 def _step(
     layer: Any, x: Slot, arena: Arena, binary: bool, product: Slot | None
 ) -> tuple[Call, list[Slot]]:
-    """The matrices of a single row stay float32 if they are, to fit the L1 cache."""
+    """One layer's call and states; float32 matrices of a single row stay so to fit the L1 cache."""
     *rows, I = x.shape  # noqa: E741
     case, weights = layer.case(*(rows or [1])), layer.weights()
     R, H, stored = case.batch_size, case.hidden_size, None if rows else case.dtype.itemsize
