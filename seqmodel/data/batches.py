@@ -1,4 +1,4 @@
-"""Batches of pieces of similar length, in an order set by seed and epoch alone."""
+"""Batches of pieces of similar length, in an order determined by seed and epoch alone."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ class Batch:
 
     frames: NDArray[Any]
     lengths: NDArray[np.int64]
-    """(B,) frames each piece has from the start of `frames` on; <= 0 once the piece has ended."""
+    """(B,) frames of each piece from the start of `frames` on; <= 0 once the piece has ended."""
     given: NDArray[np.int64] | None = None
-    """(B, G) what a model is given of pieces besides frames, where they begin here."""
+    """(B, G) what a model is given of pieces besides frames, if they begin here."""
     marks: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
-    """(T, B, D) of each, see `FrameDefinition.marks_of`; 0 in padding."""
+    """(T, B, D) for each name; see `FrameDefinition.marks_of`. 0 in padding."""
     labels: NDArray[np.int64] | None = None
-    """(B, L) those of pieces that begin here, see `Split.labels`."""
+    """(B, L) the labels of pieces that begin here; see `Split.labels`."""
 
 
 def shuffled(
@@ -55,10 +55,10 @@ def _cut(order: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
 
 
 def parted(lengths: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
-    """The numbers of a batch's pieces in each of `parts` parts, as even as can be.
+    """The indices of a batch's pieces in each of `parts` parts, as even as possible.
 
-    From the longest to the shortest they are dealt out to two halves, to and fro, and so on within
-    each, so that neighbouring parts, as a process may have them, are even too.
+    From longest to shortest, pieces are dealt back and forth to two halves, then likewise within
+    each, so that adjacent parts, such as those of one process, are even too.
     """
     shares = [np.argsort(-lengths, kind="stable")]
     while len(shares) < parts:
@@ -74,7 +74,7 @@ def _halves(pieces: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 def goes_on(
     plan: Sequence[NDArray[np.int64]], share: float, seed: int, epoch: int, batch: int
 ) -> bool:
-    """Whether a batch goes on from the one before, as a random `share` of those as large do."""
+    """Whether a batch continues the one before, as a random `share` of those of equal size do."""
     if not share or batch >= len(plan) or len(plan[batch]) != len(plan[batch - 1]):
         return False
     random = np.random.default_rng([seed, epoch, 1 + batch, 1])
@@ -100,7 +100,7 @@ def load(
 ) -> Batch:
     """Read the pieces of a batch, or `window` frames of each from `begin` on.
 
-    Each is varied (`FrameDefinition.vary`) if `variants` (B,) are given. Labels are those `known`.
+    Pieces are varied (`FrameDefinition.vary`) if `variants` (B,) are given. Labels: those `known`.
     """
     frame, lengths = split.frame, split.lengths[indices] - begin
     T = int(lengths.max()) if window is None else min(int(lengths.max()), window)

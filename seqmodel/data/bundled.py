@@ -1,4 +1,4 @@
-"""The bundled samples: their files, their datasets, prepared on first use, and runs on them."""
+"""The bundled samples: their files, datasets prepared on first use, and runs trained on them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,25 +17,25 @@ from seqmodel.media.registry import medium_of
 FRAMES = PianoRollFrames(Grid.of_beats(4))
 """The frames of the music without onsets."""
 FRAMES_WITH_ONSETS = replace(FRAMES, onsets=True)
-"""Those which commands use if no dataset is given."""
+"""The frames that commands use if no dataset is given."""
 
 Sample = Literal["music", "rolls", "speech"]
-"""The rolls are the music without onsets, as earlier versions prepared it for runs of theirs."""
+"""`rolls` is the music without onsets, as earlier versions prepared it for their runs."""
 PREPARED: Mapping[Sample, str] = {
     "music": "sample-music", "rolls": "sample-data", "speech": "sample-speech",
 }  # fmt: skip
-"""The folder of each sample's dataset, which runs on it name."""
+"""The folder of each sample's dataset, named by runs on it."""
 PRETRAINED: Mapping[str, Sample] = {"music": "music", "audio": "speech"}
 """The sample that each medium's bundled run was trained on."""
 
 
 def sample_sources(sample: Sample = "music") -> Path:
-    """The folder of a sample's files, MIDI or speech at 8 kHz, split by folders."""
+    """The folder of a sample's files (MIDI, or speech at 8 kHz), split by folders."""
     return _bundled("music" if sample == "rolls" else sample, "a dataset")
 
 
 def pretrained_run(medium: str) -> Path:
-    """The bundled run of a medium, a zip; sample_data/README.md says how it was made."""
+    """The bundled run of a medium, a zip; sample_data/README.md describes how it was made."""
     return _bundled(f"pretrained/{PRETRAINED[medium]}.zip", "a run")
 
 
@@ -50,7 +50,7 @@ def _bundled(path: str, instead: str) -> Path:
 
 
 def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
-    """A sample as a dataset in the folder `runs`, prepared on first use or if it is outdated."""
+    """A sample as a dataset in the folder `runs`, prepared on first use or if outdated."""
     path = runs / PREPARED[sample]
     if not _is_prepared(path):
         with locked(path, wait=True):

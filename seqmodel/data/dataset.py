@@ -4,9 +4,9 @@
     train.npy       the whole split, piece after piece, in rows as specified by the frame definition
     train.jsonl     one line per piece: its source, content hash and number of frames
 
-Nothing in it is pickled or depends on when or where it was made; no more than one piece is held in
-memory. Shards are not memory-mapped: where a mapped file is cut short, a bus error kills the
-process before it can save anything.
+A dataset contains nothing pickled and does not depend on when or where it was made. At most one
+piece is held in memory. Shards are not memory-mapped: if a mapped file is cut short, a bus error
+kills the process before it can save anything.
 """
 
 import hashlib
@@ -40,13 +40,13 @@ from seqmodel.system.files import read_at
 
 
 class LostError(SeqmodelError):
-    """A dataset that could be opened turns out to be gone or changed."""
+    """A dataset that could be opened has since gone or changed."""
 
 
 class Shard:
-    """A .npy opened for reading, once and for all; `shard[a:b]` reads its rows a to b.
+    """A .npy opened once for reading; `shard[a:b]` reads its rows a to b.
 
-    ValueError if it is not a .npy of numbers as long as its header says; OSError if unreadable.
+    ValueError if it is not a .npy of numbers as long as its header states; OSError if unreadable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class Shard:
         return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
     def changed(self) -> bool:
-        """Whether the file was written to since the last call; LostError if it is another now."""
+        """Whether the file was written to since the last call; LostError if it was replaced."""
         try:
             now = self.path.stat()
         except OSError as error:
@@ -104,7 +104,7 @@ MANIFEST = "manifest.json"
 
 FRAMES_HASHED_AT_ONCE = 2**15
 ENOUGH = 2**20
-"""Frames of music from which statistics are estimated; 50 million would take half an hour."""
+"""Frames of music from which to estimate statistics; 50 million would take half an hour."""
 
 
 class DatasetWriter:
@@ -176,7 +176,7 @@ class DatasetWriter:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write, or replace, what is said about a dataset as a whole."""
+    """Write or replace the manifest, which describes the dataset as a whole."""
     (folder / MANIFEST).write_bytes(_json_bytes(manifest, indent=2))
 
 
@@ -185,8 +185,8 @@ class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
     `split[0:3]` is the split of those pieces. Frames of music are uint8 zeros and ones, those of
-    audio float32 samples in [-1, 1). LostError if a piece no longer matches its hash, when first
-    read or after its shard has been written to.
+    audio float32 samples in [-1, 1). LostError if a piece no longer matches its hash: each is
+    checked when first read and after its shard has been written to.
     """
 
     name: str
@@ -194,7 +194,7 @@ class Split:
     pieces: Sequence[Piece] = field(repr=False)
     _rows: Shard | NDArray[Any] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
-    """Of each piece in the rows."""
+    """The first row of each piece."""
     _checked: set[int] = field(default_factory=set, repr=False)
     """Pieces found to match their hashes."""
 
@@ -202,7 +202,7 @@ class Split:
     def of(
         cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
     ) -> "Split":
-        """The split of the `pieces` that `rows` holds, one after another."""
+        """The split of `pieces`, which `rows` holds one after another."""
         lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
         return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
 
@@ -234,7 +234,7 @@ class Split:
         return self.pieces[index].facts
 
     def rows(self, index: int) -> int:
-        """How many rows a piece has, T * rows_per_frame."""
+        """The number of rows of a piece, T * rows_per_frame."""
         return self.pieces[index].frames * self.frame.rows_per_frame
 
     def stored(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
@@ -250,7 +250,7 @@ class Split:
         return self._rows[start + min(begin, rows) : start + stop]
 
     def check(self, index: int) -> None:
-        """LostError unless piece `index` is what was prepared; see `Piece.sha256`."""
+        """Check that piece `index` is as prepared; LostError if not. See `Piece.sha256`."""
         assert isinstance(self._rows, Shard)
         digest, start, rows = hashlib.sha256(), int(self._starts[index]), self.rows(index)
         step = FRAMES_HASHED_AT_ONCE * self.frame.rows_per_frame
@@ -264,7 +264,7 @@ class Split:
         self._checked.add(index)
 
     def given(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """(B, G) what is given of pieces besides frames, if any; LostError for what cannot be."""
+        """(B, G) what is given of pieces besides frames, if anything; LostError if damaged."""
         given = list[NDArray[np.int64]]()
         for piece in map(self.pieces.__getitem__, np.asarray(indices).tolist()):
             try:
@@ -283,20 +283,20 @@ class Split:
     def labels(
         self, known: KnownLabels, indices: Sequence[int] | NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """(B, L) the labels of pieces, by default all, as `labels.places` among the known."""
+        """(B, L) the labels of pieces (default: all), as `labels.places` among the known."""
         chosen = range(len(self)) if indices is None else np.asarray(indices).tolist()
         found = [places(known, labels_in(self.facts(k))) for k in chosen]
         return np.array(found, np.int64).reshape(len(found), len(known))
 
     def some(self, count: int) -> Self:
-        """The split of at most so many of its pieces, at even steps."""
+        """The split of at most `count` of its pieces, evenly spaced."""
         count = min(len(self), count)
         chosen = [k * len(self) // count for k in range(count)]
         pieces, starts = [self.pieces[k] for k in chosen], self._starts[chosen]
         return replace(self, pieces=pieces, _starts=starts, _checked=set())
 
     def enough(self, frames: int = ENOUGH) -> Self:
-        """All pieces, or of more frames of music pieces at even steps with at least this many."""
+        """All pieces; of music with more frames, evenly spaced pieces with at least this many."""
         if self.frames <= frames or self.frame.values != "binary":
             return self
         count = -(-len(self) * frames // self.frames)
@@ -305,7 +305,7 @@ class Split:
         return found
 
     def beginnings(self, pieces: int, frames: int) -> "Split":
-        """In memory: at most so many pieces, at even steps, the first of about `frames` frames."""
+        """In memory: beginnings of at most `pieces` evenly spaced pieces, about `frames` in all."""
         some = self.some(pieces)
         longest = -(-frames // len(some))
         parts = [
@@ -321,7 +321,7 @@ class Split:
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """A hash of all frames in order, and of how they are defined; None if held in memory."""
+        """A hash of all frames in order and of their definition; None if held in memory."""
         if not isinstance(self._rows, Shard):
             return None
         hashes = [piece.sha256 for piece in self.pieces]
@@ -372,7 +372,7 @@ class Dataset:
         return digest.hexdigest()
 
     def check_content(self) -> None:
-        """Check every piece against its hash, and its facts; SeqmodelError if one has changed."""
+        """Check every piece against its hash, and its facts; SeqmodelError if any has changed."""
         for name in self.splits:
             split = self[name]
             for k in range(len(split)):
@@ -380,7 +380,7 @@ class Dataset:
                 split.given([k])
 
     def __getitem__(self, name: str) -> Split:
-        """Open a split; SeqmodelError if there is none of that name or its files are damaged."""
+        """Open a split; SeqmodelError if it does not exist or its files are damaged."""
         if name not in self.splits:
             there = ", ".join(self.splits) or "none"
             raise SeqmodelError(
@@ -422,7 +422,7 @@ class Dataset:
 
 
 def open_dataset(path: str | Path) -> Dataset:
-    """Open the dataset in a folder; SeqmodelError for none, a damaged one, or another version."""
+    """Open the dataset in a folder; SeqmodelError if missing, damaged or of another version."""
     folder = Path(path)
     file = folder / MANIFEST
     if not file.is_file():
@@ -471,10 +471,10 @@ DATASET_FOLDER = FolderFormat(
     _is_dataset,
     re.compile(rf"{re.escape(MANIFEST)}|({'|'.join(SPLITS)})\.(npy|jsonl)"),
 )
-"""What `prepare --force` may replace."""
+"""The files that `prepare --force` may replace."""
 
 
 def _json_bytes(values: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """Readable JSON; bytes of a file name that are not UTF-8 are kept as escapes."""
+    """Readable JSON; bytes of a file name that are not UTF-8 are written as escapes."""
     text = json.dumps(values, indent=indent, ensure_ascii=False) + "\n"
     return text.encode("utf-8", "backslashreplace")

@@ -32,18 +32,18 @@ from seqmodel.system.processes import start
 # ---- splits --------------------------------------------------------------------------------------
 
 RULE = "source content"
-"""What is hashed to choose a split. Older manifests have no rule: there the prepared frames were
-hashed, so another grid could give another split."""
+"""What is hashed to choose a split. Older manifests have no rule: they hashed the prepared frames,
+so another grid could give another split."""
 
 BY_TIME = "time: the first 80% of each piece, then 10%, then 10%, with gaps of 1%"
 """The rule if works are cut by time."""
 
 SplitBy = Literal["piece", "time"]
 Placed = Literal["folder", "content_hash", "time"]
-"""By what a piece was placed in its split."""
+"""What placed a piece in its split."""
 
 ENOUGH_WORKS = 10
-"""With at least so many works, a split left empty by the hash gets one; fewer are cut by time."""
+"""With at least this many works, a split left empty by the hash gets one; fewer are cut by time."""
 
 
 def hash_split(digest: str) -> str:
@@ -57,7 +57,7 @@ def _share(digest: str) -> float:
 
 
 class Part(NamedTuple):
-    """Frames of a work that go to a split together."""
+    """Frames of a work that go to one split."""
 
     split: str
     begin: int
@@ -65,9 +65,9 @@ class Part(NamedTuple):
 
 
 def parts_in_time(frames: int, context: int) -> list[Part]:
-    """Cut a work of `frames` frames by time: the last tenth for test, the one before for valid.
+    """Cut a work of `frames` frames by time: the last tenth is test, the one before it valid.
 
-    Between two parts a hundredth, but at least the `context`, is left out; if too short, all train.
+    Between parts a hundredth, but at least the `context`, is left out; if too short, all is train.
     """
     gap = max(frames // 100, context)
     valid, test = frames * 8 // 10, frames * 9 // 10
@@ -89,16 +89,16 @@ class Tally:
     moves: Mapping[str, str] = field(default_factory=dict)
     """`Work.content` -> a split other than the one its hash gives, so that none is empty."""
     hashed: dict[str, str] = field(default_factory=dict)
-    """`Work.content` -> the split its hash gives, of each work not placed otherwise."""
+    """`Work.content` -> the split its hash gives, for each work not placed otherwise."""
 
     by_work: dict[str, str] = field(default_factory=dict)
     """`Work.content`, and `Work.prepared` -> the split that first had it."""
     by_piece: dict[str, str] = field(default_factory=dict)
     """A piece's hash -> the split that first had it."""
     placed: Counter[str] = field(default_factory=Counter)
-    """How many pieces a folder, their content's hash or time placed."""
+    """How many pieces were placed by a folder, their content's hash or time."""
     labels: dict[str, set[str]] = field(default_factory=dict)
-    """Of each label, the values in train."""
+    """The values of each label in train."""
     moved: list[dict[str, str]] = field(default_factory=list)
     repeated: int = 0
     straddling: list[str] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Tally:
 def _moves(hashed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield works to move, by content, each with the empty split that it goes to.
 
-    Each is of the split with most works: the one lowest by hash for train, else the highest.
+    Each comes from the split with the most works: the lowest hash for train, otherwise the highest.
     """
     works = {split: [c for c in hashed if hashed[c] == split] for split in SPLITS}
     for empty in SPLITS:
@@ -155,18 +155,18 @@ def _moves(hashed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield content, empty
 
 
-# ---- files read in order: one after the other or, where there are many, by several processes -----
+# ---- files read in order: one after the other or, if there are many, by several processes --------
 
 ALONE = 1.0
 """Seconds of reading before other processes help: about as long as they take to start."""
 FEW = 64
-"""Files that are not worth it."""
+"""Up to this many files are not worth it."""
 
 Read = Callable[[Path], Any]
 
 
 def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
-    """What `read` makes of each path, or its SourceError, in order; both have to be picklable."""
+    """What `read` returns for each path, or its SourceError, in order; both must be picklable."""
     spent = 0.0
     for k, path in enumerate(paths):
         if processes > 1 and len(paths) - k > FEW and spent > ALONE:
@@ -179,7 +179,7 @@ def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any
 
 
 def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
-    """Each process reads every n-th path, and goes ahead until its pipe is full."""
+    """Each process reads every n-th path, running ahead until its pipe is full."""
     members = list[tuple[Any, Any]]()
     try:
         for k, path in enumerate(paths):
@@ -187,7 +187,7 @@ def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[
                 for other in () if members else range(processes):
                     members.append(start(_send, read, paths[other::processes]))
                 outcome = members[k % processes][1].recv()
-            except (EOFError, OSError) as error:  # also within what it sends
+            except (EOFError, OSError) as error:  # even in the middle of what it sends
                 raise SeqmodelError(f"the process that read {path} was killed") from error
             if isinstance(outcome, Exception) and not isinstance(outcome, SourceError):
                 raise outcome
@@ -200,11 +200,11 @@ def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[
 
 
 def _send(read: Read, paths: Sequence[Path], pipe: Any) -> None:
-    with suppress(BrokenPipeError):  # nobody wants them any longer
+    with suppress(BrokenPipeError):  # nobody reads them any longer
         for path in paths:
             try:
                 outcome = _outcome(read, path)
-            except Exception as error:  # raised where they are wanted
+            except Exception as error:  # raised by the receiver
                 outcome = error
             pipe.send(outcome)
 
@@ -232,12 +232,12 @@ def prepare(
 ) -> dict[str, Any]:
     """Write the dataset `out` from `sources` and return its manifest.
 
-    A file that cannot be used is skipped and explained there; with `strict` it is an error. If no
-    folder decides a work's split, the hash of its content does; if that leaves a split empty,
-    everything is read again and works are moved to it or, if there are few, cut by time. `split_by`
-    forces whole pieces or cuts; all go to the split `only`, if given, for a run with `settings`.
+    A file that cannot be used is skipped, with the reason listed there; with `strict` it is an
+    error. A work that no folder places is placed by the hash of its content; if that leaves a split
+    empty, everything is read again and works are moved to it or, if there are few, cut by time.
+    `split_by` forces whole pieces or cuts; `only` is one split for all, for a run with `settings`.
 
-    SeqmodelError if no file can be used, or the target cannot be written; nothing is written then.
+    SeqmodelError if no file can be used or the target cannot be written; nothing is written then.
     """
     DATASET_FOLDER.check_target(out, force=force)
     medium, files = sources.medium, sources.files
@@ -287,7 +287,7 @@ def prepare(
 
 
 def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What of the other splits train has too; the files that this opens it closes."""
+    """The content of other splits that train has too; closes the files that it opens."""
     dataset = Dataset(folder, manifest)
     others = [name for name in dataset.splits if name != "train"]
     if len(others) == len(dataset.splits):
@@ -299,7 +299,7 @@ def _add(
     source: SourceFile, read: Any, corpus: Corpus, writer: DatasetWriter, tally: Tally,
     only: str | None,
 ) -> None:  # fmt: skip
-    """Write what was `read` of a file; SourceError if it cannot be used."""
+    """Write what was `read` from a file; SourceError if it cannot be used."""
     if isinstance(read, SourceError):
         raise read
     for work in corpus.works(source.path, read):
@@ -332,7 +332,7 @@ def _add(
 
 
 def _rows(work: Work, part: Part, frame: FrameDefinition, *, cut: bool) -> Iterator[NDArray[Any]]:
-    """The stored rows of a part of a piece, in blocks; `cut`: a part that begins within it."""
+    """The stored rows of a part of a piece, in blocks; `cut` if it begins within the piece."""
     size = frame.rows_per_frame
     for k, rows in enumerate(work.rows(part.begin, part.end)):
         first = cut and k == 0

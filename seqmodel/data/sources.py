@@ -26,10 +26,10 @@ SPLIT_FOLDERS = {
     **dict.fromkeys(("valid", "validation", "val", "dev", "eval"), "valid"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-"""Names of folders, in lower case -> the split of the files in them. With another folder for valid
-and none for test, as in train, dev and eval, those in eval are for test."""
+"""Folder names in lower case -> the split of the files in them. If another folder is valid and none
+is test, as with train, dev and eval, the files in eval are test."""
 MOST_VALUES = 1000
-"""Of a label."""
+"""The most values a label may have."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class SourceFile:
 
     @property
     def medium(self) -> Medium:
-        """The medium that its name indicates."""
+        """The medium indicated by its name."""
         return medium_of_file(self.path)
 
 
 class Skipped(NamedTuple):
-    """What is not read, and why."""
+    """A file or folder that is not read, and why."""
 
     source: str
     reason: str
@@ -55,21 +55,21 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True)
 class Sources:
-    """What a dataset is made of."""
+    """The files that a dataset is made of."""
 
     medium: Medium
     files: list[SourceFile]
     skipped: list[Skipped]
-    """Folders that cannot be entered, files that have to be converted first, and strays such as a
-    labels.npy among recordings: they have a suffix of another medium, but an ambiguous one
-    (`Medium.loose_suffixes`), and are in the minority."""
+    """Folders that cannot be entered, files that must be converted first, and strays such as a
+    labels.npy among recordings: a minority of files with a suffix of another medium that is
+    ambiguous (`Medium.loose_suffixes`)."""
 
 
 def find_sources(names: Iterable[str]) -> Sources:
-    """The media files named by files, folders (searched recursively, links followed) and globs.
+    """The media files named by files, folders (searched recursively, following links) and globs.
 
     Each is listed once for each split that names or links put it in, those of a folder by name.
-    Files named themselves are placed by their folders only if these name more than one split:
+    Files named individually are placed by their folders only if these name more than one split:
     `train/a.wav` alone says nothing. SeqmodelError if a name matches nothing, or media are mixed.
     """
     found: dict[Path, str | None] = {}
@@ -105,7 +105,7 @@ def find_sources(names: Iterable[str]) -> Sources:
 
 
 def _once(sources: Collection[SourceFile]) -> list[SourceFile]:
-    """Each file under the first of its names, in each split that folders put it into."""
+    """Each file under its first name, in each split that folders put it in."""
     kept: dict[str, dict[str | None, SourceFile]] = {}
     for source in sorted(sources, key=lambda source: source.split is None):
         same = kept.setdefault(os.path.realpath(source.path), {})
@@ -134,7 +134,7 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
         )
     why = f"is not {medium.name}, unlike the other files"
     strays = [Skipped(one.path.as_posix(), why) for one in others]
-    for one in left:  # what converts to another medium's files would be a stray too
+    for one in left:  # files that convert to another medium would be strays too
         ours = CONVERTED[one.path.suffix.lower()][1] in medium.suffixes
         strays.append(Skipped(one.path.as_posix(), (unread(one.path) if ours else None) or why))
     return Sources(medium, files, [*strays, *skipped])
@@ -143,7 +143,7 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
 def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
     """The media files in a folder and below, sorted -> the nearest folder that names a split.
 
-    Links are followed, but none back up. What cannot be entered and datasets are `skipped`.
+    Links are followed, except back up. Datasets, and what cannot be entered, are `skipped`.
     """
     suffixes = CONVERTED.keys() | frozenset().union(
         *(medium.suffixes - medium.named_suffixes for medium in MEDIA.values())
@@ -167,7 +167,7 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
                 raise OSError(errno.EINVAL, "is a prepared dataset")
             inside = [] if (split, here) in entered else sorted(path.iterdir(), reverse=True)
         except OSError as error:
-            if path not in found:  # or else it is reported when it is read
+            if path not in found:  # otherwise it is reported when it is read
                 skipped.append(Skipped(path.as_posix(), reason(error)))
             continue
         entered.add((split, here))
@@ -176,7 +176,7 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
 
 
 def _split_folder(folder: Path, outer: str | None = None) -> str | None:
-    """The name of a folder, in lower case, if it names a split, or else that of one around it."""
+    """A folder's name in lower case if it names a split, otherwise that of one around it."""
     name = folder.name.lower()
     return name if name in SPLIT_FOLDERS else outer
 
@@ -185,11 +185,11 @@ def _split_folder(folder: Path, outer: str | None = None) -> str | None:
 
 
 def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
-    """The files with what `how`, the option --labels, says of each.
+    """The files with the labels that `how`, the option --labels, gives each.
 
     It is "folder", a CSV file, or a pattern of names without suffix such as "{digit}_{speaker}_*",
-    with "/" of the folders before them too. UsageError if it fits no file, tells none apart or has
-    too many values; SeqmodelError for a CSV file that cannot be used.
+    with "/" also of the folders before them. UsageError if it fits no file, or a label has only one
+    value or too many; SeqmodelError for a CSV file that cannot be used.
     """
     files = list(files)
     if how == "folder":
@@ -218,19 +218,19 @@ def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
 
 
 def _absolute(path: Path) -> Path:
-    """Without "..", which is no folder's name; links are named as they are."""
+    """The path without "..", which is not a folder's name; links keep their names."""
     return Path(os.path.normpath(path.absolute()))
 
 
 def _folder_label(path: Path) -> dict[str, str]:
-    """The nearest folder's name that names no split."""
+    """The name of the nearest folder that does not name a split."""
     names = (parent.name for parent in _absolute(path).parents)
     folder = next((name for name in names if name.lower() not in SPLIT_FOLDERS), "")
     return {"folder": folder} if folder else {}
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """{name} stands for a label's value, * for anything, both within a name of the path."""
+    """{name} matches a label's value and * anything, both within one name of the path."""
     parts = re.split(r"(\*|\{.*?\})", pattern)
     names = [part[1:-1] for part in parts if part.startswith("{")]
     if not names:
@@ -247,7 +247,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str]]:
-    """The labels of those files that rows name: from the CSV file's folder on, or from here."""
+    """The labels of the files that rows name, from the CSV file's folder or the working one."""
     try:
         text = io.StringIO(read_bytes(file).decode("utf-8-sig"), newline="")
         header, *rows = [row for row in csv.reader(text) if any(row)] or [[]]
