@@ -1,6 +1,6 @@
-"""Any unit by JAX, from its text: besides oneDNN the strongest rival on a CPU.
+"""Any unit in JAX, from its text: along with oneDNN the strongest rival on a CPU.
 
-Needs JAX (`pip install 'seqmodel[bench]'`); without it, `seqmodel bench` leaves its column out.
+Needs JAX (`pip install 'seqmodel[bench]'`); without it, `seqmodel bench` omits its column.
 """
 
 import operator
@@ -23,7 +23,7 @@ def installed() -> bool:
 
 
 def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
-    """One training step of a layer as XLA compiles it.
+    """One training step of a layer, compiled by XLA.
 
     Forward over x (T, B, I) from a state of zeros, then backward from d_h (T, B, H): returns h
     (T, B, H) and the gradients of x and of the weights by gate and term.
@@ -37,7 +37,7 @@ def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
         gate: {term: w.detach().numpy() for term, w in terms.items() if w is not None}
         for gate, terms in unit.gates().items()
     }
-    # One product for all matrices that multiply the last h, as one would write it by hand.
+    # One product for all matrices that multiply the last h, as in code written by hand.
     at_once = [n.args[0].gate for n in _nodes(spec) if n.op == "U" and n.args[1] == LAST_H]
 
     def by_name(names: list[str], stacked: Any) -> dict[str, Any]:
@@ -81,13 +81,13 @@ def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
 
     compiled = jax.jit(whole)
     arrays = weights, x.detach().numpy(), d_h.numpy()
-    with jax.default_device(jax.devices("cpu")[0]):  # even where JAX knows a GPU
+    with jax.default_device(jax.devices("cpu")[0]):  # even if JAX finds a GPU
         arrays = jax.tree.map(jnp.array, arrays)
     return lambda: jax.block_until_ready(compiled(*arrays))
 
 
 def _nodes(spec: UnitSpec) -> Iterator[Node]:
-    """All nodes of its equations."""
+    """All nodes of the unit's equations."""
     found = [equation.value for equation in spec.equations]
     while found:
         node = found.pop()
@@ -96,7 +96,7 @@ def _nodes(spec: UnitSpec) -> Iterator[Node]:
 
 
 def _functions(jax: Any, jnp: Any) -> Mapping[str, Callable[..., Any]]:
-    """By the operations of nodes; units are measured with their usual activations."""
+    """Functions by the operations of nodes; units are measured with their usual activations."""
     return {
         "number": lambda number: number,
         **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv},

@@ -1,6 +1,6 @@
 """Units, whole models of music and the model of sound, timed against torch.nn.
 
-Timings stay comparable on a busy machine: contenders take turns, and we take medians. Whatever
+Timings stay comparable on a busy machine: contenders alternate, and medians are reported. Whatever
 slows the machine down for a while then slows both down, and their ratio holds.
 """
 
@@ -37,7 +37,7 @@ from seqmodel.units.module import units_of
 from seqmodel.units.specification import Case
 
 SHORTEST = 50e-3
-"""The minimum length of a timing in seconds. Anything quicker is repeated."""
+"""The minimum length of a timing in seconds; quicker tasks are repeated."""
 LEAST_ROUNDS = 5
 """The minimum number of rounds, besides a warm-up round."""
 
@@ -46,11 +46,11 @@ Row = dict[str, Any]
 
 
 def compare(ours: Task, theirs: Task, seconds: float, **others: Task) -> Row:
-    """Time ours, torch.nn's and others in turn, round by round, for about `seconds`.
+    """Time ours, torch.nn's and others, alternating, for about `seconds`.
 
     Returns the median milliseconds of each with their spread, the number of rounds, and the time of
-    all others as a multiple of ours. The first runs, in which code is compiled and caches fill, do
-    not count.
+    all others as a multiple of ours. The first runs, which compile code and fill caches, do not
+    count.
     """
     tasks = {"ours": ours, "torch_nn": theirs, **others}
     repeats = {}
@@ -74,7 +74,7 @@ def compare(ours: Task, theirs: Task, seconds: float, **others: Task) -> Row:
 def _mean(task: Task, repeats: int) -> float:
     """The mean seconds of `repeats` runs, after an untimed one.
 
-    Training steps, too, follow each other: the first run after the other's turn finds neither its
+    Training steps follow each other too: the first run after the other's turn finds neither its
     code nor its data in the caches, nor its memory where it left it.
     """
     _finish(task)
@@ -106,7 +106,7 @@ class Size(NamedTuple):
     batch: int
     frames: int
     hidden_with_cell: int | None = None
-    """H of units with a cell, where it differs because they have more gates."""
+    """H of units with a cell, if different because they have more gates."""
 
     def hidden_of(self, spec: UnitSpec) -> int:
         """H for this unit."""
@@ -122,7 +122,7 @@ SIZES = (
 
 
 def unit_rows(names: Sequence[str], device: str, seconds: float) -> Iterator[Row]:
-    """Every size of every unit, or of those named; see `measure_unit`."""
+    """Rows for every size of every unit, or of those named; see `measure_unit`."""
     for size in SIZES:
         for name in names or UNITS:
             yield measure_unit(name, size, device, seconds)
@@ -133,7 +133,7 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> R
 
     A step is forward and backward, with the gradients of the input and of all weights. The forward
     pass is also timed alone, without recording for a backward pass, as in evaluation. On the CPU
-    JAX takes part in the step where it is installed.
+    JAX takes part in the step if it is installed.
     """
     spec = unit_spec(name)
     inputs, hidden, batch, frames = size.inputs, size.hidden_of(spec), size.batch, size.frames
@@ -195,7 +195,7 @@ DRAWN = {"frame-wise": 256, "tied": 16}
 def model_rows(
     measure: Callable[[str, str, float], Row], names: Sequence[str], seconds: float
 ) -> Iterator[Row]:
-    """`measure_step` or `measure_sampling` of each model, with its default units or with these."""
+    """Rows of `measure_step` or `measure_sampling` for each model, with default units or these."""
     for model, default in MODEL_UNITS.items():
         for unit in names or default:
             yield measure(model, unit, seconds)
@@ -246,7 +246,7 @@ def our_model(config: Config) -> SequenceModel:
 
 
 def their_model(config: Config) -> peers.FrameWise | peers.Tied:
-    """The same from torch.nn's layers."""
+    """The same model with torch.nn's layers."""
     spec, hidden, note_hidden = unit_spec(config.unit), config.hidden, config.note_hidden
     assert hidden is not None
     if note_hidden is None:
@@ -272,23 +272,23 @@ def _sizes(config: Config) -> Row:
 
 RATES = (8000, 16_000)
 SOUND_UNITS = ("gru",)
-"""Measured by default."""
+"""Units measured by default."""
 CHUNKS = 40
-"""Of some 256 samples each, drawn at a time."""
+"""Chunks of some 256 samples each, drawn at a time."""
 
 
 def sound_rows(names: Sequence[str], seconds: float) -> Iterator[Row]:
-    """`measure_sound` at each rate, with the default units or with these."""
+    """`measure_sound` at each rate, with the default units or these."""
     for rate in RATES:
         for unit in names or SOUND_UNITS:
             yield measure_sound(unit, rate, seconds)
 
 
 def measure_sound(unit: str, rate: int, seconds: float) -> Row:
-    """Time a training step, its features alone, and drawing one piece; all at default sizes.
+    """Time a training step, its features alone, and drawing one piece, all at default sizes.
 
-    Both steps read the same features of our encoder. torch.nn's has its own layer, and our output's
-    plain specification instead of the compiled score.
+    Both steps read the same features from our encoder. torch.nn's uses its own layer, and our
+    output's plain specification instead of the compiled score.
     """
     frame = AudioFrames(rate)
     config = with_sizes(resolve({"unit": unit}, presets=AUDIO.presets), frame)
@@ -329,7 +329,7 @@ def their_loss(ours: SequenceModel, layer: nn.RNNBase, frames: Tensor) -> Tensor
 
 
 def _real_time(model: SequenceModel, rate: int) -> float:
-    """How many seconds of sound are drawn in a second; building the sampler does not count."""
+    """Seconds of sound drawn in a second; building the sampler does not count."""
     chunks = Sampler(model.eval()).draw(Uniforms(1))
     next(chunks)
     begin = time.perf_counter()
