@@ -1,6 +1,6 @@
-"""Encoders: the inputs of the unit and the output, from the frames read.
+"""Encoders: the inputs of the unit and the output, computed from the frames read.
 
-Each takes the frames read (rows, F), and keeps its memory of earlier ones in states, all of them
+Each takes the frames read (rows, F) and keeps its memory of earlier ones in states, which are all
 zero before the first frame.
 """
 
@@ -43,7 +43,7 @@ WORD = 24
 
 
 class Encoded(NamedTuple):
-    """The inputs for each row, which follows a frame read."""
+    """The inputs for each row; a row follows a frame read."""
 
     x: Symbol
     """(rows, R, I), for the unit."""
@@ -54,7 +54,7 @@ class Encoded(NamedTuple):
     last: Symbol | None = None
     """(rows,), whether the row is its frame's last, if a frame has several."""
     changed: Symbol | None = None
-    """(rows, 1), whether the unit makes a step; None: always."""
+    """(rows, 1), whether the unit makes a step; None if always."""
 
 
 def window(
@@ -130,7 +130,7 @@ def notes(
 
 
 def _elapsed(g: Graph, frames: Symbol) -> Symbol:
-    """The number of frames, or samples, before each of the rows: (rows,)."""
+    """The number of frames, or samples, before each row: (rows,)."""
 
     def counted(former: list[Symbol]) -> tuple[list[Symbol], Symbol]:
         after = former[0] + g.squeeze(g.count(frames), 0)
@@ -163,7 +163,7 @@ def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
 def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbol, Symbol]:
     """How long each note has sounded or been silent, (rows, D, AGES), as in `model.ages`.
 
-    Also for how many frames nothing has changed, now and before the last frame, (rows, 1).
+    Also for how many frames nothing has changed, now and before the last frame: (rows, 1).
     """
     D = encoder.rows
 
@@ -193,7 +193,7 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
 def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
     """What came next when the notes around each were the same, (rows, D, MOTIFS).
 
-    As in `model.motifs`; the table of each context begins with a dummy cell, so that 0 chooses it.
+    As in `model.motifs`; each context's table begins with a dummy cell, which 0 chooses.
     """
     K, notes = len(CONTEXTS), np.arange(D)
     bits = 2 ** np.arange(2 * FARTHEST + 1)
@@ -240,9 +240,9 @@ def _hashed(key: Symbol) -> Symbol:
 
 
 def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
-    """The cells after one more outcome (D,) of those chosen (K, D).
+    """The cells after one more outcome (D,) for the chosen ones (K, D).
 
-    Note by note, because several may have chosen the same cell.
+    Computed note by note, because several notes may have chosen the same cell.
     """
 
     def halved(count: Symbol) -> Symbol:
@@ -268,7 +268,7 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
 def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbol, Symbol]:
     """The cells after new keys have claimed theirs, and the chosen ones (K, D) for keys (K, D).
 
-    Note by note, because one may claim a cell that another would.
+    Computed note by note, because two notes may claim the same cell.
     """
     tried = (g.unsqueeze(keys % CELLS, 2) + np.arange(TRIES)) % CELLS + 1
     tried = g("Where", g.unsqueeze(found, 2), tried, 0)
@@ -317,7 +317,7 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
     shapes = {"echo.runs": [REACH_BACK], "echo.frames": [REACH_BACK, words]}
     rows = [frames, elapsed]
     word, length = g.keeping(shapes, lambda states: g.scan(body, states, rows))
-    # Bit k of a word is 1 if it, halved k times and rounded down, is odd.
+    # Bit k of a word is 1 if the word, halved k times and rounded down, is odd.
     halved = g("Floor", g.unsqueeze(word, 2) / 2.0 ** np.arange(WORD))
     followed = g.cast(g.reshape(g.cast(halved, INT64) % 2, 0, words * WORD), FLOAT)
     known = _reached(g, g.unsqueeze(length, 1), STEPS)
@@ -336,7 +336,7 @@ Parts = Mapping[str, Symbol]
 def sound(
     g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int, labels: Symbol | None
 ) -> Encoded:
-    """What adaptive predictors say about the next sample; `frames` are samples (rows, 1).
+    """What adaptive predictors tell about the next sample; `frames` are samples (rows, 1).
 
     As in `model.sound`, in float64, for one piece and without noise. All lattices are computed at
     once, as rows with as many stages as the longest: a stage depends only on lower ones. Their
@@ -356,7 +356,7 @@ def sound(
         return [after], [after]
 
     def course_of(k: Symbol, b: Symbol, slow: Symbol, loud: Symbol) -> list[Symbol]:
-        """What labels add to the features, as `sound.kernel.write_course`; nothing without."""
+        """What labels add to the features, as in `sound.kernel.write_course`; nothing without."""
         if not p.combinations or labels is None:
             return []
         number = g.cast(labels, DOUBLE) @ encoder.place_values.numpy()[:, np.newaxis]
@@ -490,7 +490,7 @@ def _features(
         return g("GatherElements", parts[p.pitch_line], places, axis=1)
 
     def steered() -> list[Symbol]:
-        """The anchor and its level, moved as `model.sound.steering` says."""
+        """The anchor and its level, moved as in `model.sound.steering`."""
         strength, place = known.strength, loud.log() / math.log(2)
         low, high = g.split(_between(g, known.ranges.numpy(), place), [M, M], 1)
         k, b, peak = parts["k"][:, :M], parts["b"][:, :M], parts["peak"]
@@ -533,7 +533,7 @@ def _between(
 ) -> Symbol:  # fmt: skip
     """Rows (rows, N) interpolated at places (rows, 1) in a table of `nodes` rows.
 
-    The table begins at row `first` if several are stacked.
+    If several tables are stacked, this one begins at row `first`.
     """
     place = g("Clip", place, 0.0, nodes - 1.0)
     node = g("Min", g("Floor", place), nodes - 2.0)

@@ -1,7 +1,7 @@
 """An ONNX graph under construction.
 
-Its values are symbols: arithmetic with them, or slicing, adds nodes. Opset 17, which runtimes of
-recent years support.
+Its values are symbols: arithmetic with them, or slicing, adds nodes. Opset 17, which runtimes have
+supported for years.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ def _operator(op: str, *, swapped: bool = False) -> Callable[..., "Symbol"]:
 
 
 class Symbol:
-    """A value of the future graph."""
+    """A value of the graph under construction."""
 
     __array_ufunc__ = None  # NumPy then leaves arithmetic with its arrays to this class
 
@@ -56,7 +56,7 @@ class Symbol:
         return self.graph("Where", where > limit if relation == ">" else where < limit, then, self)
 
     def __getitem__(self, key: slice | tuple[slice, ...]) -> "Symbol":
-        """A part of the value, by slices without steps."""
+        """A part of the value, given by slices without steps."""
         slices = dict(enumerate(key if isinstance(key, tuple) else (key,)))
         axes = [axis for axis, part in slices.items() if part != slice(None)]
         starts = [slices[axis].start or 0 for axis in axes]
@@ -65,9 +65,9 @@ class Symbol:
 
 
 Value = Symbol | float | NDArray[Any]
-"""A symbol or a constant. Real constants are float64 next to float64 symbols, else float32."""
+"""A symbol or a constant. Real constants are float64 next to float64 symbols, otherwise float32."""
 Step = tuple[Sequence[Symbol], Sequence[Symbol]]
-"""States, and outputs."""
+"""States and outputs."""
 Given = TypeVar("Given")
 
 
@@ -85,7 +85,7 @@ class Graph:
 
     @contextmanager
     def within(self, part: str) -> Iterator[None]:
-        """Names within the block begin with `part`."""
+        """Prefix names within the block with `part`."""
         former = self._scope
         self._scope = f"{former}{part}/"
         try:
@@ -108,14 +108,14 @@ class Graph:
         self._outputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
 
     def result(self, name: str, value: Symbol, *shape: int, kind: int = FLOAT) -> None:
-        """Declare an output that has this shape for each of the rows."""
+        """Declare an output with this shape for each row."""
         self.output(name, value, [ROWS, *shape], kind)
 
     def keeping(
         self, shapes: Mapping[str, Sequence[int]],
         run: Callable[[list[Symbol]], tuple[Sequence[Symbol], Given]], kind: int = FLOAT,
     ) -> Given:  # fmt: skip
-        """What `run` outputs, given states of these shapes, besides the states after the call."""
+        """What `run` outputs besides the new states, given states of these shapes."""
         states = [self.input(f"state.{name}", shape, kind) for name, shape in shapes.items()]
         after, given_out = run(states)
         for (name, shape), value in zip(shapes.items(), after, strict=True):
@@ -129,7 +129,7 @@ class Graph:
     # ---- nodes ----
 
     def __call__(self, op: str, *inputs: Value | None, **attributes: Any) -> Symbol:
-        """Add a node with one output; an input that is None is left out."""
+        """Add a node with one output; inputs that are None are left out."""
         return self.several(1, op, *inputs, **attributes)[0]
 
     def several(
@@ -151,9 +151,9 @@ class Graph:
         self, body: Callable[..., Step], states: Sequence[Symbol], rows: Sequence[Symbol],
         *, row_axes: Sequence[int] | None = None, output_axis: int = 0,
     ) -> tuple[list[Symbol], list[Symbol]]:  # fmt: skip
-        """Apply `body` along an axis of each of the `rows`, the first unless `row_axes` is given.
+        """Apply `body` along an axis of each of the `rows`: `row_axes`, by default the first.
 
-        It receives the states before a step and its rows. Returns the final states, and all of its
+        It receives the states before a step and the step's rows. Returns the final states, and all
         outputs, stacked along `output_axis`.
         """
         name, outside = self._named("Scan"), self._nodes
@@ -189,7 +189,7 @@ class Graph:
         return self("Concat", *values, axis=axis)
 
     def reshape(self, value: Symbol, *shape: int) -> Symbol:
-        """Reshape a value; 0 keeps a dimension and -1 follows from the others."""
+        """Reshape a value; 0 keeps a dimension, and -1 is inferred from the others."""
         return self("Reshape", value, np.array(shape))
 
     def unsqueeze(self, value: Symbol, *axes: int) -> Symbol:

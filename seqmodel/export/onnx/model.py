@@ -82,7 +82,7 @@ def _graph(model: SequenceModel) -> Graph:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """What the file says about the run, without the path of its data."""
+    """The file's metadata about the run, without the path of its data."""
     settings: dict[str, Any] = {**run.config.to_json()}
     settings.pop("data", None)
     units = {"unit": run.config.unit, "note_unit": run.config.note_unit}

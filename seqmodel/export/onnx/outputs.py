@@ -1,8 +1,7 @@
 """Outputs: their inputs, the distribution of the next frame, and a draw from it.
 
-If the numbers of a frame of notes depend on each other, the logit of each depends on those before
-it in the same frame, which are drawn, or given, one after another in a scan. Samples are in
-[-1, 1).
+If the numbers of a frame of notes depend on each other, each logit depends on the numbers before it
+in the frame, which are drawn, or given, one after another in a scan. Samples are in [-1, 1).
 """
 
 import math
@@ -31,11 +30,11 @@ from seqmodel.outputs.samples import (
 )
 
 COLDEST = 1e-6
-"""Lower temperatures count as this: the likeliest is drawn."""
+"""Lower temperatures count as this: the most likely value is drawn."""
 
 
 class Reading(NamedTuple):
-    """An output's inputs for each of the rows."""
+    """An output's inputs for each row."""
 
     h: Symbol
     """(rows, R, H + E)"""
@@ -58,12 +57,12 @@ def linear(g: Graph, layer: nn.Linear, x: Symbol) -> Symbol:
 
 
 def unless_given(g: Graph, drawn: Symbol, given: Symbol) -> Symbol:
-    """What was drawn, replaced by what is given."""
+    """The drawn numbers, replaced by those that are given."""
     return g("Where", g("IsNaN", given), drawn, given)
 
 
 def ending(g: Graph, logits: Symbol, reading: Reading) -> None:
-    """Whether the piece ends with a frame, from logits (rows, 1) and the last of the uniforms."""
+    """Whether the piece ends with a frame, from logits (rows, 1) and the last uniform."""
     logits = g.reshape(logits, -1)
     ended = g.reshape(reading.uniforms[:, -1:], -1) < g("Sigmoid", logits)
     if reading.last is not None:
@@ -170,7 +169,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> None:
 
 
 def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
-    """Logits (rows, D, 1 or 2) of notes below which none has changed."""
+    """Logits (rows, D, 1 or 2) of notes below which no note has changed."""
     K, D = first.odds.out_features, first.notes
     own, pooled, direct = g.split(linear(g, first.own, reading.h), [HIDDEN, POOLED, K], 2)
     mean = g.sum(g("Relu", pooled), 1) / float(D)
@@ -188,7 +187,7 @@ def _drawn(
 ) -> Symbol:
     """Numbers that are 1 if a uniform is below their probability, unless they are given.
 
-    `strike`, for strikes: which notes sound, and which did before. If one did not, it is struck.
+    For strikes, `strike` is which notes sound and which did before; one that did not is struck.
     """
     drawn = g.cast(uniforms < g("Sigmoid", logits / temperature), FLOAT)
     if strike:
@@ -291,7 +290,7 @@ def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Sym
     """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `samples.choose`."""
     cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
     beyond = cumulative / cumulative[:, -1:] > uniforms
-    # The first of those beyond the uniform.
+    # The first component beyond the uniform.
     return g.cast(g("Equal", g("CumSum", g.cast(beyond, INT64), 1), 1), FLOAT)
 
 

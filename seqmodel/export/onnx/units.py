@@ -1,8 +1,8 @@
-"""Units: one operator over time for the nine that have one, else a scan over their equations.
+"""Units: one operator over time for the nine that have one, otherwise a scan of their equations.
 
-ONNX's GRU weighs the old state with z, whereas ours weigh the candidate: 1 - s(x) = s(-x), so the
-weights of z are negated. A gate that lacks a term has zeros there. The minimal gated unit is a gru
-whose two gates are the same.
+ONNX's GRU weights the old state by z, whereas ours weight the candidate: 1 - s(x) = s(-x), so z's
+weights are negated. A gate that lacks a term has zeros there. The minimal gated unit is a gru with
+two equal gates.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,8 +56,8 @@ def array(weight: Tensor) -> NDArray[np.float32]:
 def over_time(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol]
 ) -> tuple[Sequence[Symbol], Symbol]:
-    """Run a layer over x (T, B, I) from its state, each (B, H): the new state, h (T, B, H)."""
-    if unit.case(1).spec is UNITS.get(unit.spec.name):  # not a text that merely has the name of one
+    """Run a layer over x (T, B, I) from its states (B, H): the new states, and h (T, B, H)."""
+    if unit.case(1).spec is UNITS.get(unit.spec.name):  # not a text that only shares its name
         return _operator(g, unit, x, state)
 
     def body(*values: Symbol) -> Step:
@@ -71,7 +71,7 @@ def over_time(
 def resting(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol], moves: Symbol
 ) -> tuple[Sequence[Symbol], Symbol]:
-    """Like `over_time`, for a layer that steps only where it `moves` (T, 1), else keeps its h."""
+    """Like `over_time`, for a layer that steps only where it `moves` (T, 1), otherwise keeps h."""
 
     def body(*values: Symbol) -> Step:
         *old, row, moves = values
@@ -120,7 +120,7 @@ def _operator(
 
 
 def _equations(g: Graph, unit: Unit, products: Symbol, state: Sequence[Symbol]) -> list[Symbol]:
-    """The state, each (B, H), after a unit's equations, in order as in `units.specification`.
+    """The states (B, H) after a unit's equations, taken in order as in `units.specification`.
 
     `products` (B, gates H) holds W x of all gates side by side.
     """
@@ -130,7 +130,7 @@ def _equations(g: Graph, unit: Unit, products: Symbol, state: Sequence[Symbol]) 
     now, with_rows = dict[str, Value](), set[str]()
 
     def has_rows(node: Node) -> bool:
-        """Whether a value is (B, H), rather than (H,), of means (B, 1), or a number."""
+        """Whether a value is (B, H), rather than (H,), (B, 1) for means, or a number."""
         if node.op == "now":
             return node.args[0] in with_rows
         inside = (arg for arg in node.args if isinstance(arg, Node) and node.op != "mean")
