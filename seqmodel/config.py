@@ -1,4 +1,4 @@
-"""The settings of a training run: their definitions, their YAML form, and what overrides what.
+"""The settings of a training run: their definitions, their YAML form and their precedence.
 
 A field of `Config` states a setting's name, type, default, range, and its option's help and group;
 the options of `seqmodel train`, YAML files, --set and all checks are derived from it.
@@ -30,11 +30,11 @@ VERSION_1 = (
     *("learning_rate_draws", "schedule", "weight_noise", "clip", "average", "batch_size"),
     *("truncate", "epochs", "patience", "augment_keys", "seed"),
 )
-"""The settings that every checkpoint states."""
+"""The settings contained in every checkpoint."""
 EITHER = ("hidden", "params"), ("epochs", "minutes")
 """Pairs of which only one may be given; an option for either overrides both in a file."""
 UNITS = "unit", "note_unit"
-"""The settings that hold a unit, see `unit_setting`."""
+"""The settings that hold a unit; see `unit_setting`."""
 GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
 """Groups of options, in the order in which help lists them."""
 SEARCHES: Mapping[str, str] = {
@@ -44,7 +44,7 @@ SEARCHES: Mapping[str, str] = {
 }
 """Learning-rate search -> the setting that holds its number of runs."""
 TRIALS: Mapping[str, int] = {"bracket": 7, "paper": 10, "tpe": 10}
-"""Search -> its default number of runs; that of `paper` is stated in the paper."""
+"""Search -> its default number of runs; the one for `paper` is stated in the paper."""
 LARGEST = 2**64
 """Larger integers are never meaningful, and printing one can take a while."""
 LONGEST_FILE = 2**16
@@ -150,7 +150,7 @@ def setting(
 ) -> Any:
     """A field of `Config`: everything about a setting except its name and type.
 
-    Without a `group` it has no command-line option.
+    Without a `group`, it has no command-line option.
     """
     limits = {"least": least, "most": most, "below": below, "among": among}
     return field(default=default, metadata={"help": help, "group": group, **limits})
@@ -161,11 +161,11 @@ class Config:
     """One training run. Fields are named like the options and the keys of the YAML file.
 
     The defaults are those of the default preset, chosen for the best valid figure within a fixed
-    training time; see README. Upper bounds of sizes and seeds preempt less helpful errors.
+    training time; see README. Upper bounds on sizes and seeds prevent less helpful errors.
     """
 
-    # For a setting not in VERSION_1, the default is part of the file format: it is what older runs
-    # mean. Other defaults for new runs go into MODELS, PRESETS or a medium.
+    # For a setting not in VERSION_1, the default is part of the file format: older runs imply it.
+    # Other defaults for new runs go into MODELS, PRESETS or a medium.
     data: str | None = setting(None, "A prepared dataset; the bundled sample if none.")
     preset: str = setting(
         "default",
@@ -375,7 +375,7 @@ class Config:
     def without_search(self) -> Self:
         """The same settings, for a single run.
 
-        Valid is scored as a whole unless they state otherwise, because it decides between runs.
+        Valid is scored as a whole, unless they state otherwise, because it decides between runs.
         """
         every = "epoch" if self.valid_every == "auto" else self.valid_every
         return replace(
@@ -394,7 +394,7 @@ class Config:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
-        """The inverse of `to_json`; SeqmodelError names `origin` and the setting that is wrong."""
+        """The inverse of `to_json`; SeqmodelError names `origin` and the wrong setting."""
         refuse_unknown(values, cls, origin)
         there = {name: _checked(name, value, origin, cls) for name, value in values.items()}
         return cls(**there)
@@ -535,7 +535,7 @@ def _check_exclusion(options: Mapping[str, Any], file: Mapping[str, Any]) -> Non
 
 
 def _check_time(config: Config) -> None:
-    """UsageError if what ends training or scores valid does not fit the other settings."""
+    """UsageError if what ends training, or scores valid, does not fit the other settings."""
     if not (config.epochs or config.minutes) and config.schedule != "constant":
         raise UsageError(
             "--epochs auto needs --schedule constant: a cosine needs a fixed number of epochs"

@@ -14,7 +14,7 @@ class SeqmodelError(Exception):
 
     exit_status = 1
     shown: tuple[str, ...] = ()
-    """Lines to show below it, such as the place in a text."""
+    """Lines to show below the message, such as the place in a text."""
 
 
 class UsageError(SeqmodelError):
@@ -25,7 +25,7 @@ class UsageError(SeqmodelError):
 
 @contextmanager
 def advising(again: str) -> Iterator[None]:
-    """If an error in the block is a full disk, add how to continue: `again`."""
+    """If an error in the block is due to a full disk, add how to continue: `again`."""
     try:
         yield
     except SeqmodelError as error:
@@ -40,12 +40,12 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def reason(error: OSError) -> str:
-    """The reason for a system's error, for the end of a message."""
+    """The system's reason for an error, for the end of a message."""
     return error.strerror.lower() if error.strerror else str(error)
 
 
 class SourceError(SeqmodelError):
-    """A media file cannot be used, and is skipped; the message says why, without its name."""
+    """A media file cannot be used and is skipped; the message states why, without its name."""
 
     def __init__(self, reason: str, option: str = "") -> None:
         """`option` is the option of `prepare` that would help, such as "a lower --rate"."""

@@ -1,8 +1,8 @@
 """Reads that never block on non-files, unless a pipe is allowed; writes that are atomic.
 
 Everything is written next to its target under a temporary name, flushed to disk and renamed.
-Nothing is replaced unless the caller allows it. A link to a file or a folder is followed: it stays,
-and what it points to is created or replaced.
+Nothing is replaced unless the caller allows it. A link to a file or a folder is followed: the link
+stays, and its target is created or replaced.
 """
 
 import errno
@@ -158,7 +158,7 @@ def new_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Path]]:
     """Yield a new file, its path, and its final path; the file, if left, is removed at the end.
 
-    OSErrors become SeqmodelErrors, also in the block.
+    OSErrors become SeqmodelErrors, including those in the block.
     """
     target = followed(path)
     temporary, missing = _temporary(target), missing_folders(target)
@@ -191,7 +191,7 @@ class FolderFormat:
     """A kind of folder that seqmodel writes, and that `--force` may therefore replace."""
 
     name: str
-    """As in "prepared dataset"."""
+    """The format's name in messages, such as "prepared dataset"."""
     is_marked: Callable[[Path], bool]
     """Whether a folder carries the format's own mark."""
     files: re.Pattern[str]
@@ -220,7 +220,7 @@ class FolderFormat:
         """Whether a path within a folder counts as part of this format."""
         if SYSTEM_FILES.fullmatch(path.name):
             return True
-        # A process killed while writing leaves its temporary file, see `new_file`.
+        # A process killed while writing leaves its temporary file; see `new_file`.
         temporary = TEMPORARY.fullmatch(path.name)
         written = path.with_name(temporary[1]) if temporary else path
         return bool(self.files.fullmatch(written.as_posix()))
@@ -250,8 +250,8 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
     With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else;
-    SeqmodelError otherwise. What a killed process leaves is removed by the next one that locks
-    `path`, as callers do wherever others may write it too.
+    SeqmodelError otherwise. Leftovers of a killed process are removed by the next one that locks
+    `path`, as callers do if others may write it too.
     """
     format.check_target(path, force=force)
     path = followed(path)
@@ -281,7 +281,7 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 def _sweep(path: Path, format: FolderFormat) -> None:
     """Remove what killed processes left next to `path`: folders, and files of `check_writable`.
 
-    Only if it is locked, see `locks.locked`: otherwise they may belong to a working process.
+    Only if `path` is locked (see `locks.locked`): otherwise they may belong to a working process.
     """
     there: list[Path] = []
     with suppress(OSError):  # a folder that can be written but not listed
@@ -301,7 +301,7 @@ def _sweep(path: Path, format: FolderFormat) -> None:
 
 
 def _replace_folder(path: Path, new: Path) -> None:
-    """Swap two paths atomically, or else move the old one away first; then remove the old one."""
+    """Swap two paths atomically, or move the old one away first; then remove the old one."""
     if system.exchanged(path, new):
         shutil.rmtree(new)
         return

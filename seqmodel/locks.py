@@ -11,14 +11,14 @@ from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
 from seqmodel.system.files import AT_ONCE, FOLDER, NO_LINK
 
 POLL = 0.005
-"""Seconds between two attempts at a lock that another process holds."""
+"""Seconds between attempts at a lock that another process holds."""
 
 
 @contextmanager
 def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock file `path` for the block, and yield whether it is held.
 
-    It is not if another process holds it, unless told to `wait` until it is free.
+    It is not if another process holds it, unless `wait` is set, which waits until it is free.
 
     SeqmodelError if the file cannot be created, or the file system has no locks.
     """
@@ -65,7 +65,7 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
 
     The lock is an empty file next to it, removed when the block ends, or the folder itself if no
     file can be created; nothing if that fails too, or if there are no locks. SeqmodelError if
-    another process holds it, unless told to `wait`.
+    another process holds it, unless `wait` is set.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
     lock, missing, file = sibling(place, "lock"), missing_folders(place), None
@@ -82,7 +82,7 @@ def _release(file: int, lock: Path) -> None:
     ours = _is(file, lock) and not os.fstat(file).st_size  # with content it is not ours
     removed = ours and _removed(lock)
     os.close(file)
-    if ours and not removed:  # on Windows, where no open file is; one that waits holds it open
+    if ours and not removed:  # on Windows, once closed; fails if a waiting process has it open
         _removed(lock)
 
 

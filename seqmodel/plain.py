@@ -1,8 +1,8 @@
 """Untrusted text: strict JSON, with values checked field by field, and flat YAML of settings.
 
-Settings need only keys and scalars of YAML. Only the nodes of a text are composed; whatever is
-nested or tagged is rejected before it costs anything. Values that look like dates stay strings,
-because no setting is a date.
+Settings need only YAML's keys and scalars. Only the nodes of a text are composed; anything nested
+or tagged is rejected before it costs anything. Values that look like dates stay strings, because
+no setting is a date.
 """
 
 import json

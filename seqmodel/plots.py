@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PRIMARY, ACCENT = "#1f4e79", "#c8782a"
 DARK = "#0b1c2c", "#5c3310"
-"""The same colours where a note begins."""
+"""The same colours, for where a note begins."""
 
 
 def caption(text: str) -> str:

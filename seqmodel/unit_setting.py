@@ -1,6 +1,6 @@
-"""A unit in settings: its name, or its text, which then states its name.
+"""A unit in settings: its name, or its text, which then includes its name.
 
-So a run contains its unit: it works without the file, and a changed file is a different setting.
+A run thus contains its unit: it works without the file, and a changed file is a different setting.
 A user's module is `package.module:Class`, which a run only names.
 """
 
@@ -13,7 +13,7 @@ from seqmodel.files import read_bytes
 
 SUFFIX = ".unit"
 LONGEST = 4000
-"""The most bytes of a text, which must fit into a value of a YAML file together with its name."""
+"""The most bytes of a text, which must fit into a value of a YAML file, including its name."""
 _NAMED = re.compile(r"^[ \t]*unit[ \t]*:[ \t]*([^\s#]*)", re.MULTILINE)
 
 
