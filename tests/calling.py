@@ -18,7 +18,7 @@ from seqmodel.cli.main import main
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
-# Made anew for each call, the parser takes as long as a short command.
+# Building the parser anew for each call would take as long as a short command.
 typer.main.get_command = functools.cache(typer.main.get_command)
 # One thread per process, since the tests run in parallel; NO_COLOR only if a test sets it.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the real music; datasets and runs small enough for every test."""
+"""Fixtures for all tests: the real music, and datasets and runs small enough for every test."""
 
 import gc
 import json
@@ -15,11 +15,11 @@ settings.load_profile("quick")
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Tests run in parallel; torch's threads, waiting for each other, would take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Nor do those of tests that ask for two spin while they wait: the other worker needs the processor.
+# If a test asks for two threads, they do not spin while waiting: other workers need the processor.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 # Kernels are compiled once for all workers and commands, outside the user's own cache.
 os.environ.setdefault("SEQMODEL_CACHE", str(REPOSITORY / ".pytest_cache" / "kernels"))
-# So is Python, whatever the environment says: each worker and command would compile all anew.
+# So is Python, whatever the environment says: otherwise each process would compile everything anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

@@ -1,7 +1,7 @@
 """Real processes of the command line that need not load torch, which takes longer than their work.
 
-A server that has loaded it, and nothing of seqmodel, forks them. They are children of the process
-that asked, which sees no difference from those that `subprocess` starts.
+A server that has loaded torch, but nothing of seqmodel, forks them. They are children of the
+process that asked, which sees no difference from processes that `subprocess` starts.
 """
 
 import atexit
@@ -50,7 +50,7 @@ class Forked(subprocess.Popen[str]):
         set_subreaper = ctypes.CDLL(None).prctl
         set_subreaper(SUBREAPER, 1, 0, 0, 0)
         try:
-            with tempfile.TemporaryFile() as file:  # longer than a message may be
+            with tempfile.TemporaryFile() as file:  # longer than a message can be
                 file.write(json.dumps(order).encode())
                 file.flush()
                 socket.send_fds(server(), [b"."], [file.fileno(), *given])
@@ -91,7 +91,7 @@ def serve(line):
         if not message:
             sys.exit()
         reader, writer = os.pipe()
-        # An orphan at once: it becomes a child of the process that asked.
+        # Orphaned at once: it becomes a child of the process that asked.
         if between := os.fork():
             os.waitpid(between, 0)
             line.send(os.read(reader, 20))
@@ -114,7 +114,7 @@ def serve(line):
             os.chdir(folder)
             os.environ.clear()
             os.environ.update(environment)
-            # Tests in the background of a shell ignore Ctrl-C, and whatever they start would too.
+            # Tests in the background of a shell ignore Ctrl-C, and so would all that they start.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.argv = arguments
             return
@@ -125,7 +125,7 @@ if __name__ == "__main__":
         __import__(name)
     skip_pictures()
     del sys.path[0]
-    gc.freeze()  # which forks would copy, to look for garbage at their ends
+    gc.freeze()  # otherwise forks would copy objects when they look for garbage at exit
     serve(socket.socket(fileno=int(sys.argv[1])))
     if sys.argv[0] == "-c":
         exec(sys.argv.pop(1), {"__name__": "__main__"})

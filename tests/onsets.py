@@ -1,4 +1,4 @@
-"""Frames with onsets for tests: each note off, struck or held, as the rule is stated."""
+"""Frames with onsets for tests: each note is off, struck or held, by the rule as stated."""
 
 import numpy as np
 

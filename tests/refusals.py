@@ -1,4 +1,4 @@
-"""Errors that a user sees: one line, with what matters in it."""
+"""Errors as users see them: one line that contains the essential parts."""
 
 import pytest
 

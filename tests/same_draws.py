@@ -1,4 +1,4 @@
-"""Compiled sampling against plain sampling: not one number may differ."""
+"""Compiled sampling against plain sampling: every number must be the same."""
 
 import copy
 from itertools import islice

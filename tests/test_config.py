@@ -1,4 +1,4 @@
-"""Settings: which of option, file, preset and default applies, and errors for invalid ones."""
+"""Settings: whether option, file, preset or default applies, and errors for invalid ones."""
 
 import math
 from dataclasses import dataclass, fields
@@ -26,7 +26,7 @@ def test_a_mediums_presets_override_general_ones_and_are_overridden_by_given_val
     presets = {"default": {"dropout": 0.1, "epochs": 3}, "paper": {"epochs": 5, "clip": 2.0}}
     config = resolve({"epochs": 9}, {"preset": "paper", "seed": 7}, presets)
     assert (config.epochs, config.clip, config.seed) == (9, 2.0, 7)
-    assert config.optimizer == "rmsprop"  # the general preset's, where the medium has none
+    assert config.optimizer == "rmsprop"  # the general preset's, if the medium has none
     assert resolve({}, None, presets).dropout == 0.1
     assert resolve({}, {"dropout": 0.2}, presets).dropout == 0.2
 

@@ -326,7 +326,7 @@ def test_a_replaced_folder_is_never_missing(tmp_path):
     def look():
         while not done.is_set():
             try:
-                os.stat(tmp_path / "d" / MARK)  # noqa: PTH116  as fast as can be
+                os.stat(tmp_path / "d" / MARK)  # noqa: PTH116  as fast as possible
             except OSError:
                 away.append(True)
 
@@ -372,14 +372,14 @@ def test_only_what_killed_processes_leave_is_removed(tmp_path):
     fill(left["foreign"], {"letter": ""})
     fill(left["only"], {MARK: "old"})
     fill(left["half"], {"train.npy": ""})
-    (tmp_path / LEFT("d", 5)).touch()  # of a check whether `d` can be written
+    (tmp_path / LEFT("d", 5)).touch()  # left by a check whether `d` can be written
     (tmp_path / LEFT("d", 9)).symlink_to(left["only"])
     kept = {left["foreign"].name, LEFT("d", 9)}
     for name in (".d.original", ".d.20261122", ".d.seqmodel-backup", LEFT("d", 1)[:-1]):
         fill(tmp_path / name, OLD)
         kept.add(name)
     with new_folder(tmp_path / "d", FORMAT, force=False):
-        assert left["half"].exists()  # of a process at work, for all we know
+        assert left["half"].exists()  # it may belong to a process at work
     shutil.rmtree(tmp_path / "d")
     with locked(tmp_path / "d"), new_folder(tmp_path / "d", FORMAT, force=False) as folder:
         (folder / MARK).write_text("new")
@@ -428,7 +428,7 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path, monkeypatch, 
         assert tree(tmp_path / name) == {tmp_path / name / MARK: content}
     killed_within(tmp_path / name, lambda: monkeypatch.setattr("seqmodel.files.shutil.rmtree", die))
     assert len(list(tmp_path.iterdir())) == 4  # with its lock
-    replace_by(tmp_path / name, "old")  # what the killed one left goes
+    replace_by(tmp_path / name, "old")  # removes what the killed process left
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")} == {
         *("f", f"f/{name}", name, f"{name}/{MARK}")
     }

@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing else of the repository is."""
+"""The wheel, installed without the rest of the repository."""
 
 import importlib.util
 import os
@@ -83,7 +83,7 @@ def test_the_installed_command_works_in_any_folder(wheel, tmp_path):
     run(*PIP, "--python", bin / "python", "install", *options, wheel, folder=tmp_path)
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     ours = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    (site / "dependencies.pth").write_text("\n".join(ours))  # whose own .pth files are not read
+    (site / "dependencies.pth").write_text("\n".join(ours))  # their own .pth files are not read
     code = "import seqmodel; print(seqmodel.__file__, seqmodel.__version__)"
     where, version = run(bin / "python", "-c", code, folder=tmp_path).split()
     assert Path(where).is_relative_to(site)

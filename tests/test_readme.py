@@ -1,8 +1,8 @@
 """README and guides are accurate: their commands run as written and print what they show.
 
-Unless SEQMODEL_WHOLE_GUIDES is set, the README's training is stopped after its first epoch, whose
-figures are compared; then one epoch of a few pieces takes the place of it and of all others, and
-files are filled by few particles. Of what follows only the words are compared, and no figures.
+Unless SEQMODEL_WHOLE_GUIDES is set, the README's training stops after its first epoch, whose
+figures are compared; then one epoch on a few pieces replaces it and all other trainings, and files
+are filled with few particles. After that, only the words are compared, not the figures.
 """
 
 import io
@@ -45,7 +45,7 @@ VARIES = re.compile(
     r"|ended (by the model|where [\w' ]+)|cut off at the limit"
     r"|, [\w ]+ for \d+ frames, but for .*|^\S+(?= is [\d.]+ nats ahead)|(?<=ahead of )\w+"
 )
-# How far the work is, every few seconds of what takes long.
+# Progress, reported every few seconds of long work.
 PROGRESS = re.compile(r"[\w /]+  (\d+%|\d+:\d\d so far).*")
 # Preparing and counting parameters is exact anywhere.
 EXACT = ("seqmodel prepare", "seqmodel units")
@@ -93,9 +93,9 @@ def near(shown, printed, command, *, figures=True):
     for ours, theirs in zip(numbers(shown), numbers(printed), strict=True):
         exact = is_exact(command) or (trained and ours.is_integer())
         tolerance = 0.0 if exact else 0.06
-        if shown.startswith("end, nats per piece"):  # over twenty pieces, and of ends alone
+        if shown.startswith("end, nats per piece"):  # twenty pieces, and only their ends
             tolerance = 0.5
-        # The difference of two figures, either of which may differ.
+        # The difference of two figures, each of which may differ.
         least = 0.1 if "nats ahead of" in shown else 0.0
         if abs(ours - theirs) > max(least, tolerance * max(abs(ours), abs(theirs))):
             return False

@@ -1,4 +1,4 @@
-"""The sample music: what its script writes, and nothing of it twice."""
+"""The sample music: the output of its script, with nothing in it twice."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The bundled runs: small, as good as they say, and made by the commands that are documented."""
+"""The bundled runs: small, as good as stated, and made by the documented commands."""
 
 import json
 import re

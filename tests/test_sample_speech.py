@@ -1,4 +1,4 @@
-"""The sample speech: what its script writes, and nothing of it twice."""
+"""The sample speech: the output of its script, with nothing in it twice."""
 
 import subprocess
 import sys

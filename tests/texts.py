@@ -1,4 +1,4 @@
-"""Texts of the language of kernels, compiled alone, to be called as Python calls them."""
+"""Texts of the language of kernels, compiled alone and called like Python functions."""
 
 import ctypes
 
@@ -33,7 +33,7 @@ def compiled(text, example, **constants):
     def run(**arguments):
         found = np.zeros(1, np.int64)
         given = [arguments[name] for name in example]
-        assert library  # keeps the code
+        assert library  # keeps the code alive
         assert all(a.flags.c_contiguous for a in given if isinstance(a, np.ndarray))
         call(*(a.ctypes.data if isinstance(a, np.ndarray) else a for a in given), found.ctypes.data)
         return int(found[0])

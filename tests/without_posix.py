@@ -1,13 +1,13 @@
-"""Takes from seqmodel what Windows lacks, as far as that can be done within a process.
+"""Removes from seqmodel what Windows lacks, as far as possible within a process.
 
-Run as a script it is the command, `python tests/without_posix.py train ...`, and so are processes
-that it spawns; `pytest -p without_posix` takes it from a session of tests.
+Run as a script, this is the command (`python tests/without_posix.py train ...`), and so are the
+processes that it spawns; `pytest -p without_posix` applies it to a session of tests.
 
-Taken away are the modules and names that typeshed knows to be missing on Windows, libraries without
-a name (GNU's OpenMP and allocator, renameat2), /proc, /dev, and opening a folder. No file that is
-open or mapped can be renamed, replaced or removed. Text has an encoding by name, as far as Python
-is told to warn (-X warn_default_encoding). Other packages keep all of it, since they have code for
-Windows: filelock, psutil and Python's own library.
+It removes the modules and names that typeshed knows to be missing on Windows, libraries without a
+name (GNU's OpenMP and allocator, renameat2), /proc, /dev, and opening a folder. No file that is
+open or mapped can be renamed, replaced or removed. Text needs a named encoding, as far as Python
+can be made to warn (-X warn_default_encoding). Other packages keep all of it, since they have code
+for Windows: filelock, psutil and Python's own library.
 """
 
 import ast
@@ -103,7 +103,7 @@ def in_use():
     maps = Path("/proc/self/maps").read_text("utf-8").splitlines()
     found = {line.split(maxsplit=5)[-1] for line in maps}
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # that of this listing
+        with suppress(OSError):  # the one for this listing
             found.add(str(link.readlink()))
     return found
 
