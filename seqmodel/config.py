@@ -4,7 +4,7 @@ A field of `Config` states a setting's name, type, default, range, and its optio
 the options of `seqmodel train`, YAML files, --set and all checks are derived from it.
 
 The default here of a setting added after version 1 is neutral: the value that matches the behaviour
-before it existed. Checkpoints omit it while it has that value, and readers assume it where it is
+before it existed. Checkpoints omit it while it has that value, and readers assume it if it is
 missing (runs/README.md), including in a YAML file that states every setting of version 1, as a
 run's config.yaml does. Other defaults of new runs are in `MODELS`, `PRESETS` and the media.
 """
@@ -78,7 +78,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model: how it reads frames, and what follows from that."""
+    """A model: how it reads frames, and the defaults and settings that follow."""
 
     encoder: str
     """"module:class" of its `model.encoder.Encoder`."""

@@ -176,7 +176,7 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
 
 
 def sibling(path: Path, ending: str) -> Path:
-    """A hidden name of ours next to `path`, short enough for file systems."""
+    """A hidden name for our files next to `path`, short enough for file systems."""
     name = os.fsencode(path.name)
     stem = path.name if len(name) <= LONGEST_NAME else blake2b(name, digest_size=16).hexdigest()
     return path.parent / f".{stem}.seqmodel-{ending}"

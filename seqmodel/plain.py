@@ -122,7 +122,7 @@ _Loader.yaml_implicit_resolvers = {
 def mapping(text: bytes) -> dict[str, Any]:
     """The keys and values of a YAML text, in order; none if it is empty.
 
-    ValueError, in one line, says what is wrong and where.
+    ValueError, in one line, states what is wrong and where.
     """
     root = _composed(text)
     if root is None:

@@ -57,7 +57,7 @@ def _cut(order: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
 def parted(lengths: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
     """The indices of a batch's pieces in each of `parts` parts, as even as possible.
 
-    From longest to shortest, pieces are dealt back and forth to two halves, then likewise within
+    From longest to shortest, pieces are dealt back and forth to two halves, then again within
     each, so that adjacent parts, such as those of one process, are even too.
     """
     shares = [np.argsort(-lengths, kind="stable")]

@@ -52,7 +52,7 @@ def _draws(write: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Lanes(Emitter):
-    """An emitter of 16-lane vectors, which LLVM splits where registers are narrower."""
+    """An emitter of 16-lane vectors, which LLVM splits if registers are narrower."""
 
     def __init__(self, builder: Any) -> None:
         super().__init__(builder, 4, _LANES)

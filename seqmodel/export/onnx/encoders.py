@@ -336,7 +336,7 @@ Parts = Mapping[str, Symbol]
 def sound(
     g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int, labels: Symbol | None
 ) -> Encoded:
-    """What adaptive predictors tell about the next sample; `frames` are samples (rows, 1).
+    """What adaptive predictors predict about the next sample; `frames` are samples (rows, 1).
 
     As in `model.sound`, in float64, for one piece and without noise. All lattices are computed at
     once, as rows with as many stages as the longest: a stage depends only on lower ones. Their

@@ -103,7 +103,7 @@ def call_compiled(
     """A call to a function in a separate module, its body written by `write(e, *arguments)`.
 
     It is compiled once for each `write`, a module-level Python function, and its further
-    `parameters`. It returns what `write` returns if `returns` is given, the type of that.
+    `parameters`. If a type `returns` is given, it returns what `write` returns.
     """
     kinds = tuple(argument.type for argument in arguments)
     library = _written(write, e.precision.itemsize, kinds, returns, parameters)

@@ -48,7 +48,7 @@ class Vector:
         return other.value if isinstance(other, Vector) else self.to.constant(other)
 
     def where(self, relation: str, limit: float, then: "Vector | float") -> "Vector":
-        """`then` where the relation to `limit` holds; elsewhere, and where nan, this value."""
+        """`then` where the relation to `limit` holds; elsewhere, and for nan, this value."""
         return self.replaced(self, relation, limit, then)
 
     def replaced(

@@ -1,6 +1,6 @@
 """The matrix product inside the loops over time: C (+)= A B, with few rows in A and B packed.
 
-A tile of C, a few rows by one panel of columns (several where the rows are very few), is summed in
+A tile of C, a few rows by one panel of columns (several if there are very few rows), is summed in
 registers: each number of B is loaded once for all rows of the tile, each number of A once for all
 its columns. The outer loop runs over panels, so that a panel stays in the L1 cache while all of the
 thread's rows use it.

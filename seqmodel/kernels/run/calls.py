@@ -81,7 +81,7 @@ class Arena:
 
 
 Given = int | Tensor | Slot | None
-"""A field of a call: a size, or an array, where None is the null address."""
+"""A field of a call: a size, or an array; None is the null address."""
 
 
 def fields_as(name: str, given: Mapping[str, Given]) -> tuple[Signature, list[int | Tensor | Slot]]:

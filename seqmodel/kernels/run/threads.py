@@ -55,7 +55,7 @@ class Job(NamedTuple):
     numbers: list[int]
     """The fields as the kernel reads them."""
     fields: Mapping[str, Field]
-    """By name; keeps the tensors alive."""
+    """The fields by name; keeps the tensors alive."""
     made: Mapping[str, Tensor]
     """The arrays that were passed as `NEW`."""
 

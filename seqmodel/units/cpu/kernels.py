@@ -84,7 +84,7 @@ def backward_fields(layout: Layout) -> Signature:
 def _shared(layout: Layout) -> list[Array]:
     """The arrays used in both directions."""
     arrays = [Array("slots", ("T * B", f"{len(layout.slots)} * H"))]
-    arrays += [Array(f"all_{state}", ("T + 1", "B", "H")) for state in layout.states]  # first, too
+    arrays += [Array(f"all_{state}", ("T + 1", "B", "H")) for state in layout.states]  # and first
     arrays += [Array(f"zone_{state}", ("T", "B", "H")) for state in layout.zones]
     arrays += [Array("means", ("T * B", str(len(layout.means))))] if layout.means else []
     arrays += [per_thread("row", f"{layout.scratch} * H")] if layout.scratch else []

@@ -60,7 +60,7 @@ class Projection(NamedTuple):
     name: str
     """The name of its packed matrix: W, U0, U1 and so on."""
     gates: range
-    """In the order in which the term's weights are stacked."""
+    """Its gates, in the order in which the term's weights are stacked."""
     source: Place
     into: str
     """The first of the slots, one for each gate."""
