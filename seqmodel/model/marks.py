@@ -425,7 +425,7 @@ def read_levels(
     levels: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any, starts: Any,
     first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any, G: Any,
 ) -> None:  # fmt: skip
-    """The features (N, K) of each strike of pieces `first` to `last`, which begin at `starts`."""
+    """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`."""
     for piece in range(first, last):
         own = memory[piece * M :]
         over = above[piece * D :]

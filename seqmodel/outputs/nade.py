@@ -388,7 +388,7 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
         e.copy(f["x"], f["past"], D)
 
     def limit(j: Any, lanes: Any) -> None:
-        """Let u < s(logit) read logit > log(u / (1 - u)). The log of 0 comes out as -709."""
+        """Store log(u / (1 - u)); logits above it have u < s(logit). log(0) comes out as -709."""
         u = frame.uniforms(j)
         limits = u.log() - (1.0 - u).log()
         if frame.fills:
