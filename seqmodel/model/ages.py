@@ -1,8 +1,8 @@
 """How long each note has sounded or been silent, and how long nothing has changed.
 
-A gated unit counts badly: a chord that it has held for too long in a sample, it holds for ever. So
-the frames are counted for it, and it reads which thresholds the counts have passed. They depend on
-the past alone: likelihoods stay exact.
+A gated unit counts poorly: once it has held a chord for too long in a sample, it holds it for ever.
+So the frames are counted for it, and it reads which thresholds the counts have passed. The counts
+depend only on the past, so likelihoods stay exact.
 """
 
 from typing import Any
@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 from seqmodel.kernels.code.language import unrolled
 
 SOUNDING = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
-"""A note has sounded at least as many frames since it was last struck."""
+"""The note has sounded for at least this many frames since it was last struck."""
 SILENT = (1, 2, 4, 8, 16, 32)
-"""A note that has sounded before has been silent for at most as many frames."""
+"""The note sounded before and has been silent for at most this many frames."""
 UNCHANGED = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48)
-"""At least as many frames are the same, since a note was last struck or released."""
+"""No note has been struck or released for at least this many frames."""
 AGES = len(SOUNDING) + len(SILENT) + len(UNCHANGED)
-"""The number of such inputs per note."""
+"""The number of these inputs per note."""
 
 
 def ages_size(notes: int) -> int:
-    """How many integers remember a piece; all are 0 before its first frame.
+    """The number of integers stored per piece; all are 0 before its first frame.
 
-    They hold for how many frames each note has sounded or, as a negative number, been silent since
-    it last did; and for how many nothing has changed.
+    They hold the number of frames for which each note has sounded or, if negative, been silent
+    since it last sounded; and the number of frames for which nothing has changed.
     """
     return notes + 1
 
 
 def unchanged_before(piece: NDArray[np.uint8], D: int) -> NDArray[np.int64]:
-    """For how many frames nothing had changed before each of a piece (T, D or 2 D): (T,).
+    """The number of unchanged frames (T,) before each frame of a piece (T, D or 2 D).
 
-    As `count_ages` has it, and models read it: a silent frame precedes the first.
+    Counted as `count_ages` does and models read it: a silent frame precedes the first.
     """
     line = np.concatenate([np.zeros_like(piece[:1]), piece[:-1]])
     changed = (line[1:, :D] != line[:-1, :D]).any(axis=1) | line[1:, D:].any(axis=1)

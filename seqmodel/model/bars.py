@@ -1,8 +1,8 @@
-"""Bars: where in the beat and in the bar the next frame is, by the piece's time signatures.
+"""Bars: the next frame's position in the beat and in the bar, from the piece's time signatures.
 
-A gated unit counts badly, and music turns on where the beats are. The place follows from the number
-of frames so far and from what is given of the piece (`FrameDefinition.given`): its signatures, each
-with the frame at which its first bar begins, and the units in a frame, in a beat and in a bar.
+A gated unit counts poorly, and music depends on where the beats are. The position follows from the
+number of frames so far and what is given of the piece (`FrameDefinition.given`): its signatures,
+each with the frame of its first bar, and the units in a frame, a beat and a bar.
 """
 
 from typing import Any
@@ -10,24 +10,24 @@ from typing import Any
 from seqmodel.kernels.code.language import unrolled
 
 PLACES = 12
-"""Of a beat, so that halves, thirds and quarters of it have places of their own."""
+"""Positions in a beat, enough to separate halves, thirds and quarters of it."""
 BEATS = 8
-"""Beats of a bar that are told apart; later ones count as the last of them."""
+"""Beats of a bar that are distinguished; later ones count as the last of them."""
 LEFT = 4
-"""The same of the beats that follow in the bar, more counting as the last number."""
+"""Remaining beats of the bar that are distinguished; more count as the highest number."""
 DIGITS = 3
-"""Binary digits of the number of bars since the signature began: phrases are of 2, 4 or 8."""
+"""Binary digits of the number of bars since the signature began: phrases have 2, 4 or 8."""
 BARS = PLACES + BEATS + LEFT + DIGITS
-"""How many numbers tell the place."""
+"""The number of inputs that encode the position."""
 SIGNATURE = 4
-"""Integers of a signature."""
+"""Integers per signature."""
 
 
 def write_place(to: Any, given: Any, frames: Any, signatures: Any) -> None:
-    """The place of the next frame after so many, (BARS,); a text of `kernels.code.language`.
+    """The position (BARS,) of the next frame after `frames` frames; a text of
+    `kernels.code.language`.
 
-    One number is 1 and the others 0 of those that tell the place in the beat, the beat, and the
-    beats left; then come the digits, the lowest first.
+    The position in the beat, the beat and the beats left, one-hot; then the digits, lowest first.
     """
     at = 0
     for k in range(1, signatures):

@@ -29,16 +29,16 @@ OF_EQUATIONS = (
     "zoneout",
     "rests",
 )
-"""Settings that mean nothing for a unit that is a module."""
+"""Settings that have no meaning for a unit that is a module."""
 NOTE_UNIT = "gru"
-"""The unit along pitch if that along time is a module."""
+"""The unit along pitch if the unit along time is a module."""
 
 
 def with_sizes(config: Config, frame: FrameDefinition) -> Config:
-    """The config with all sizes that it leaves open filled in, for these frames.
+    """The config with every size that it leaves open filled in for these frames.
 
-    A parameter budget counts all units but no output layer. The paper preset takes the paper's size
-    for the medium where there is one, else as many parameters as the paper's units have.
+    A parameter budget counts all units but no output layer. The paper preset uses the paper's size
+    for the medium if there is one, else as many parameters as the paper's units have.
 
     Raises:
         UsageError: if the config sets a note unit or size that its output does not have.
@@ -132,7 +132,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
 
 
 def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
-    """`build_model` without memory for weights; the user's own units are tried, too."""
+    """`build_model` without memory for weights; user-defined units are tried as well."""
     if (module := units.module_name(config.unit)) is not None:
         assert config.hidden is not None
         inputs = _encoder(config, frame).input_size + column_count(known_labels(config, frame))

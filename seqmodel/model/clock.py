@@ -1,8 +1,8 @@
 """The clock: how soon a piece that has lasted this long may end.
 
-A recurrent state forgets when the piece began, so that every cadence looks like the last one, or
-none does. It counts badly, too: where a sample missed its end, it held its last chord for ever. How
-long the piece has lasted, and how long nothing has changed in it, depend on the past alone:
+A recurrent state forgets when the piece began, so either every cadence looks like the last one, or
+none does. It also counts poorly: samples that missed their end held the last chord for ever. How
+long the piece has lasted and how long nothing has changed in it depend only on the past, so
 likelihoods stay exact.
 """
 
@@ -17,28 +17,28 @@ from torch import Tensor, nn
 HORIZONS = (4, 8, 16, 32, 64)
 """Numbers of frames within which the piece may end."""
 DIGITS = 6
-"""Binary digits of the number of frames so far that runs before `model.bars` read."""
+"""Binary digits of the frame count, read by runs that predate `model.bars`."""
 ODDS_SCALE = 8.0
-"""The log odds are given as a share of this, so that they are about as large as other inputs."""
+"""Log odds are divided by this, which makes them about as large as other inputs."""
 MOST_LENGTHS = 256
-"""Training pieces whose lengths are kept, at most."""
+"""The most training pieces whose lengths are stored."""
 MOST_HELD = 256
-"""Frames without a change that are told apart; more count as the last number."""
+"""The number of counts of unchanged frames that are distinguished; more count as the highest."""
 _LONGEST_TABLE = 1 << 16
 
 
 class Clock(nn.Module):
-    """What is known of the end, of the metre, or of both, from the number of frames so far.
+    """What the number of frames so far reveals about the end, the metre, or both.
 
     Attributes:
-        end: whether it tells how soon the piece may end.
-        digits: how many tell the metre; 0 without.
+        end: whether it encodes how soon the piece may end.
+        digits: how many digits encode the metre; 0 without.
         size: how many numbers it gives for each frame.
         period: how many rows at the end of `table` repeat for longer pieces.
-        lengths: (MOST_LENGTHS,) int64, the lengths of training pieces in order, evenly taken if
-            there are more; zeros where there are fewer.
-        held: (MOST_HELD,), what is added to the log odds once nothing has changed for as many
-            frames, divided by ODDS_SCALE; None without.
+        lengths: (MOST_LENGTHS,) int64, the sorted lengths of training pieces, an even selection if
+            there are more; padded with zeros.
+        held: (MOST_HELD,), what is added to the log odds after that many unchanged frames, divided
+            by ODDS_SCALE; None without.
     """
 
     lengths: Tensor
@@ -53,7 +53,7 @@ class Clock(nn.Module):
         self.register_buffer("held", torch.zeros(MOST_HELD) if held and end else None)
 
     def start_at(self, lengths: NDArray[np.int64]) -> None:
-        """Keep the lengths of the training pieces, if it tells of the end."""
+        """Store the lengths of the training pieces, if the clock encodes the end."""
         if not self.end:
             return
         count = min(MOST_LENGTHS, len(lengths))
@@ -63,16 +63,16 @@ class Clock(nn.Module):
 
     @property
     def shortest(self) -> int | None:
-        """The frames of the shortest training piece; None if it tells nothing of the end."""
+        """The length of the shortest training piece in frames; None if the end is not encoded."""
         known = self.lengths[self.lengths > 0]
         return int(known.min()) if len(known) else None
 
     def watch(self, unchanged: Iterable[NDArray[np.int64]]) -> None:
-        """Keep what the training pieces tell of `held`.
+        """Compute `held` from the training pieces.
 
-        `unchanged` holds, for each of a piece's frames (T,), how many frames nothing had changed
-        before. That it is so many is evidence: the log odds of the end after them, by how often it
-        is so before a last frame, smoothed as lengths are, and before any; less those of any frame
+        `unchanged` holds, for each frame of a piece (T,), how many unchanged frames precede it.
+        That number is evidence: the log odds of the end after it, from how often it precedes a last
+        frame (smoothed as lengths are) and how often any frame; less the log odds of any frame
         being the last.
         """
         if self.held is None:
@@ -92,9 +92,9 @@ class Clock(nn.Module):
     def table(self) -> Tensor:
         """(M, size), float64: row t is for a piece of t frames so far; see `period`.
 
-        With `metre` first the last digits of t, the lowest first. With `end` then the probabilities
-        that one of the next 4, 8, ... frames is the last, and the log odds that the next one is,
-        divided by ODDS_SCALE; zeros before `start_at`.
+        With `metre`, the last digits of t come first, the lowest first. With `end`, there follow
+        the probabilities that one of the next 4, 8, ... frames is the last, and the log odds that
+        the next one is, divided by ODDS_SCALE; zeros before `start_at`.
         """
         return _table(tuple(self.lengths.tolist()), self.digits)[:, : self.size].contiguous()
 
@@ -109,11 +109,11 @@ def _table(padded: tuple[int, ...], digits: int) -> Tensor:
 
 
 def _ends(lengths: Tensor, period: int) -> Tensor:
-    """What `Clock.table` tells of the end; the number of rows is a multiple of `period`."""
+    """The columns of `Clock.table` for the end; the number of rows is a multiple of `period`."""
     longest = min(int(lengths.max()), _LONGEST_TABLE // 2)
     count = -(-2 * longest // period) * period
     ends = _hazard(lengths, count + max(HORIZONS))
-    # Past the longest piece an end never gets less likely.
+    # Past the longest piece an end never becomes less likely.
     ends[longest - 1 :] = ends[longest - 1 :].cummax(0).values
     going = torch.cat([ends.new_zeros(1), torch.log1p(-ends).cumsum(0)])  # log p(t frames or more)
     soon = [-torch.expm1(going[n : n + count] - going[:count]) for n in HORIZONS]
@@ -123,16 +123,16 @@ def _ends(lengths: Tensor, period: int) -> Tensor:
 def _hazard(lengths: Tensor, count: int) -> Tensor:
     """For t from 0 to `count` - 1, the probability that a piece of over t frames has just t + 1.
 
-    The lengths' distribution is smoothed in the logarithm by normal kernels, each as wide as the
-    distance to the k-th nearest length, k the root of their number, and at least a frame (variable
-    kernel estimate, Breiman, Meisel, Purcell 1977). One more piece, with the same chance of ending
-    everywhere, stands for what they do not show.
+    The distribution of lengths is smoothed on a log scale by normal kernels, each as wide as the
+    distance to the k-th nearest length (k is the root of the number of lengths) and at least one
+    frame wide: the variable kernel estimate of Breiman, Meisel, Purcell (1977). One more piece,
+    with the same chance of ending everywhere, stands for unseen lengths.
     """
     logs, N = lengths.log(), len(lengths)
     nearest = (logs.unsqueeze(1) - logs).abs().sort().values[:, min(N - 1, round(N**0.5))]
     widths = torch.maximum(nearest, 1 / lengths)
     between = torch.arange(count + 1, dtype=torch.float64) + 0.5
-    # A block at a time, for pieces of many frames.
+    # In blocks, for pieces of many frames.
     kernels = [
         torch.special.ndtr((logs - x.log().unsqueeze(1)) / widths).sum(1)
         for x in torch.split(between, 1024)

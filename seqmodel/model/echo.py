@@ -3,7 +3,7 @@
 Music repeats itself, and a recurrent state forgets. So the last frames are looked up in the piece
 itself: the longest earlier stretch of frames that equals them, and the frame that followed it. This
 is the unbounded context of PPM* (Cleary, Teahan 1997), which the short-term model of Conklin and
-Witten (1995) builds from the current piece. It depends on the past alone, so likelihoods stay
+Witten (1995) builds from the current piece. The echo depends only on the past, so likelihoods stay
 exact. The model reads it alongside its other inputs and learns how far to trust it.
 """
 
@@ -12,13 +12,13 @@ from typing import Any
 from seqmodel.kernels.code.language import unrolled
 
 REACH_BACK = 4096
-"""Frames that are remembered; earlier ones are forgotten. A power of two."""
+"""The number of frames remembered; earlier ones are forgotten. A power of two."""
 LONGEST = 32
-"""Frames up to which stretches are compared; longer ones count as this long."""
+"""The most frames compared; longer stretches count as this long."""
 STEPS = (1, 2, 4, 8, 16, 32)
-"""Lengths of a stretch that are distinguished: at least this many frames."""
+"""The thresholds by which stretch lengths are distinguished: at least this many frames."""
 WORD = 64
-"""Numbers of a remembered frame that fit in a word, one bit each."""
+"""The numbers of a remembered frame that fit in a word, one bit each."""
 
 
 def echo_size(*, onsets: bool) -> int:
@@ -27,25 +27,25 @@ def echo_size(*, onsets: bool) -> int:
 
 
 def memory_size(frame_size: int) -> int:
-    """K, the integers that remember a piece; all are 0 before its first frame.
+    """K, the integers stored per piece; all are 0 before its first frame.
 
-    They hold how many frames have been read; for each of the last REACH_BACK, how many frames up to
-    and including it equal as many at the end of the piece so far, at most LONGEST; and these
-    frames, one bit per number. Frame t is at index t modulo REACH_BACK.
+    They hold the number of frames read; for each of the last REACH_BACK frames, how many frames up
+    to and including it equal those at the end of the piece so far, at most LONGEST; and the frames
+    themselves, one bit per number. Frame t is at index t modulo REACH_BACK.
     """
     return 1 + REACH_BACK * (1 + words_of(frame_size))
 
 
 def words_of(frame_size: int) -> int:
-    """How many words hold a remembered frame."""
+    """The number of words that hold a remembered frame."""
     return -(-frame_size // WORD)
 
 
 def remember(frame: Any, memory: Any, size: Any, words: int) -> Any:
     """Add a frame of zeros and ones to a piece's memory (K,). A text of `kernels.code.language`.
 
-    Returns where the longest earlier stretch ends that equals the last frames, the latest if there
-    are several; -1 if there is none.
+    Returns where the longest earlier stretch that equals the last frames ends; of several the
+    latest, of none -1.
     """
     here = memory[0] % REACH_BACK
     runs = memory[1:]
@@ -70,7 +70,7 @@ def remember(frame: Any, memory: Any, size: Any, words: int) -> Any:
 
 
 def packed(numbers: Any, count: Any) -> Any:
-    """A word with a bit for each of `count` numbers: 1 where it is not zero."""
+    """A word with one bit for each of `count` numbers, set if the number is not zero."""
     word = 0
     for n in range(count):
         word |= (numbers[n] != 0) << n

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def known_labels(config: Config, frame: FrameDefinition) -> KnownLabels:
-    """Those that the model is told."""
+    """The labels that the model is conditioned on."""
     return frame.known_labels if config.labels == "all" else {}
 
 
 class Past(NamedTuple):
-    """Everything that an encoder keeps of the previous frames."""
+    """Everything that an encoder stores of the previous frames."""
 
     numbers: Tensor
-    """(B, C), which outputs read too."""
+    """(B, C), which outputs read as well."""
     memory: Tensor | None = None
     """(B, K), whatever else an encoder remembers, in its own dtype."""
 
@@ -48,23 +48,23 @@ class Encoded(NamedTuple):
     last: Past
     """The past before the next frame."""
     changed: Tensor | None = None
-    """(T, B) booleans on the CPU: where the unit makes its steps, as it rests elsewhere. None:
+    """(T, B) booleans on the CPU: where the unit makes a step; elsewhere it rests. None:
     everywhere."""
 
 
 class Encoder(ABC):
-    """Turns the past into unit inputs, and keeps as much of it as that requires.
+    """Turns the past into unit inputs, and stores as much of it as that requires.
 
-    A model may run several unit rows for each piece, such as one per note: the inputs, and with
-    them h and the unit's state, then have B R rows, with the rows of a piece adjacent.
+    A model may run several unit rows for each piece, such as one per note. The inputs, h and the
+    unit's state then have B R rows, with the rows of a piece adjacent.
 
     Attributes:
         input_size: I, the size of a unit row's input.
         skip_size: E, the number of values that the output reads alongside each row of h.
-        end_skip_size: of these, how many, the first, an output may read for the end of a piece;
+        end_skip_size: how many of these, from the first, an output may read for the end of a piece;
             None: all.
-        end_odds: what the last of these is to be multiplied by to give log odds that the
-            piece ends; 0 if it is something else.
+        end_odds: the factor that turns the last of these into the log odds that the piece ends; 0
+            if it is something else.
         rows: R, the number of unit rows for each piece.
         steps: S, the number of unit steps for each frame, each of which predicts F / S numbers.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
@@ -84,28 +84,28 @@ class Encoder(ABC):
         """The encoder that a config describes for such frames; its sizes may still be open."""
 
     def start_at(self, train: Split) -> None:  # noqa: B027
-        """Keep what the inputs refer to of the training split; by default nothing."""
+        """Store what the inputs need from the training split; by default nothing."""
 
     def free_frames(self, frames: int) -> int | None:
-        """Of train's so many, how many to draw freely for `correct`; None if it does nothing."""
+        """How many frames to draw freely for `correct`, if train has `frames`; None to skip it."""
         return None
 
     def anneal(self, share: float) -> None:  # noqa: B027
-        """Called as training goes on, with the learning rate as a share of its initial value."""
+        """Called as training proceeds, with the learning rate as a share of its initial value."""
 
     def correct(  # noqa: B027
         self, drawn: NDArray[np.float32] | None, score: Callable[[], float]
     ) -> None:
-        """Correct what holds free running to train, by frames (T, F) that were drawn, if any.
+        """Correct what keeps free running close to train, from freely drawn frames (T, F) if any.
 
-        `score` gives the nats per frame of some of train, as the encoder then is. The weights stay
-        as they are. By default there is nothing to correct.
+        `score` gives the nats per frame on part of train with the encoder as it then is. The
+        weights do not change. By default there is nothing to correct.
         """
 
     def guide(self, factor: float) -> None:
-        """Hold what is drawn so many times as strongly to what is usual for its labels.
+        """Pull samples `factor` times as strongly towards what is usual for their labels.
 
-        UsageError of encoders that do not hold it to anything, as by default.
+        UsageError if the encoder has no such pull, as by default.
         """
         raise UsageError("--guidance is for runs on sound that know labels")
 
@@ -114,16 +114,16 @@ class Encoder(ABC):
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
 
     def told(self, past: Past, given: NDArray[np.int64]) -> Past:
-        """The past before the first frame of pieces of which so much (B, G) is given besides.
+        """The past before the first frame of pieces, given facts about each (B, G).
 
-        See `FrameDefinition.given`. By default an encoder has no use for it.
+        See `FrameDefinition.given`. By default an encoder has no use for them.
         """
         return past
 
     def labelled(self, past: Past, labels: Tensor) -> Past:
         """The past before pieces with these labels (B, N), see `Carry.labels`.
 
-        By default an encoder has no use for them: the unit and the output read all.
+        By default an encoder has no use for them: the unit and the output read all labels.
         """
         return past
 
@@ -132,18 +132,18 @@ class Encoder(ABC):
         """Encode frames (T, B, F), or one step (1, B, F / S), of any numeric type, after `past`.
 
         With `lengths` (B,) from 0 to T, frames from a piece's length on are padding. The last past
-        is then that at its length, but only of encoders that can join pieces.
+        is then the one at that length, but only for encoders that can join pieces.
         """
 
     def joined(self, past: Past) -> Past:
-        """The past before the first frame of other pieces that go on from those read.
+        """The past before the first frame of further pieces that continue those read.
 
         Encoders that cannot join pieces return it unchanged, as by default.
         """
         return past
 
     def waiting(self, past: Past) -> Encoded:
-        """What is known before the step after `past`, whatever its numbers are."""
+        """What is known before the step after `past`, whatever that step's numbers are."""
         return self.encode(past.numbers.unsqueeze(0), past)
 
     def inputs(self, past: Past) -> Tensor:
@@ -155,7 +155,7 @@ class Encoder(ABC):
         return self.encode(numbers.unsqueeze(0), past).last
 
     def scaled(self, numbers: Tensor) -> Tensor:
-        """The numbers (B, C) in the form in which compiled sampling has them."""
+        """The numbers (B, C) in the form that compiled sampling uses."""
         return numbers
 
     @abstractmethod
@@ -167,15 +167,15 @@ class CompiledInputs(NamedTuple):
     """The compiled form of `Encoder.inputs`."""
 
     last: "Slot"
-    """(C,), which a draw updates; see `Encoder.scaled`."""
+    """(C,), updated by each draw; see `Encoder.scaled`."""
     x: "Slot"
     """(I,), or (R, I): what the unit reads; the output reads the last E of each row alongside h."""
     calls: "Sequence[Call]"
-    """The calls that compute x; none if it is the same as `last`."""
+    """The calls that compute x; none if x is the same as `last`."""
     memory: "Slot | None" = None
     """(1, K), as in `Past`."""
     changed: "Slot | None" = None
-    """(1,), not 0 where the unit makes a step; None: it always does."""
+    """(1,), nonzero if the unit makes a step; None: it always does."""
 
 
 class WindowEncoder(Encoder):
@@ -217,10 +217,10 @@ class WindowEncoder(Encoder):
 
 
 def in_line(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Frames (T, B, F) in line after the past (B, C), in its dtype.
+    """Append frames (T, B, F) to the past (B, C) in one line, in the past's dtype.
 
-    Returns the frames, and as views of the line the C numbers before each (T, B, C) and the last
-    C overall (B, C).
+    Returns the frames and, as views of the line, the C numbers before each frame (T, B, C) and the
+    last C overall (B, C).
     """
     (T, B, F), C = frames.shape, past.shape[1]
     if C == F:

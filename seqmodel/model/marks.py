@@ -5,10 +5,10 @@ highest:
 
     s = tanh(V [h_n; p_n; e; r] + b)        p(level | ...) = softmax(U [s; r] + c)
 
-h_n is the row of h that the note itself is drawn from, p_n its absolute pitch, e the levels of the
-note's earlier marks, one of L each, and r what it reads of the levels so far, see `write_strike`: a
-function of the past and of the notes below in the same frame, so that likelihoods are exact. Notes
-do not depend on levels: what frames cost is what they cost without.
+h_n is the row of h from which the note itself is drawn, p_n its absolute pitch, e the levels of the
+note's earlier marks, one-hot, and r the features of the levels so far, see `write_strike`. As r is
+a function of the past and of lower notes in the same frame, likelihoods are exact. Notes do not
+depend on levels, so marks do not change the likelihood of frames.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from seqmodel.outputs.notes import OCTAVE
 
 HIDDEN = 32
 UNKNOWN, TO_DRAW, HELD = -1, -2, -3
-"""In place of a level, 1 to L: of a note struck, or of one held on. 0 is silence."""
+"""Stand for a level (1 to L) of a struck note, or for a held note. 0 is silence."""
 
 
 Levelled = Mapping[str, Tensor]
@@ -39,10 +39,10 @@ Levelled = Mapping[str, Tensor]
 
 
 class Marks(nn.ModuleDict):
-    """The `MarkOutput` of each mark, in order; what they remember (B, M) lies side by side."""
+    """The `MarkOutput` of each mark, in order; their memories (B, M) lie side by side."""
 
     def __init__(self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int) -> None:
-        """`rows` of h there are for each piece: one, or one for each note."""
+        """`rows` is the number of rows of h per piece: one, or one for each note."""
         earlier, outputs = dict[str, int](), dict[str, nn.Module]()
         for name, levels in marks.items():
             outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier)
@@ -50,18 +50,18 @@ class Marks(nn.ModuleDict):
         super().__init__(outputs)
 
     def start(self, like: Tensor, batch_size: int) -> Tensor:
-        """What is remembered before the first frame: (B, M)."""
+        """The memory before the first frame: (B, M)."""
         return like.new_zeros(batch_size, sum(self._sizes()))
 
     def levels_of(self, frames: Tensor, marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """`MarkOutput.levels_of` each mark, of which `marks` has the numbers (T, B, D) known."""
+        """`MarkOutput.levels_of` for each mark whose numbers (T, B, D) are in `marks`."""
         known = [(name, mark) for name, mark in self.outputs().items() if name in marks]
         return {name: mark.levels_of(frames, marks[name]) for name, mark in known}
 
     def score(
         self, h: Tensor, levels: Levelled, memory: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """`MarkOutput.score` of each mark whose `levels` there are, and what is remembered."""
+        """`MarkOutput.score` for each mark in `levels`, and the memory after."""
         nats, after = dict[str, Tensor](), self.split(memory)
         for name, own in levels.items():
             nats[name], after[name] = self.outputs()[name].score(h, own, levels, after[name])
@@ -77,7 +77,7 @@ class Marks(nn.ModuleDict):
         return cast(dict[str, MarkOutput], dict(self.items()))
 
     def split(self, memory: Tensor) -> dict[str, Tensor]:
-        """What is remembered (B, M), by mark."""
+        """The memory (B, M), by mark."""
         return dict(zip(self, torch.split(memory, self._sizes(), 1), strict=True))
 
     def joined(self, memories: Mapping[str, Tensor]) -> Tensor:
@@ -91,15 +91,15 @@ class MarkOutput(nn.Module):
     """p(levels of a mark of a frame's strikes | strikes, h, earlier marks, levels before).
 
     Attributes:
-        levels: what they stand for.
+        levels: what the levels stand for.
         notes: D.
-        memory_size: M, how many numbers remember a piece's levels; all are 0 before its first.
+        memory_size: M, the numbers stored per piece; all are 0 before its first frame.
     """
 
     def __init__(
         self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int]
     ) -> None:
-        """`rows` is as in `Marks`, `earlier` how many levels each of the marks before has."""
+        """`rows` is as in `Marks`, `earlier` the number of levels of each earlier mark."""
         super().__init__()
         self.levels, self.notes, self._rows = levels, notes, rows
         self._earlier = dict(earlier)
@@ -113,10 +113,10 @@ class MarkOutput(nn.Module):
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
 
     def levels_of(self, frames: Tensor, numbers: Tensor) -> Tensor:
-        """(T, B, D) int64 on the CPU: the level, from 1 on, of each note that is struck.
+        """(T, B, D) int64 on the CPU: the level, from 1 on, of each struck note.
 
-        `HELD` for one that sounds on, else 0. Frames are (T, B, 2 D), numbers (T, B, D), 0 where
-        they are not known.
+        `HELD` if the note sounds on, else 0. Frames are (T, B, 2 D), numbers (T, B, D), 0 where
+        they are unknown.
         """
         sounds, struck = torch.split(frames.cpu() > 0, self.notes, -1)
         numbers = numbers.cpu()
@@ -126,11 +126,10 @@ class MarkOutput(nn.Module):
     def score(
         self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """-log p of each known level of `levels_of`, exact, and what is remembered (B, M) after.
+        """The exact -log p of each known level of `levels_of`, and the memory (B, M) after.
 
-        The nats are (N,), piece by piece, then in order; h is as in `Output`. Differentiable, but
-        for h: what the unit learns remains that of frames alone. `memory` (B, M) is what was
-        remembered before the window.
+        The nats are (N,), piece by piece, then in order; h is as in `Output`. Differentiable except
+        in h: the unit learns from frames alone. `memory` (B, M) is that before the window.
         """
         piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
         features, after = self._features(
@@ -159,7 +158,7 @@ class MarkOutput(nn.Module):
         return torch.cat([part.to(h) for part in read], 1)
 
     def _features(self, levels: Tensor, memory: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The features (N, K) of each strike of known level, and what is remembered after."""
+        """The features (N, K) of each strike whose level is known, and the memory after."""
         after = for_kernels(memory).clone()
         fields = self._fields(levels, after) | {
             "N": int(counts.sum()), "K": self.out.in_features - HIDDEN, "features": NEW,
@@ -185,8 +184,8 @@ class MarkOutput(nn.Module):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Draw the levels of one piece that are TO_DRAW among `levels` (T, 1, D), in float64.
 
-        Takes a uniform for each; at temperature 0 the likeliest. Returns the levels and what is
-        remembered after them.
+        Uses one uniform for each; at temperature 0, chooses the most likely level. Returns the
+        levels and the memory after them.
         """
         drawn, after = levels.clone().contiguous(), for_kernels(memory).clone()
         fields = self.draw_fields(h, drawn, earlier, after, uniforms, temperature)
@@ -198,7 +197,7 @@ class MarkOutput(nn.Module):
         self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
         uniforms: NDArray[np.float64], temperature: float,
     ) -> dict[str, Any]:  # fmt: skip
-        """What `draw_levels` takes, in float64; it changes `levels` and `memory`."""
+        """The arguments of `draw_levels`, in float64; it changes `levels` and `memory`."""
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
         weight, K = self.hidden.weight.detach().double(), self.out.in_features - HIDDEN
         read = self._given(h, earlier, t, piece, note).cpu().double()
@@ -220,7 +219,7 @@ def standard(levels: Levels) -> list[float]:
 
 
 def rates(notes: int) -> NDArray[np.float64]:
-    """(2, D): how far the means around a note follow a strike so many semitones away."""
+    """(2, D): how far the means around a note move after a strike that many semitones away."""
     away = np.arange(notes)
     return np.stack([0.5 * np.exp(-away / 4), 0.25 * np.exp(-away / 12)])
 
@@ -255,45 +254,45 @@ _DRAW = Signature(
 
 # ---- texts of `kernels.code.language` ------------------------------------------------------------
 #
-# A piece's memory holds for each note the level of its last strike, when that was, and
-# the means around it, nearby and widely: of the levels of recent strikes as `loud` has them, each
-# counting the less the farther away it is. Then what follows here, and of each name that levels
-# have, if any, `OF_NAME` numbers and the share that it has of the strikes around each note.
+# A piece's memory holds for each note the level of its last strike, the time of that strike, and
+# two means around the note, a near and a wide one: of the standardised levels (`loud`) of recent
+# strikes, weighted less the farther away they are. Then follow the numbers below and, for each name
+# that levels have, `OF_NAME` numbers and the name's share of the strikes around each note.
 
 OF_NOTES = 4
 FRAMES = 0
-"""How many frames there have been, this one included."""
+"""The number of frames so far, including this one."""
 STRIKES = 1
-"""How many levels."""
+"""The number of levels so far."""
 FAST, SLOW = 2, 3
 """Means of recent levels."""
 LATEST = 4
 """The last level."""
 STRUCK = 5
-"""The frame that was the last with strikes, this one excluded."""
+"""The last frame with strikes, excluding this one."""
 MEAN, BOTTOM, TOP = 6, 7, 8
-"""Of the levels in it: their mean, the lowest note's and the highest's."""
+"""The mean level in that frame, and the levels of its lowest and highest notes."""
 SUM, COUNT, LOWER, LOWEST = 9, 10, 11, 12
-"""Of the levels so far in this frame: sum, number, the nearest note below, the lowest note's."""
+"""In this frame so far: the levels' sum and count, the nearest note below, the lowest's level."""
 OF_PIECE = 13
 
 LAST_NOTE, LAST_FRAME, SOUNDING = 0, 1, 2
-"""Of a name: where and when it was last struck, and how many of its notes sound so far: those held
-into the frame, and those struck below."""
+"""For each name: where and when it was last struck, and how many of its notes sound so far, held
+into the frame or struck below."""
 OF_NAME = 3
 
 FAST_RATE, SLOW_RATE = 0.3, 0.03
 CHORD = 4
-"""Numbers of notes are given as a share of this."""
+"""Counts of notes are divided by this."""
 SCALARS = 20
 OF_NAMES = 6
-"""Numbers that a strike reads of each name."""
+"""Numbers that a strike reads for each name."""
 BOUND = 20.0
-"""Beyond it tanh is 1 or -1 to the last bit."""
+"""Beyond this, tanh is 1 or -1 to the last bit."""
 
 
 def features_size(levels: int, names: int) -> int:
-    """K, how many numbers each strike reads."""
+    """K, the number of features of each strike."""
     return SCALARS + 2 * levels + OF_NAMES * names
 
 
@@ -303,7 +302,7 @@ def begins(level: Any) -> Any:
 
 
 def begin_frame(levels: Any, memory: Any, above: Any, D: Any, G: Any) -> Any:
-    """Write into `above` how far above each note the next is struck, or 0; returns how many are."""
+    """Write how far above each note the next is struck, or 0; returns the number struck."""
     piece = memory[OF_NOTES * D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0
@@ -327,13 +326,13 @@ def begin_frame(levels: Any, memory: Any, above: Any, D: Any, G: Any) -> Any:
 def write_strike(
     to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any, G: Any
 ) -> None:
-    """What note `n` reads (K,) before its level: of `others` struck above it, and of levels.
+    """The features (K,) of note `n` before its level: `others` struck above it, and levels.
 
-    Means of recent ones; of those around it; its own last; the last of all; those of the last frame
-    with strikes; those of the notes below in this one. Then one of L each for the last of all and
-    its own last. Then of each of G names: how far below this note it was last struck, and how
-    near; how long ago, and whether in this frame; its share of the strikes around; and whether one
-    of its notes sounds already, as a voice sings one at a time.
+    Means of recent levels; of those around it; its own last level; the last of all; those of the
+    last frame with strikes; those of the notes below in this frame. Then the last level of all and
+    its own last, one-hot. Then for each of G names: how far below this note it was last struck, and
+    how near; how long ago, and whether in this frame; its share of the strikes around; and whether
+    one of its notes already sounds, since a voice sings one note at a time.
     """
     piece = memory[OF_NOTES * D :]
     own = int(memory[n])
@@ -381,7 +380,7 @@ def write_strike(
 
 
 def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G: Any) -> None:
-    """Remember the level of note `n`, from 1 on."""
+    """Remember the level (from 1 on) of note `n`."""
     piece = memory[OF_NOTES * D :]
     value = loud[level]
     memory[n] = float(level)
@@ -413,7 +412,7 @@ def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G:
 
 
 def end_frame(memory: Any, loud: Any, D: Any) -> None:
-    """After the highest note."""
+    """Update the memory after the highest note."""
     piece = memory[OF_NOTES * D :]
     if piece[COUNT] > 0:
         piece[STRUCK] = piece[FRAMES]
@@ -426,7 +425,7 @@ def read_levels(
     levels: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any, starts: Any,
     first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any, G: Any,
 ) -> None:  # fmt: skip
-    """What each strike reads (N, K) of the pieces `first` to `last`; theirs begin at `starts`."""
+    """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`."""
     for piece in range(first, last):
         own = memory[piece * M :]
         over = above[piece * D :]
@@ -448,7 +447,7 @@ def draw_levels(
     bias: Any, uniforms: Any, sharpness: Any, features: Any, seen: Any, odds: Any, first: Any,
     last: Any, T: Any, D: Any, L: Any, K: Any, G: Any, J: Any, greedy: Any,
 ) -> None:  # fmt: skip
-    """Draw the levels of a piece that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
+    """Draw a piece's levels that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
     strike = 0
     for _ in range(first, last):
         for t in range(T):
@@ -478,7 +477,7 @@ def draw_levels(
 
 
 def chosen(odds: Any, uniform: Any, L: Any, greedy: Any) -> Any:
-    """One of L by its log odds, which are overwritten; the likeliest if `greedy`."""
+    """One of L by its log odds, which are overwritten; the most likely one if `greedy`."""
     best = 0
     for k in range(1, L):
         best = k if odds[k] > odds[best] else best

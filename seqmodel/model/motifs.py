@@ -1,11 +1,11 @@
-"""Motifs: what came next where the last frames looked the same around some note, at any pitch.
+"""Motifs: what came next when the last frames looked the same around some note, at any pitch.
 
-The echo finds whole frames again, at their own pitch. But a motif returns transposed, or under
-another accompaniment. So every note looks at its surroundings alone: when the last n frames within
-w semitones of some note of the piece looked like those around this one, how often did that note
-sound next? The counts adapt, and are kept per piece, in a hash table for each context (n, w), which
-all notes share. This is the context mixing of lossless coders of images and text, with the network
-as the mixer. It depends on the past alone: likelihoods stay exact.
+The echo finds whole frames again, at their own pitch. But a motif may return transposed, or under
+another accompaniment. So each note looks only at its surroundings: when the last n frames within w
+semitones of any note of the piece looked like those around this one, how often did that note sound
+next? The counts adapt, and are stored per piece, in a hash table for each context (n, w), shared by
+all notes. This is the context mixing of lossless image and text compressors, with the network as
+the mixer. It depends only on the past, so likelihoods stay exact.
 """
 
 from typing import Any
@@ -20,35 +20,35 @@ CONTEXTS = (
     (4, 20, False), (6, 12, False), (8, 2, False), (8, 12, False), (16, 5, False), (2, 12, True),
     (8, 0, True),
 )  # fmt: skip
-"""How many frames, up to how many semitones away, and whether at the same pitch alone."""
+"""The number of frames, the distance in semitones, and whether only at the same pitch."""
 FARTHEST = 24
-"""Semitones up to which surroundings are kept."""
+"""The distance in semitones up to which surroundings are stored."""
 FRAMES = 16
-"""Frames for which they are, a power of two."""
+"""The number of frames for which they are stored, a power of two."""
 CELLS = 1 << 14
-"""Cells of each context's table, a power of two."""
+"""Cells in each context's table, a power of two."""
 TRIES = 8
-"""Cells that are tried one after another; the last is given to a newcomer."""
+"""Cells that are tried one after another; a new key takes the last one if all are taken."""
 MOST = 250
-"""A count ends here."""
+"""The largest count."""
 MOST_COUNTED = 2 * MOST + 1
-"""The numbers that two counts may come to."""
+"""The number of values that the sum of two counts may take."""
 MOTIFS = 3 * len(CONTEXTS)
-"""The number of such inputs per note."""
+"""The number of these inputs per note."""
 
 HASHES = 1 << 62
 FACTOR = 0x2545F4914F6CDD1D
-"""Of hashes, a large odd number."""
+"""The multiplier of hashes, a large odd number."""
 _BYTE = 255
 
 
 def motifs_size(notes: int) -> int:
-    """How many integers remember a piece; all are 0 before its first frame.
+    """The number of integers stored per piece; all are 0 before its first frame.
 
     They hold the number of frames so far; the surroundings of each note in the last FRAMES of them,
-    a bit for each note up to FARTHEST away, the lowest first; for each context and note 1 + the
+    a bit for each note up to FARTHEST away, the lowest first; for each context and note, 1 + the
     cell that counts what comes next, or 0; and the cells: 2^16 times a tag, 2^8 times the count of
-    silences, and that of sounds.
+    silences, plus the count of sounds.
     """
     return 1 + (FRAMES + len(CONTEXTS)) * notes + len(CONTEXTS) * CELLS
 
@@ -88,7 +88,7 @@ def learn_motifs(frame: Any, memory: Any, D: Any) -> None:
 
 
 def counted(cell: Any, sounds: Any) -> Any:
-    """A cell after one more outcome; the count of the other one is halved beyond 2."""
+    """The cell after one more outcome; a count above 2 of the other outcome is halved."""
     silences = cell >> 8 & _BYTE
     sounded = cell & _BYTE
     if sounds:
@@ -101,7 +101,7 @@ def counted(cell: Any, sounds: Any) -> Any:
 
 
 def key_of(memory: Any, n: Any, D: Any, k: int) -> Any:
-    """1 + the key of what surrounds note n in context k; 0 if nothing does."""
+    """1 + the key of the surroundings of note n in context k; 0 if they are silent."""
     surroundings = memory[1:]
     width = CONTEXTS[k][1]
     key = k + 1
@@ -117,7 +117,7 @@ def key_of(memory: Any, n: Any, D: Any, k: int) -> Any:
 
 
 def find(cells: Any, key: Any) -> Any:
-    """The cell of a key, which it claims if it is free, or the last that is tried."""
+    """The cell with a key's tag, else the first free or last one tried, which the key claims."""
     tag = (key >> 30) + 1
     found = -1
     for tried in range(TRIES):
@@ -133,13 +133,13 @@ def find(cells: Any, key: Any) -> Any:
 
 
 def hashed(key: Any) -> Any:
-    """A key mixed, from 0 to HASHES - 1."""
+    """A mixed key, from 0 to HASHES - 1."""
     key = key * FACTOR & HASHES - 1
     return key + (key >> 31) & HASHES - 1
 
 
 def write_motifs(to: Any, memory: Any, scales: Any, n: Any, D: Any) -> None:
-    """The inputs (MOTIFS,) of note n: per context the log odds that it sounds, whether any are
+    """The inputs (MOTIFS,) of note n: for each context the log odds that it sounds, whether any are
     known, and how many outcomes were counted; `scales` is `count_scales`."""
     chosen = memory[1 + FRAMES * D :]
     cells = memory[1 + (FRAMES + len(CONTEXTS)) * D :]

@@ -44,41 +44,43 @@ OF_FRAME = WINDOW + OCTAVE + 1
 BUMPS = 8
 """The number of smooth functions of absolute pitch."""
 HELD = 48
-"""Frames for which a frame is held that is read with noise."""
+"""The most frames for which one frame is held when windows are read with noise."""
 FREEZING = 0.5
-"""How many windows have one, as a multiple of the noise."""
+"""The share of windows with a held frame, as a multiple of the noise."""
 PITCH = BUMPS + OCTAVE
-"""Numbers that encode the absolute pitch of a note: these functions, and its class."""
+"""Numbers that encode a note's absolute pitch: the smooth functions and its pitch class."""
 
 
 class NoteEncoder(nn.Module, Encoder):
     """One unit row per note, with the same weights for all: R = D notes, C = F.
 
-    The inputs of note n, after Johnson (2017), "Generating polyphonic music using tied parallel
+    The inputs of note n follow Johnson (2017), "Generating polyphonic music using tied parallel
     networks": which of the notes n - 12 to n + 12 sounded in the previous frame; how many notes of
-    each pitch class did, counted from n; how many in total, divided by 12; and its absolute pitch,
-    as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.notes`)
+    each pitch class did, counted from n; how many in total, divided by 12; and the note's absolute
+    pitch, as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.notes`)
     also which of the notes n - 12 to n + 12 were struck. Apart from absolute pitch, transposed
     music thus gives the same inputs in shifted rows.
 
-    The unit and the output also read: with `echo` what followed the last time the piece was as it
-    is now, see `model.echo`; with `bars`, what is given of pieces by default, the place in the bar,
-    see `model.bars`; with `clock` how soon a piece of as many frames may end, see `model.clock`;
-    with `ages` for how long each note has sounded or been silent, see `model.ages`; with `motifs`
-    what came next where the notes around it were the same, see `model.motifs`. `memory` holds what
-    these know of all frames but the last, which is in `numbers`: the number of frames, which the
-    first three share, what echo, ages and motifs remember, and what is given of the piece.
+    The unit and the output also read:
 
-    With `rests` the unit makes a step only at frames in which something begins or ends, or is hit,
-    and reads for how long nothing had before; in between the output reads the h of the last one,
-    beside what follows of the present: bars, clock, echo and ages, which this needs.
+    - with `echo`, what followed the last time the piece was as it is now, see `model.echo`;
+    - with `bars` (what is given of pieces by default), the place in the bar, see `model.bars`;
+    - with `clock`, how soon a piece of this many frames may end, see `model.clock`;
+    - with `ages`, how long each note has sounded or been silent, see `model.ages`;
+    - with `motifs`, what came next where the notes around it were the same, see `model.motifs`.
 
-    In training, with `noise`, windows are read with a sample's flaws; what is to be predicted is
-    not changed. Of half of them a share of the notes, drawn from 0 to `noise`, is missing, and some
-    are read as if a frame were held for up to HELD frames. Flaws become rarer as the learning rate
-    falls. A model that has read flawless music alone goes on from a flaw of its own as if it were
-    meant: its samples thin out, or freeze. With `first_change`, where outputs tell what changes,
-    they go by the past as it is read: a missing note begins, one held for too long ends.
+    `memory` covers all frames but the last, which is in `numbers`: the number of frames, which the
+    first three share, the memory of echo, ages and motifs, and what is given of the piece. With
+    `rests`, which needs ages, the unit makes a step only when something begins, ends or is hit, and
+    reads how long nothing had changed before. In between, the output reads the last step's h and
+    the current bars, clock, echo and ages.
+
+    In training with `noise`, windows are read with the flaws of samples; the targets do not change.
+    In half of the windows a share of the notes, drawn from 0 to `noise`, is missing, and in some a
+    frame is held for up to HELD frames. Flaws become rarer as the learning rate falls. A model that
+    has only read flawless music continues its own flaws as if meant: samples thin out or freeze.
+    With `first_change`, where outputs predict changes, changes are relative to the past as read: a
+    missing note begins, one held for too long ends.
     """
 
     def __init__(
@@ -96,10 +98,8 @@ class NoteEncoder(nn.Module, Encoder):
         rests: bool = False,
         first_change: bool = False,
     ) -> None:
-        """`hits` says that what sounds is struck in every frame.
-
-        `first_change` says that the output is told what changes, see `outputs.first_change`.
-        """
+        """`hits`: every sounding note is struck in every frame; `first_change`: the output predicts
+        changes, see `outputs.first_change`."""
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
@@ -110,7 +110,7 @@ class NoteEncoder(nn.Module, Encoder):
         barred = bars is not None
         timed = (BARS if barred else 0) + (clock.size if clock else 0)
         echoed = echo_size(onsets=onsets) if echo else 0
-        # What an end may rest on: ages and motifs tell pieces apart, and few pieces end.
+        # What an end may depend on: ages and motifs identify single pieces, and few pieces end.
         self.end_skip_size = echoed + timed if ages or motifs else None
         self.skip_size = echoed + timed + AGES * ages + MOTIFS * motifs
         own = OF_FRAME + PITCH + (WINDOW if onsets else 0) + len(UNCHANGED) * rests
@@ -146,7 +146,7 @@ class NoteEncoder(nn.Module, Encoder):
             self.clock.watch(unchanged_before(piece, self.rows) for piece in train.enough())
 
     def anneal(self, share: float) -> None:
-        """See `Encoder`: flaws become as much rarer."""
+        """See `Encoder`: flaws become rarer in proportion."""
         self.noise = self._begun_with * share
 
     def start(self, like: Tensor, batch_size: int) -> Past:
@@ -184,7 +184,7 @@ class NoteEncoder(nn.Module, Encoder):
         return Encoded(x, skip, frames, before, Past(last, memory), changed)
 
     def _heard(self, frames: Tensor) -> Tensor:
-        """Frames (T, B, C) as they are read: in training with flaws."""
+        """Frames (T, B, C) as they are read: with flaws in training."""
         if not (self.training and self.noise):
             return frames
         (T, B, C), D = frames.shape, self.rows
@@ -203,7 +203,7 @@ class NoteEncoder(nn.Module, Encoder):
         place = torch.where(freezes, first.long(), t).unsqueeze(2)
         frames = frames.gather(0, place.expand(T, B, C))
         struck = slice(0 if self.hits else D, None)
-        frames[..., struck] *= ~freezes.unsqueeze(2)  # what is held is not struck
+        frames[..., struck] *= ~freezes.unsqueeze(2)  # a held frame strikes nothing
         return frames
 
     def compiled(self, arena: Arena) -> CompiledInputs:
@@ -282,12 +282,12 @@ def read_pieces(  # noqa: PLR0912
 ) -> None:  # fmt: skip
     """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
 
-    `echo` is how many inputs each note has of it; `bars` how many time signatures a piece may have,
-    which are the last integers of its memory; `clock` and `period` are a `Clock`'s size and
-    period, `table` (rows, clock) its table, and `held` its own if it `holds`; `inputs` is I,
-    `words` how many of the echo's hold a frame, and `counted` how many integers of memory are the
-    echo's and the clock's. `scales` are those of the motifs. If the unit
-    `rests`, it makes a step where `changed` (T, B) is not 0; `hits` is as in `NoteEncoder`.
+    `echo` is the number of echo inputs per note; `bars` the most time signatures of a piece, which
+    are the last integers of its memory; `clock`, `period`, `table` (rows, clock) and, if it
+    `holds`, `held` are the size, period, table and `held` of a `Clock`; `inputs` is I, `words` the
+    words per frame of the echo, and `counted` the integers of memory of echo and clock. `scales`
+    belongs to the motifs. If the unit `rests`, it makes a step where `changed` (T, B) is not 0;
+    `hits` is as in `NoteEncoder`.
     """
     halves = 2 if onsets else 1
     of_passed = OF_FRAME + PITCH + (WINDOW if onsets else 0)
@@ -335,7 +335,7 @@ def read_pieces(  # noqa: PLR0912
 
 
 def write_passed(to: Any, frames: Any) -> None:
-    """For how long nothing had changed, so many frames, before the frame that is read."""
+    """How long nothing had changed, `frames` frames, before the frame that is read."""
     for k in unrolled(len(UNCHANGED)):
         to[k] = float(frames >= UNCHANGED[k])
 
@@ -343,7 +343,7 @@ def write_passed(to: Any, frames: Any) -> None:
 def write_time(
     to: Any, memory: Any, table: Any, K: Any, rows: Any, bars: int, clock: int, period: int
 ) -> None:
-    """What all notes are told: the place in the bar, and the row of the clock's table."""
+    """The inputs shared by all notes: the place in the bar, and the row of the clock's table."""
     frames = memory[0]
     if bars:
         write_place(to, memory[K - SIGNATURE * bars :], frames, bars)
@@ -355,11 +355,11 @@ def write_time(
 def read_frame(
     frame: Any, pitch: Any, x: Any, work: Any, D: Any, inputs: int, onsets: bool
 ) -> None:
-    """What notes read of the previous frame, and their pitch, into the first of x (D, inputs).
+    """The notes' inputs from the previous frame, and their pitch, at the start of x (D, inputs).
 
-    `work` takes the notes that sound, padded with OCTAVE zeros on either side; how many of each
-    pitch class do, twice in a row, so that those from any class on are consecutive; and, with
-    `onsets`, the notes that are struck, padded likewise.
+    `work` holds the sounding notes, padded with OCTAVE zeros on either side; how many of each pitch
+    class sound, twice in a row, so that those from any class on are consecutive; and, with
+    `onsets`, the struck notes, padded in the same way.
     """
     classes = work[2 * OCTAVE + D :]
     struck = work[4 * OCTAVE + D :]

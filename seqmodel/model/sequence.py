@@ -20,11 +20,11 @@ from seqmodel.outputs.protocol import Output, labelled
 from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
 
 FRAMES_AT_ONCE = 8192
-"""Read at a time over all pieces outside training: bounds the memory."""
+"""The most frames of all pieces read at a time outside training; bounds the memory."""
 ROWS_AT_ONCE = 1 << 16
-"""The same in unit rows, for models with many per frame."""
+"""The same in unit rows, for models with many rows per frame."""
 LEFT_OUT = 1 / 20
-"""Share of pieces in training without any label; of each label alone as many more are left out."""
+"""The share of training pieces without any label; each label alone is left out of as many more."""
 
 
 class Carry(NamedTuple):
@@ -33,9 +33,9 @@ class Carry(NamedTuple):
     state: AnyState
     past: Past
     levels: Tensor | None = None
-    """(B, M), what is remembered of the levels of marks, if the model has any: see `Marks`."""
+    """(B, M), the memory of the levels of marks, if the model has any: see `Marks`."""
     labels: Tensor | None = None
-    """(B, N), for each value of each label 1 if the piece has it, if the model knows any."""
+    """(B, N), 1 for each value of each label that the piece has, if the model knows any."""
 
     def tensors(self) -> list[Tensor]:
         """All its tensors: the states from the lowest layer up, the past, levels, and labels."""
@@ -77,17 +77,17 @@ class ParameterCounts(NamedTuple):
     """How many parameters a model has."""
 
     units: int
-    """Of all units, along time and along pitch: what `--params` sets."""
+    """In all units, along time and along pitch: what `--params` sets."""
     with_output: int
-    """Of the whole model."""
+    """In the whole model."""
 
 
 class SequenceModel(nn.Module):
     """p(x_1, ..., x_T) = prod_t p(x_t | x_<t), with the past in a unit's state.
 
-    At step t the unit reads what the encoder makes of the frames before t, and the output gives
-    the distribution of frame t. Both also read which values the piece's labels have, a column of
-    zeros and ones for each, whose weights are the value's vector: what it adds to the unit's input
+    At step t the unit reads what the encoder makes of the frames before t, and the output gives the
+    distribution of frame t. Both also read the piece's labels, one column of zeros and ones for
+    each value; the column's weights are the value's vector, which is added to the unit's input
     product and to the output's.
     """
 
@@ -102,16 +102,16 @@ class SequenceModel(nn.Module):
         self.told = [0] * len(known_labels)
 
     def telling(self, labels: Sequence[int]) -> Self:
-        """The same model, whose pieces have these labels (L,) unless stated, not none."""
+        """The same model, with these labels (L,) instead of none for pieces without any."""
         other = copy.copy(self)
         other.told = list(labels)
         return other
 
     def guided(self, factor: float) -> Self:
-        """A copy whose samples are so many times as much what their labels say.
+        """A copy whose samples follow their labels `factor` times as strongly.
 
-        Its likelihoods are then no longer those of this model. UsageError where labels have no such
-        hold.
+        Its likelihoods are then no longer those of this model. UsageError if labels exert no such
+        pull.
         """
         if factor == 1:
             return self
@@ -120,9 +120,9 @@ class SequenceModel(nn.Module):
         return other
 
     def start_at(self, train: Split) -> None:
-        """Take from the training split what the encoder refers to and where training starts."""
+        """Set what the encoder needs from the training split, and the output's starting point."""
         self.encoder.start_at(train)
-        # More music would hardly change where training starts, and take many minutes.
+        # More music would hardly change the starting point, and would take many minutes.
         self.output.start_at(train.enough())
         if self.encoder.end_odds:
             self.output.start_ends_at(self.encoder.end_odds)
@@ -131,11 +131,11 @@ class SequenceModel(nn.Module):
         return self.unit.units()
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""
+        """This model's `figures` as lines of text, as `seqmodel eval` prints them."""
         return [*self.output.describe(figures), *labelled(figures, self.mark_figures())]
 
     def mark_figures(self) -> dict[str, str]:
-        """The figures of marks, and their labels: nats per note, and of the notes of each part."""
+        """The figures of marks, and their labels: nats per note, and for the notes of each part."""
         labels = dict[str, str]()
         for name, mark in ({} if self.marks is None else self.marks.outputs()).items():
             labels[MARK_FIGURES[name]] = f"{name}, nats per note"
@@ -164,8 +164,8 @@ class SequenceModel(nn.Module):
     def start(self, batch_size: int, given: NDArray[np.int64] | None = None) -> Carry:
         """The carry before the first frame: zero state, zeros as the past.
 
-        The encoder may read what is `given` of each piece, (B, G); without, what is usual in train.
-        Labels are those that the model is `telling`.
+        The encoder may read what is `given` of each piece, (B, G); without it, what is usual in
+        train. Labels are those set by `telling`.
         """
         state = self.unit.zero_state(batch_size * self.encoder.rows)
         past = self.encoder.start(next(self.unit.parameters()), batch_size)
@@ -178,9 +178,9 @@ class SequenceModel(nn.Module):
     def labelled(
         self, carry: Carry, labels: NDArray[np.int64] | None, *, some: bool = False
     ) -> Carry:
-        """The carry before pieces of such labels (B, L), see `Split.labels`; unchanged for None.
+        """The carry before pieces with these labels (B, L), see `Split.labels`; unchanged for None.
 
-        With `some`, a tenth of each label is left out, at random.
+        With `some`, a tenth of each label is left out at random.
         """
         if labels is None or not self.known_labels:
             return carry
@@ -196,7 +196,7 @@ class SequenceModel(nn.Module):
         return carry._replace(past=self.encoder.labelled(carry.past, told), labels=told)
 
     def joined(self, carry: Carry) -> Carry:
-        """The carry before the first frame of pieces that are joined to those read."""
+        """The carry before the first frame of pieces that continue those read."""
         return carry._replace(past=self.encoder.joined(carry.past))
 
     def read(self, frames: Tensor, carry: Carry, lengths: Tensor | None = None) -> Reading:
@@ -213,9 +213,9 @@ class SequenceModel(nn.Module):
     def score_marks(
         self, reading: Reading, marks: Mapping[str, NDArray[np.uint8]]
     ) -> tuple[dict[str, Tensor], Carry]:
-        """What `marks` (T, B, D) of the frames read cost, and the carry after them.
+        """The cost of the `marks` (T, B, D) of the frames read, and the carry after them.
 
-        Of each mark that the model has -log p of the strikes where it is known, (N,).
+        For each mark that the model has, -log p of the strikes where it is known, (N,).
         """
         if self.marks is None or not marks:
             return {}, reading.after
@@ -233,7 +233,7 @@ class SequenceModel(nn.Module):
     def _run(
         self, encoded: Encoded, carry: Carry, lengths: Tensor | None
     ) -> tuple[Tensor, AnyState]:
-        """What the output reads of all steps, and the unit's state after them."""
+        """What the output reads at all steps, and the unit's state after them."""
         x, beside = encoded.inputs, [encoded.skip]
         if carry.labels is not None:
             columns = carry.labels.repeat_interleave(self.encoder.rows, 0).expand(len(x), -1, -1)
@@ -256,7 +256,7 @@ class SequenceModel(nn.Module):
         (T, B), R = changed.shape, self.encoder.rows
         if lengths is not None:
             changed = changed & (torch.arange(T).unsqueeze(1) < lengths.cpu())
-        steps = changed.cumsum(0)  # of each piece, up to each frame
+        steps = changed.cumsum(0)  # the number in each piece up to each frame
         count, state = int(steps[-1].max()), carry.state
         h = carry.layers()[-1][0].unsqueeze(0)
         if count:

@@ -1,5 +1,5 @@
 """Output distributions: each owns its loss, its exact likelihood, its figures and its draw.
 
-`protocol` defines their interface, `registry` lists them; each has a file with its
-specification in plain PyTorch and its compiled code. See README.md.
+`protocol` defines their interface and `registry` lists them. Each has a file with its specification
+in plain PyTorch and its compiled code. See README.md.
 """

@@ -1,7 +1,7 @@
 """Frames of notes that are independent given the past: specification, compiled score and draw.
 
-The plain score reads and writes the logits a dozen times. In the compiled one a block of rows stays
-in the L1 cache from the matrix product to the nats, and gradients overwrite the logits.
+The plain score reads and writes the logits a dozen times. In the compiled score a block of rows
+stays in the L1 cache from the matrix product to the nats, and gradients overwrite the logits.
 """
 
 import math
@@ -26,7 +26,7 @@ from seqmodel.outputs.protocol import DrawSetting
 class BernoulliOutput(LinearNotesOutput):
     """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
 
-    With `onsets` each note has a second logit, of being struck where it might also be held.
+    With `onsets` each note has a second logit: that it is struck if it might also be held.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def write_frame_nats(
 ) -> Any:
     """The nats of row `r` of the fields `frames` and, with onsets, `past`, given its D logits.
 
-    `bias` is the address of biases to add to the logits; the nats' slopes go to `slopes`, which may
+    `bias` is the address of biases added to the logits. The nats' slopes go to `slopes`, which may
     be the logits' address.
     """
     b, row = e.builder, e.mul(r, D)
@@ -123,7 +123,7 @@ def write_frame_nats(
         return kept(*nats_and_slope(j, lanes), j, lanes)
 
     def strikes(note: Any, lanes: Lanes | None) -> Any:
-        """Of the bits that say which notes are struck; they follow the notes in a frame.
+        """The nats of the bits that state which notes are struck; they follow a frame's notes.
 
         See `NotesOutput.onset_nats`: bits that are not free cost nothing and have no slope; an
         impossible frame costs infinity.
@@ -142,7 +142,7 @@ def write_frame_nats(
     return total[0]
 
 
-# N numbers: notes, and with onsets as many strikes, which depend on the past.
+# N numbers: notes and, with onsets, as many strikes, which depend on the past.
 _FRAMES, _PAST = Array("frames", ("rows", "N")), Array("past", ("rows", "N"), optional=True)
 _SCORE = likelihood("bernoulli", (), (_FRAMES, _PAST), _write_score)
 
@@ -152,7 +152,7 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
     factor = frame.broadcast("factor", 0)
 
     def draw(j: Any, lanes: Any) -> None:
-        """Each number by its own logit, whose place it takes; at temperature 0 the likelier."""
+        """Draw each number in place of its own logit; at temperature 0, the more likely value."""
         logit = frame.output(j, lanes)
         positive = b.fcmp_ordered(">", logit.value, e.zero())
         one = positive if at_zero else frame.below(logit * factor, j, lanes)
@@ -166,7 +166,7 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
 
 
 def put_frame(drawn: Any, x: Any, notes: Any, onsets: bool) -> None:
-    """Replace the previous frame by the one drawn; see `notes` for which strikes are free."""
+    """Replace the previous frame with the one drawn; see `notes` for which strikes are free."""
     if onsets:
         for n in range(notes):
             x[notes + n] = drawn[n] * max(drawn[notes + n], 1.0 - x[n])

@@ -1,4 +1,4 @@
-"""Samples of 256 mu-law levels, by a softmax: specification, compiled score and draw."""
+"""Samples of 256 mu-law levels from a softmax: specification, compiled score and draw."""
 
 import math
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ from seqmodel.outputs.protocol import END_LABELS, DrawSetting, Sums, Window, lab
 from seqmodel.outputs.samples import LABELS, SampleWiseOutput, choose
 
 SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
-"""The two levels about zero, of samples up to 5 of 32,768 in size."""
+"""The two levels nearest to zero, for samples up to 5 of 32,768 in size."""
 
 
 class CategoricalOutput(SampleWiseOutput):
     """P(x_n | x_<n) of each sample: a softmax over 256 levels, from one linear layer on row n of h.
 
     The output of WaveNet (van den Oord et al. 2016) and its successors. Levels are those of
-    `mu_law`, counted from 0; a sample between them has the level of its step. Parameters are the
-    logits (..., 256).
+    `mu_law`, counted from 0; a sample between two levels has the level of its step. Parameters are
+    the logits (..., 256).
     """
 
     discrete = True
@@ -89,8 +89,8 @@ class CategoricalOutput(SampleWiseOutput):
         """Draw a raw sample (B, 1), one of `mu_law.SAMPLES`, from logits (B, 256).
 
         Its level is the first whose cumulative probability exceeds the first of a row's `uniforms`
-        (B, 1 or more), float64 in [0, 1). The logits are divided by `temperature`; at 0 the level
-        is the likeliest.
+        (B, 1 or more), float64 in [0, 1). The logits are divided by `temperature`; at 0 the most
+        likely level is chosen.
         """
         level = choose(parameters.double(), uniforms[..., 0], temperature)
         samples = torch.from_numpy(mu_law.SAMPLES).to(parameters)
@@ -107,8 +107,8 @@ class CategoricalOutput(SampleWiseOutput):
     def figure_sums(self, window: Window) -> Sums:
         """Silent samples and their nats.
 
-        Digital silence costs next to nothing, so a figure over recordings that are padded with it
-        says little about their sound.
+        Digital silence costs next to nothing, so a figure over recordings padded with it reveals
+        little about their sound.
         """
         levels = self.levels(window.frames)
         inside = window.inside.repeat_interleave(self.steps, 0)
@@ -118,7 +118,7 @@ class CategoricalOutput(SampleWiseOutput):
         return sums | super().figure_sums(window)
 
     def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """Nats and bits per sample; apart, those of silent samples and of the others."""
+        """Nats and bits per sample, also separately for silent samples and for the others."""
         silent, silent_nats = sums["silent"], sums["silent_nats"]
         others = frames * self.steps - silent
         return super().figures(sums, nats=nats, frames=frames, pieces=pieces) | {
@@ -139,7 +139,7 @@ class CategoricalOutput(SampleWiseOutput):
 
 
 def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
-    """The nats of a mixture of levels: the level's own energy is 0, all others' are infinite."""
+    """The nats of a mixture of levels: the true level has energy 0, all others are infinite."""
     b = e.builder
     mixture = Mixture(e, f, r, e.int(1))
     level = b.load(b.gep(f["levels"], [r], source_etype=INT), typ=INT)

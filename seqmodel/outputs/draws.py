@@ -1,6 +1,6 @@
 """Compiled draws: what all have in common, and what those of notes or of samples share.
 
-Everything is computed in float64, though packed matrices have their weights' dtype.
+Everything is computed in float64, but packed matrices have their weights' dtype.
 """
 
 import math
@@ -29,7 +29,7 @@ _BYTE = ir.IntType(8)
 
 
 def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
-    """A vector of the uniforms from number `n` on of a stream that is in a `state`."""
+    """A vector of uniforms, from number `n` on, of a stream in the given `state`."""
     b = e.builder
     lanes = ir.Constant(e.integers, [(lane + 1) * GAMMA % 2**64 for lane in range(e.lanes)])
     bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
@@ -39,12 +39,12 @@ def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
 
 
 class DrawWriter:
-    """What the code that draws step `n` of a chunk works with; `field` are the fields by name."""
+    """The context of the code that draws step `n` of a chunk; `field` holds the fields by name."""
 
     def __init__(
         self, e: Emitter, signature: Signature, fields: Any, n: Any, *, stored: int, fills: bool
     ) -> None:
-        """`fields` is their address; packed matrices take `stored` bytes per number."""
+        """`fields` is their address; packed matrices use `stored` bytes per number."""
         self.e, self.fields, self.n, self.fills = e, fields, n, fills
         self.signature = signature
         self.of_weights = Emitter(e.builder, stored)
@@ -71,7 +71,7 @@ class DrawWriter:
         return Vector(self.e, self.e.broadcast(self.e.offset(self.field[name], j)))
 
     def finish(self) -> None:
-        """Write what follows once the numbers are drawn; nothing, unless overridden."""
+        """Write what follows once the numbers are drawn; nothing unless overridden."""
 
     def first(self, lanes: Any) -> Any:
         """The first of a vector of bits or numbers."""
@@ -85,12 +85,12 @@ class Draw:
         call: draw(fields, n), which draws step n of a chunk from h, leaves the last C numbers in x,
             and returns 1 if the piece ends there, else 0.
         uniforms: (1,), where the chunk begins in the stream.
-        frames: (chunk, D), what it drew.
+        frames: (chunk, D), the numbers drawn.
     """
 
     writer: ClassVar[type[DrawWriter]] = DrawWriter
     dtype: ClassVar[torch.dtype]
-    """Of `frames`."""
+    """The dtype of `frames`."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Draw:
     ) -> None:
         """`fields` are those of this draw alone, by which its code finds them.
 
-        All have besides the numbers D that a step draws, the `numbers` of uniforms that it takes,
-        the steps of a `chunk`, x, `frames`, and the state of the stream of `uniforms` before the
-        chunk. `stored` is as in `DrawWriter`.
+        All draws also have D, the numbers that a step draws; `numbers`, the uniforms that it uses;
+        `chunk`, the number of steps; x; `frames`; and the state of the stream of `uniforms` before
+        the chunk. `stored` is as in `DrawWriter`.
 
         `write(writer, *parameters)` writes the code, which may make the `calls`, and returns
         whether the piece ends, or None if it never does.
@@ -114,7 +114,7 @@ class Draw:
         numbers, (_, x, arena, chunk, *_) = output.uniforms_per_frame, setting
         self._count, self._type = chunk * numbers, output.frame_type
         self.uniforms = arena.take(1, dtype=torch.int64)
-        # Code may write a vector that reaches beyond the end.
+        # Code may write a vector that extends beyond the end.
         self.frames = arena.take(
             chunk, output.frame_size, dtype=self.dtype, spare=vector_lanes(ITEMSIZE)
         )
@@ -127,11 +127,11 @@ class Draw:
         self.call = Call(library.address("draw"), ordered, calls)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
-        """Take the uniforms of the next chunk."""
+        """Set the uniforms of the next chunk."""
         self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """What the first `count` steps of the chunk drew (count, D)."""
+        """The numbers drawn in the first `count` steps of the chunk: (count, D)."""
         return self.frames.of(memory)[:count].astype(self._type)
 
 
@@ -152,7 +152,7 @@ def _library(
 class NotesWriter(DrawWriter):
     """The same for a draw of notes: D zeros and ones, which may be given if it `fills`.
 
-    x (D,) is the previous frame, then the one drawn, for the unit; the notes' logits are multiplied
+    x (D,) is the previous frame, then the one drawn, for the unit. The notes' logits are multiplied
     by `factor` (1,).
     """
 
@@ -162,7 +162,7 @@ class NotesWriter(DrawWriter):
 
     @property
     def logits(self) -> Pointer | None:
-        """Where the logits go by which the frame is drawn, if it `fills`."""
+        """Where to store the logits by which the frame is drawn, if it `fills`."""
         place = self.e.offset(self.field["logits"], self._first)
         return Pointer(place, self.e.real) if self.fills else None
 
@@ -173,10 +173,10 @@ class NotesWriter(DrawWriter):
             x = e.load(e.offset(f["x"], j), e.first_lanes(b.sub(f["D"], j)))
             numbers = b.zext(b.fcmp_ordered(">", x, e.zero()), ir.VectorType(_BYTE, e.lanes))
             place = b.gep(f["frames"], [e.add(e.mul(self.n, f["D"]), j)], source_etype=_BYTE)
-            b.store(numbers, place, align=1)  # what is beyond the end is overwritten later
+            b.store(numbers, place, align=1)  # what lies beyond the end is overwritten later
 
     def uniforms(self, j: Any) -> Vector:
-        """See `DrawWriter.uniforms`; what is given stands for uniforms."""
+        """See `DrawWriter.uniforms`; given numbers take the place of uniforms."""
         drawn = super().uniforms(j)
         if not self.fills:
             return drawn
@@ -185,19 +185,19 @@ class NotesWriter(DrawWriter):
         return Vector(e, b.select(b.fcmp_ordered("==", forced, e.zero()), drawn.value, forced))
 
     def below(self, logit: Vector, j: Any, lanes: Any) -> Any:
-        """Which uniforms from `j` on are below the probabilities; keeps the logits if asked."""
+        """Which uniforms from `j` on are below the probabilities; stores the logits if asked."""
         if self.logits is not None:
             self.e.store(logit.value, self.e.offset(self.logits.address, j), lanes)
         return self.uniforms(j).below(logit)
 
 
 class NotesDraw(Draw):
-    """A draw of notes that, if it fills, takes numbers as given: see `sampling.compiled`.
+    """A draw of notes that uses given numbers if it fills: see `sampling.compiled`.
 
     Attributes:
-        forced: if it fills, (chunk, D + 1), read instead of the uniforms where not 0.
-        logits: if it does, (chunk, D + 1), those by which each frame's numbers are drawn, and of
-            the end.
+        forced: (chunk, D + 1) if it fills: read instead of the uniforms where not 0.
+        logits: (chunk, D + 1) if it fills: the logits by which each frame's numbers and the end are
+            drawn.
     """
 
     writer, dtype = NotesWriter, torch.uint8
@@ -218,7 +218,7 @@ class NotesDraw(Draw):
 
 
 class LinearNotesWriter(NotesWriter):
-    """The same of a layer's outputs, whose product with h (H,) is in `product` (columns,)."""
+    """The same for a layer's outputs, whose product with h (H,) is in `product` (columns,)."""
 
     def output(self, j: Any, lanes: Any) -> Vector:
         """The layer's outputs from column `j` on."""
@@ -262,8 +262,8 @@ def _write_notes(
 class SamplesWriter(DrawWriter):
     """The same for a draw of samples.
 
-    x (C,) are the last ones, standardised, for the unit; `line` (C + D,) has those before the
-    frame, then its own, standardised, too; `frames` (chunk, D) are raw.
+    x (C,) holds the last samples, standardised, for the unit; `line` (C + D,) those before the
+    frame, then its own, also standardised; `frames` (chunk, D) are raw.
     """
 
     def constant(self, name: str) -> Vector:
@@ -271,7 +271,7 @@ class SamplesWriter(DrawWriter):
         return self.broadcast(name, 0)
 
     def noise(self, j: Any, quantile: Callable[[Vector], Vector]) -> Vector:
-        """Noise with these quantiles by the uniforms from `j` on, times the temperature."""
+        """Noise with these quantiles at the uniforms from `j` on, times the temperature."""
         u = self.uniforms(j).where("<", LEAST_UNIFORM, LEAST_UNIFORM)
         return quantile(u) * self.constant("temperature")
 
@@ -295,7 +295,7 @@ class SamplesWriter(DrawWriter):
         return Vector(e, highest[0]).over_lanes(Vector.maximum)
 
     def choose(self, name: str) -> Any:
-        """As `samples.choose`, by uniform 0; cumulative weights overwrite the logits `name`."""
+        """Like `samples.choose`, by uniform 0; cumulative weights overwrite the logits `name`."""
         e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
         top, divisor = self.highest(name), self.constant("divisor")
 
@@ -321,7 +321,7 @@ class SamplesWriter(DrawWriter):
         return passed[0]
 
     def put(self, j: Any, z: Vector, lanes: Any, spacing: Vector | None = None) -> None:
-        """Put standardised samples from `j` on, rounded to multiples of `spacing`, or levels."""
+        """Put standardised samples from `j` on, rounded to multiples of `spacing`, or to levels."""
         e, f = self.e, self.field
         mean, deviation = self.constant("mean"), self.constant("deviation")
         spacing = spacing or Vector(e, e.constant(LEVEL_STEP))
@@ -344,8 +344,8 @@ class SamplesDraw(Draw):
     ) -> None:  # fmt: skip
         """`write(frame, *parameters)` puts the samples; `own` are fields of this draw alone."""
         (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
-        # Dividing by the smallest normal number leaves no weight to any but the highest logits, of
-        # which a uniform of 0 chooses the first.
+        # Dividing by the smallest normal number leaves weight only to the highest logits, of which
+        # a uniform of 0 chooses the first.
         divisor = temperature or sys.float_info.min
         names = "mean", "deviation", "floor", "temperature", "divisor", "chance"
         values = output.mean, output.deviation, output.floor, temperature, divisor, temperature > 0

@@ -1,11 +1,11 @@
-"""Notes up to the first that changes, drawn without a unit: most frames change nothing, or little.
+"""Notes up to the first that changes, drawn without a unit: most frames change little or nothing.
 
-Frames are drawn from low to high. As long as no note has begun, ended or been struck anew, the next
-one's logits come from its row of h and the mean over all rows by a small layer; above the first
-that has, from a unit along pitch. Either way they are probabilities given the lower notes, so the
-likelihood is exact. The unit need not run in frames that change nothing, and learns those alone
-that do. Of the layer, each note learns in each frame until one changes: a single number per frame,
-whether anything does, is learned more slowly.
+Frames are drawn from low to high. Until some note has begun, ended or been struck anew, a small
+layer computes the next note's logits from its row of h and the mean over all rows. Above the first
+changed note, a unit along pitch computes them. Either way they are probabilities given the lower
+notes, so the likelihood is exact. The unit need not run in frames without changes, and learns only
+from frames with some. The layer learns from each note of each frame up to the first change: a
+single number per frame, whether anything changes, is learned more slowly.
 """
 
 from typing import Any
@@ -23,16 +23,16 @@ from seqmodel.outputs.protocol import log_odds
 HIDDEN = 32
 """Hidden units of each note."""
 POOLED = 16
-"""Numbers of each note whose mean over the notes all hidden units read."""
+"""Numbers of each note whose mean over the notes is read by all hidden units."""
 
 
 class FirstChange(nn.Module):
-    """The logits of D notes of which no lower one has changed, from a row of h for each.
+    """The logits of D notes below which nothing has changed, from a row of h for each.
 
-    With a = U h_n + c, of HIDDEN + POOLED + K columns, they are the K of a behind the others, plus
-    W relu(a's first HIDDEN + V m), m being the mean over the notes of relu(a's next POOLED). The
-    first tells whether a silent note begins; the next, but for hits, whether a sounding one ends;
-    with onsets the last whether one that goes on is struck.
+    With a = U h_n + c, of HIDDEN + POOLED + K columns, they are the last K of a, plus W relu(a's
+    first HIDDEN + V m), where m is the mean over the notes of relu(a's next POOLED). The first is
+    that a silent note begins; the next, except for hits, that a sounding one ends; with onsets, the
+    last is that a continuing one is struck.
     """
 
     def __init__(self, h_size: int, notes: int, *, onsets: bool, hits: bool) -> None:
@@ -45,8 +45,8 @@ class FirstChange(nn.Module):
         self.odds = nn.Linear(HIDDEN, K, bias=False)
 
     def start_at(self, train: Split) -> None:
-        """Start at the shares in train of beginnings, ends and strikes where no lower note has."""
-        seen = np.zeros((2, self.odds.out_features), np.int64)  # how often, of how many
+        """Start at the shares in train of beginnings, ends and strikes with no change below."""
+        seen = np.zeros((2, self.odds.out_features), np.int64)  # how often, out of how many
         for piece in train:
             frames = torch.from_numpy(piece)
             past = torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
@@ -71,14 +71,14 @@ class FirstChange(nn.Module):
         return changes | (frames[..., self.notes :] > 0) if self.onsets else changes
 
     def changed_below(self, frames: Tensor, past: Tensor) -> Tensor:
-        """Above which notes some lower one changes: booleans (..., D)."""
+        """For each note, whether some lower note changes: booleans (..., D)."""
         changes = self.changes(frames, past)
         return changes.cumsum(-1) > changes.long()
 
     def read(
         self, h: Tensor, frames: Tensor, ending: nn.Linear | None = None
     ) -> tuple[Tensor, Tensor]:
-        """a (N, D, K) from h (N, D, H), and of h the `frames` (M,), indices that differ: (M, D, H).
+        """a (N, D, K) from h (N, D, H), and h at the distinct indices `frames` (M,): (M, D, H).
 
         With `ending`, a layer that reads the first numbers of each row, its column is a's last.
         """
@@ -105,11 +105,11 @@ class FirstChange(nn.Module):
         return torch.cat([sounds, odds[..., -1]], -1) if self.onsets else sounds
 
 
-# ---- texts of `kernels.code.language`, of the draw `f` of `outputs.notes_tied`
+# ---- texts of `kernels.code.language`, for the draw `f` of `outputs.notes_tied`
 
 
 def tell_first(f: Any) -> None:
-    """What `first_logit` reads: `tell()` computes U h of all notes."""
+    """Compute what `first_logit` reads; `tell()` computes U h of all notes."""
     f.tell()
     width = HIDDEN + POOLED + f.K
     for k in range(POOLED):
@@ -122,7 +122,7 @@ def tell_first(f: Any) -> None:
 
 
 def first_logit(f: Any, note: Any, k: int) -> Any:
-    """As `FirstChange.logits`: of the note's sounding if `k` is 0, or of its being struck."""
+    """See `FirstChange.logits`: that the note sounds if `k` is 0, else that it is struck."""
     told = f.told[note * (HIDDEN + POOLED + f.K) :]
     ends = k == 0 and not f.hits and f.x[note] > 0
     column = 1 if ends else (f.K - 1) * k

@@ -1,8 +1,7 @@
 """Blocks of samples from a mixture of diagonal Gaussians: specification, compiled score and draw.
 
-The plain score reads and writes all means and scales two dozen times. In the compiled one a row's
-components, which are adjacent in memory, fill the vectors, and a block of rows stays in the L1
-cache.
+The plain score reads and writes all means and scales two dozen times. In the compiled score a row's
+components, adjacent in memory, fill the vectors, and a block of rows stays in the L1 cache.
 """
 
 import math
@@ -32,20 +31,20 @@ from seqmodel.outputs.samples import (
     windows,
 )
 
-# Standardised. If it were narrower, the first random steps of the means would cost too much.
+# Standardised. Narrower, the first random steps of the means would cost too much.
 _NARROWEST_START = 0.1
 
 
 class GaussianMixtureOutput(SampleBlocksOutput):
     """p(z_t | x_<t) = sum_k w_tk prod_f N(z_tf; mu_tfk, sigma_tfk), from one linear layer on h_t.
 
-    The output of the speech models of Chung et al. (2014, section 4.1), after Graves (2013,
-    section 4.1). z = (x - mean) / deviation is a standardised block of F samples, and the nats are
-    of its density: add F log(deviation) for the density of raw samples in [-1, 1).
+    The output of the speech models of Chung et al. (2014, section 4.1), after Graves (2013, section
+    4.1). z = (x - mean) / deviation is a standardised block of F samples, and the nats are of its
+    density: add F log(deviation) for the density of raw samples in [-1, 1).
 
-    sigma = floor + exp(log scale), the floor being one 16-bit step, 1 / (32768 deviation): digital
-    silence, repeated exactly, would otherwise drive sigma to 0 and the density to infinity. Unlike
-    a clamp, this floor lets the gradient through.
+    sigma = floor + exp(log scale), where the floor is one 16-bit step, 1 / (32768 deviation):
+    digital silence, repeated exactly, would otherwise drive sigma to 0 and the density to infinity.
+    Unlike a clamp, this floor lets the gradient through.
 
     Parameters are (..., 2F + 1, K): the mixture's logits, F rows of means, F of log scales.
     """
@@ -65,9 +64,9 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     def start_at_data(self, blocks: NDArray[np.floating]) -> None:
         """Set the biases from raw blocks (N, F) of the training data.
 
-        The means become K of the blocks, at evenly spaced ranks of their norm, taken as
-        negative where the block's mean is; each sigma becomes the root mean square distance, per
-        sample, of the blocks nearest to its mean; the weights become equal.
+        The means become K of the blocks, at evenly spaced ranks of their norm, negated where the
+        block's mean is negative; each sigma becomes the root mean square distance, per sample, of
+        the blocks nearest to its mean; the weights become equal.
         """
         z = (blocks.astype(np.float64) - self.mean) / self.deviation
         order = np.argsort(np.copysign(np.linalg.norm(z, axis=1), z.mean(1)), kind="stable")
@@ -104,8 +103,8 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
 
-        Looks at the component with the highest responsibility for the block. Where the share is
-        high, the nats measure the floor and not the model.
+        Uses the component with the highest responsibility for the block. If the share is high, the
+        nats measure the floor and not the model.
         """
         likeliest = self._joint(parameters, frames).argmax(-1)
         log_scales = _of_component(self._parts(parameters)[2], likeliest)
@@ -117,10 +116,10 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         """Draw raw blocks (B, F), rounded to 16-bit levels; `past` (B, C) is unused.
 
         The first of a row's `uniforms` (B, F + 1), float64 in [0, 1), chooses the component: the
-        first whose cumulative weight exceeds it. Each other u gives a sample of the block,
-        mu + temperature sigma n, where n = ndtri(u), the inverse CDF of the standard normal; u = 0
-        is taken as 2^-54. The logits are divided by `temperature`; at 0 the block is the likeliest
-        component's mean.
+        first whose cumulative weight exceeds it. Each other u gives a sample of the block, mu +
+        temperature sigma n, where n = ndtri(u), the inverse CDF of the standard normal; u = 0 is
+        replaced by 2^-54. The logits are divided by `temperature`; at 0 the block is the mean of
+        the most likely component.
         """
         logits, means, log_scales = self._parts(parameters.double())
         component = choose(logits, uniforms[..., 0], temperature)
@@ -153,7 +152,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         }
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`; with what the densities refer to."""
+        """See `Output.describe`; also states what the densities refer to."""
         return [
             f"nats per sample          {figures['nats_per_sample']:9.4f}",
             f"samples at the floor     {figures['floor_share']:9.4f}",
@@ -185,7 +184,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 
 
 def _of_component(values: Tensor, component: Tensor) -> Tensor:
-    """Values (..., F, K) of the given component (...) alone: (..., F)."""
+    """Values (..., F, K) of only the given component (...): (..., F)."""
     return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)
 
 
@@ -242,7 +241,7 @@ def _write_draw(frame: SamplesWriter) -> None:
 def normal_quantile(u: Any) -> Any:
     """The inverse CDF of the standard normal, within 1e-14.
 
-    By polynomials of the square root of -log(p), p being the smaller of u and 1 - u.
+    Uses polynomials in the square root of -log(p), where p is the smaller of u and 1 - u.
     """
     root = ((u.where(">", 0.5, 1.0 - u).log() * -1.0).log() * 0.5).exp()
     lower = _lower_normal(root, *_NEAR).replaced(root, ">", _NEAR[1], _lower_normal(root, *_FAR))
@@ -250,7 +249,7 @@ def normal_quantile(u: Any) -> Any:
 
 
 _NEAR, _FAR = (0.83, 2.4, 18), (2.4, 6.2, 22)
-"""From where to where, and the degree."""
+"""The interval and the degree of each polynomial."""
 
 
 def _lower_normal(root: Any, low: float, high: float, degree: int) -> Any:

@@ -43,16 +43,16 @@ def rows_of(tensor: Tensor) -> Tensor:
 
 
 BlockKernel = Callable[[int], Kernel]
-"""A kernel over blocks of rows, split over the threads, for numbers of so many bytes."""
+"""A kernel over blocks of rows, split over the threads, for numbers of the given size in bytes."""
 Write = Callable[[Emitter, dict[str, Any], Any, Any], None]
 
 
 def block_kernel(
     signature: Signature, write: Write, begin: Callable[..., None] = lambda e, fields: None
 ) -> BlockKernel:
-    """The kernel of fields with a size "rows".
+    """The kernel over fields that have a size "rows".
 
-    `write(e, fields and "thread", the block's first row, how many it has)` writes the body, and
+    `write(e, fields and "thread", the block's first row, its number of rows)` writes the body, and
     `begin(e, fields)` what a thread does before its first block.
     """
 
@@ -81,9 +81,9 @@ def likelihood(
     """The kernel of a likelihood given a layer's outputs, for `linear_nats`.
 
     `sizes` and `own` are fields of its own, and `work` is the size of each thread's scratch space,
-    the field of that name. `write(e, fields, row, left)` finds W h of a row in
-    `slope`, to which it adds the bias, replaces them with the nats' slopes, and stores the nats; if
-    `abreast`, of as many rows as there are lanes, of which so many are left in the block.
+    the field of that name. `write(e, fields, row, left)` finds W h of a row in `slope`, to which it
+    adds the bias, replaces them with the nats' slopes, and stores the nats. If `abreast`, it does
+    so for as many rows as there are lanes, `left` of which remain in the block.
     """
 
     def write_block(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
@@ -110,7 +110,7 @@ def likelihood(
         *own,
         Array("slope", ("rows", "N")),
         Array("nats", ("rows",)),
-        Array("weights", ("rows",), optional=True),  # by which a row's slopes are multiplied
+        Array("weights", ("rows",), optional=True),  # factors on each row's slopes
         per_thread("work", work),
     )
     signature = Signature(f"{name}_forward", ("rows", "H", "N", *sizes), arrays)
@@ -118,18 +118,18 @@ def likelihood(
 
 
 Scored = tuple[Tensor, tuple[Tensor, ...] | None]
-"""Nats (...); the gradients of their weighted sum, if there are weights."""
+"""Nats (...); and the gradients of their weighted sum, if there are weights."""
 Score = Callable[..., Scored]
-"""Computes them: (weights (...) or None, *given); gradients are those of the first given."""
+"""Computes them: (weights (...) or None, *given); gradients are with respect to the first given."""
 
 
 def linear_nats(
     kernel: BlockKernel, weights: Tensor | None, h: Tensor, weight: Tensor, bias: Tensor,
     *, steps: int = 1, **fields: Field,
 ) -> Tensor:  # fmt: skip
-    """The nats of a layer's outputs from h, by a `likelihood` and its own fields, as `nats_of`.
+    """The nats of a layer's outputs from h, by a `likelihood` and its own fields; see `nats_of`.
 
-    They are (...) of h (..., H) or, where so many `steps` make a frame, (T, B) of h (T S, B, H).
+    They are (...) from h (..., H) or, if a frame has several `steps`, (T, B) from h (T S, B, H).
     """
     return nats_of(partial(_score, kernel, steps, fields), weights, h, weight, bias)
 
@@ -145,7 +145,7 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor) -> tuple[tuple[Tensor, T
 
 
 def _product(rows: Tensor, packed_matrix: Job, columns: int) -> tuple[Tensor, list[Job]]:
-    """Rows times a matrix, which one job packs, of so many columns: (rows, columns)."""
+    """Rows times a matrix of `columns` columns, which one job packs: (rows, columns)."""
     fields: KernelFields = {"rows": len(rows), "N": rows.shape[1], "H": columns, "a": rows}
     fields |= {"matrix": packed_matrix.made["panels"], "product": NEW}
     job = _PRODUCT(rows.element_size()).job(fields)
@@ -155,7 +155,7 @@ def _product(rows: Tensor, packed_matrix: Job, columns: int) -> tuple[Tensor, li
 def _score(
     kernel: BlockKernel, steps: int, fields: KernelFields, weights: Tensor | None, *given: Tensor
 ) -> Scored:
-    """Pass h through a layer and score what comes out; `slope` is each row's gradient there."""
+    """Pass h through a layer and score its outputs; `slope` is each row's gradient there."""
     h, weight, bias = given
     rows, (N, H), found = rows_of(h), weight.shape, None
     threads, of_rows = threads_for(len(rows)), weights
@@ -189,7 +189,7 @@ class Nats(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
-        """The nats, or their sum; saves its gradients, which are known up to a factor."""
+        """The nats, or their weighted sum; saves its gradients, which are known up to a factor."""
         nats, found = score(weights, *given)
         ctx.score, ctx.weighted, ctx.others = score, found is not None, len(given)
         ctx.save_for_backward(*(given if found is None else found))
@@ -198,7 +198,7 @@ class Nats(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of what is given; those of nats one by one need another pass."""
+        """The gradients with respect to what is given; those of separate nats need another pass."""
         found = ctx.saved_tensors
         if not ctx.weighted:
             found = ctx.score(gradient, *found)[1]
@@ -214,9 +214,9 @@ def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tens
 
 
 class Layer(torch.autograd.Function):
-    """h (N, D, H) -> W h + b (N, D, K), and the `frames` (M,) of h, indices that differ: (M, D, H).
+    """h (N, D, H) -> W h + b (N, D, K), and h at the distinct indices `frames` (M,): (M, D, H).
 
-    Both at once, as their gradients then add up without a pass over all of h for each.
+    Both at once, so that their gradients add up without a pass over all of h for each.
     """
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""16-bit samples from mixtures of discretised logistics.
+"""16-bit samples from mixtures of discretised logistics, around a prediction or in blocks.
 
-Around an adaptive prediction, or in blocks, sample by sample. The specifications in plain PyTorch,
-then of the first the compiled score, in one pass, and the draw. In the score each lane is a sample:
-components are few, and would fill a vector less well.
+Two specifications in plain PyTorch: samples around an adaptive prediction, and blocks, sample by
+sample; then the compiled one-pass score and the draw of the first. In the score each lane is a
+sample: components are few, and would fill a vector less well.
 """
 
 import math
@@ -44,7 +44,7 @@ from seqmodel.outputs.samples import (
 WIDTH = 64
 """M, the hidden width per sample of a block."""
 _START = -1.0, 0.2
-"""Between these log scales training starts; chosen on speech, whose best single one is -0.3."""
+"""The range of log scales to start from; chosen on speech, whose best single one is -0.3."""
 
 
 Logistics = tuple[Tensor, Tensor, Tensor]
@@ -54,19 +54,19 @@ Logistics = tuple[Tensor, Tensor, Tensor]
 class SampleLogisticOutput(SampleWiseOutput):
     """P(x_n | x_<n) of each sample, over the 16-bit levels, from one linear layer on row n of h.
 
-    The row holds the unit's h and the encoder's features of the past, the last four of which are: a
+    The row holds the unit's h and the encoder's features of the past. The last four features are a
     certainty c, a grid's spacing g, an anchor a, which predicts the sample, and a level l > 0, the
-    size of its recent errors; g, a and l in units of raw samples. With a row r:
+    size of its recent errors; g, a and l are in units of raw samples. With a row r:
 
         logits, offsets, log scales = V r + v
         mean_k = a + l offset_k
         scale_k = floor + l exp(log scale_k)
 
     A level's probability is that of the step around it, with tails, a floor and a uniform share as
-    in `DiscretisedLogisticOutput`. V starts near 0: training starts from the anchor,
-    with scales spread around its level.
+    in `DiscretisedLogisticOutput`. V starts near 0: training starts from the anchor, with scales
+    spread around its level.
 
-    Recordings once kept with fewer bits hold multiples of a coarser grid g only. Where g is more
+    Recordings once stored with fewer bits hold only multiples of a coarser grid g. If g is more
     than one step, a share c of each component's probability is thus that of the steps of width g
     around the multiples of g; see `fine_share`.
 
@@ -125,15 +125,15 @@ class SampleLogisticOutput(SampleWiseOutput):
         """Draw a raw sample (B, 1), a 16-bit level, from parameters (B, 3 K + 4).
 
         The first of a row's `uniforms` (B, 3 or more), float64 in [0, 1), chooses the component:
-        the first whose cumulative weight exceeds it. With u the second, the sample is
-        mean + temperature scale (log(u) - log(1 - u)); u = 0 is taken as 2^-54. It is rounded to
-        the nearest level if the third is below `fine_share`, else to the nearest multiple of the
-        grid's spacing. The logits are divided by `temperature`; at 0 the sample is the level
-        nearest to the likeliest component's mean.
+        the first whose cumulative weight exceeds it. With u the second, the sample is mean +
+        temperature scale (log(u) - log(1 - u)); u = 0 is replaced by 2^-54. It is rounded to the
+        nearest level if the third is below `fine_share`, else to the nearest multiple of the grid's
+        spacing. The logits are divided by `temperature`; at 0 the sample is the level nearest to
+        the mean of the most likely component.
 
-        At other temperatures the deviation from the anchor is multiplied by what its mean size
-        would be at 1 over what it is. Otherwise the level, which the model hears in turn, would
-        fall or rise from sample to sample: into silence below 1, up to full scale above.
+        At other temperatures the deviation from the anchor is rescaled to its mean size at 1.
+        Otherwise the level, which the model reads back, would fall or rise from sample to sample:
+        into silence below 1, up to full scale above.
         """
         mixture, certainty, spacing, anchor = self._mixture(parameters.double())
         choices, noise, of_grid = uniforms[..., :3].unbind(-1)
@@ -166,8 +166,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     A level's probability is that of the step around it under a mixture of K logistics, the lowest
     and highest levels including the tails (Salimans et al. 2017, PixelCNN++, equation 2): scores
-    are probabilities, not densities. Samples between levels are scored by the step around them.
-    A share of UNIFORM goes to all levels alike, so that no sample costs more than 39 nats, however
+    are probabilities, not densities. Samples between levels are scored by the step around them. A
+    share of UNIFORM is spread evenly over all levels, so no sample costs more than 39 nats, however
     sure the mixture was of another. Draws leave it out: it would show in one sample of 10^12.
 
     Within the block a small network, shared by all positions j, reads the samples just before
@@ -206,7 +206,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def start_at(self, train: Split) -> None:
         found = windows(train, self.context)
-        # Each sample of a block in turn: its first alone misleads if a period is a whole block.
+        # Each sample of a block in turn: the first alone misleads if a period is a whole block.
         rows = np.arange(len(found))
         at = (rows % self.frame_size)[:, np.newaxis] + np.arange(self.context + 1)
         chosen = found[rows[:, np.newaxis], at]
@@ -216,7 +216,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """Start from a linear prediction of raw `targets` (N,) from the samples `before` (N, C).
 
         The predictor is the least-squares one; the ridge is the variance of rounding to 16 bits.
-        The components get equal weights, zero offsets, and as scales the residual's absolute value
+        The components get equal weights, zero offsets, and as scales the residual's absolute values
         at evenly spaced ranks.
         """
         z = (before.astype(np.float64) - self.mean) / self.deviation
@@ -256,11 +256,11 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     ) -> Tensor:
         """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), sample by sample.
 
-        Sample j takes two of a row's `uniforms` (B, 2F), float64 in [0, 1): number 2j chooses the
-        component, the first whose cumulative weight exceeds it; with u, number 2j + 1, the
-        sample is mean + temperature scale (log(u) - log(1 - u)), rounded to the nearest level;
-        u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the sample is the
-        likeliest component's mean.
+        Sample j uses two of a row's `uniforms` (B, 2F), float64 in [0, 1). Number 2j chooses the
+        component, the first whose cumulative weight exceeds it. With u, number 2j + 1, the sample
+        is mean + temperature scale (log(u) - log(1 - u)), rounded to the nearest level; u = 0 is
+        replaced by 2^-54. The logits are divided by `temperature`; at 0 the sample is the mean of
+        the most likely component.
         """
         window, frame = self.standardised(past.to(parameters.dtype)), []
         for j in range(self.frame_size):
@@ -306,9 +306,9 @@ def level_log_probability(
 
     Levels are `step` of these units apart.
 
-    With s the sigmoid, a and b = a + w the step's ends in units of the scale:
-    s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm is free of cancellation. At the lowest
-    level s(a) counts as 0, at the highest, raw `highest`, s(b) as 1.
+    With s the sigmoid, and a and b = a + w the step's ends in units of the scale: s(b) - s(a) =
+    s(b) s(-a) (1 - exp(-w)), whose logarithm is free of cancellation. At the lowest level s(a)
+    counts as 0; at the highest, raw `highest`, s(b) counts as 1.
     """
     _, means, log_scales = mixture
     error, raw = sample.unsqueeze(-1) - means, raw.unsqueeze(-1)
@@ -326,14 +326,14 @@ def level_log_probability(
 
 
 def mixed(logits: Tensor, log_p: Tensor) -> Tensor:
-    """log P (...) from that under each component (..., K), with the uniform share."""
+    """log P (...) from that under each component (..., K), including the uniform share."""
     found = torch.logsumexp(torch.log_softmax(logits, -1) + log_p, -1)
     uniform = found.new_tensor(math.log(UNIFORM / LEVELS))
     return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)
 
 
 def drawn_from(mixture: Logistics, choices: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
-    """Draw samples (...) in float64, given the uniforms that choose components, and others.
+    """Draw samples (...) in float64, given uniforms that choose components, and others.
 
     The noise of a uniform u is log(u) - log(1 - u), in units of the chosen component's scale.
     """
@@ -356,10 +356,10 @@ def mean_size(mixture: Logistics, temperature: float) -> Tensor:
 
 
 def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
-    """The nats of mixtures that leave a share to all levels alike, and what slopes shrink to."""
+    """The nats of mixtures with a uniform share for all levels, and the factor on their slopes."""
     e = nats.to
     nats, most = nats + -math.log1p(-UNIFORM), -math.log(UNIFORM / LEVELS)
-    # Elsewhere the uniform distribution is below the last digit, and the mixture has all slope.
+    # Elsewhere the uniform share is below the last digit, and the mixture has all the slope.
     counts = most - (e.precision.mantissa + 2) * math.log(2)
     soft, share = (nats * -1.0 + most).softplus()
     found = nats.where(">", counts, soft * -1.0 + most)
@@ -375,9 +375,9 @@ def any_of(e: Emitter, bits: Any) -> Any:
 def _level(
     step: Vector, log_step: Vector, raw: Vector, error: Vector, inverse: Vector, log_scale: Vector
 ) -> tuple[Vector, Vector, Vector]:
-    """-log P of a level, less its slopes with respect to the mean and the log of the scale.
+    """-log P of a level, and its slopes with respect to the mean and the log of the scale.
 
-    Levels are a `step` apart; the `error` is in units of the scale, `inverse` is one over that.
+    Levels are a `step` apart; the `error` is in units of the scale, `inverse` is one over it.
     """
     above_highest = raw - (1.0 - step)
 
@@ -405,7 +405,7 @@ def _level(
 
 
 def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
-    """The nats of as many samples from row r on as there are lanes, or `count`."""
+    """The nats of as many samples from row r on as there are lanes, or of `count`."""
     H, floor = f["H"], Vector(e, e.broadcast(f["floor"]))
     mixture = Mixture(e, f, r, e.int(3), count)
     end, lanes = e.offset(f["h"], e.mul(e.add(r, 1), H)), e.first_lanes(count)
@@ -430,20 +430,20 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, count: Any) -> None:
 
 
 class _Grid(NamedTuple):
-    """A coarser grid that samples may keep to."""
+    """A coarser grid that samples may be on."""
 
     spacing: Vector
     log_spacing: Vector
     holds: Any
-    """Bits: whether there is one, and the sample is on it."""
+    """Bits: whether there is a grid and the sample is on it."""
     cost: Vector
-    """-log of its weight."""
+    """-log of the grid's weight."""
     fine_cost: Vector
     """-log of the weight of all levels, see `fine_share`."""
 
 
 def _component(grid: _Grid, *level: Vector) -> tuple[Vector, Vector, Vector]:
-    """The nats of levels and their slopes, where they may be a grid's."""
+    """The nats of levels and their slopes, which may be on a grid."""
     e = grid.spacing.to
     step, log_step = (Vector(e, e.constant(n)) for n in (LEVEL_STEP, math.log(LEVEL_STEP)))
     nats, *slopes = _level(step, log_step, *level)
@@ -495,7 +495,7 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
     certainty, spacing, anchor, level = (
         frame.broadcast("h", e.add(f["H"], i)) for i in (-4, -3, -2, -1)
     )
-    choice = frame.choice(2)  # by which the sample is drawn from single levels, or from the grid
+    choice = frame.choice(2)  # chooses between single levels and the grid
     fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE) - choice
     spacing = spacing.replaced(fine, ">", 0.0, LEVEL_STEP).where("<", LEVEL_STEP, LEVEL_STEP)
     factor = Vector(e, e.constant(1.0))

@@ -15,17 +15,17 @@ WORK = "4 * K * LANES"
 class Mixture:
     """Parameters (rows, K) of mixtures of K components; the first row holds the logits.
 
-    With energy_k = -log p_k, p_k being the components' likelihoods, the nats are
+    With energy_k = -log p_k, where p_k are the components' likelihoods, the nats are
     logsumexp(logit) - logsumexp(logit - energy).
 
-    Where components are many they fill the vectors, one mixture at a time; where they are few, as
-    many mixtures as there are lanes are computed at once.
+    If components are many, they fill the vectors, one mixture at a time; if they are few, as many
+    mixtures as there are lanes are computed at once.
     """
 
     def __init__(self, e: Emitter, f: dict[str, Any], r: Any, rows: Any, count: Any = None) -> None:
-        """Those at row `r` of a likelihood's fields, whose slopes overwrite them.
+        """The mixtures at row `r` of a likelihood's fields; their slopes overwrite them.
 
-        `count` is of mixtures, one in each lane; what other lanes hold is not written. None:
+        `count` is the number of mixtures, one in each lane; other lanes are not written. None:
         components fill the lanes.
         """
         self.e, self.rows, self.count, self.components = e, rows, count, f["K"]
@@ -40,9 +40,9 @@ class Mixture:
     ) -> Vector:
         """The nats; in every lane, if components fill the vectors.
 
-        `energy(k, lanes)` computes the energies of the components from k on, and their slopes by
-        row 1, 2 and so on. Those of other rows it has put in place of the parameters. `finish` of
-        the nats returns what becomes of them, and by what slopes are multiplied.
+        `energy(k, lanes)` computes the energies of the components from k on, and their slopes with
+        respect to row 1, 2 and so on; it puts the slopes of further rows in place of the
+        parameters. `finish` maps the nats to the final nats and a factor on the slopes.
         """
         e, lowest = self.e, self.e.constant(-math.inf)
         peaks = [lowest, lowest]
@@ -66,7 +66,7 @@ class Mixture:
                 inside[n] = (Vector(e, inside[n]) + known).value
         total_before, total_after = self._over_lanes(sums, Vector.__add__)
         nats = before - after + (total_before / total_after).log()
-        # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
+        # If no energy is finite, peaks and totals are meaningless: the nats are infinite, or nan.
         nats, share = nats.replaced(after, "==", -math.inf, some), None
         if finish is not None:
             nats, share = finish(nats)
@@ -108,7 +108,7 @@ class Mixture:
 
     @contextmanager
     def _each(self, values: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
-        """A loop over the components, or vectors of them: with the lanes that they fill."""
+        """A loop over the components, or vectors of them, with the lanes that they fill."""
         e, across = self.e, self.count is None
         with e.carrying(0, self.components, e.lanes if across else 1, values) as (k, inside):
             left = e.builder.sub(self.components, k) if across else None
@@ -119,7 +119,7 @@ class Mixture:
         return [one.over_lanes(combine) if self.count is None else one for one in vectors]
 
     def _over_first(self, value: Vector) -> Vector:
-        """The first component's, in all of its mixture's lanes."""
+        """The first component's value, in all of its mixture's lanes."""
         if self.count is not None:
             return value
         first = self.e.builder.extract_element(value.value, self.e.int(0))

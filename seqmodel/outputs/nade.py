@@ -1,11 +1,11 @@
 """Frames of notes, each of which depends on the notes below it: a NADE.
 
-First the specification. The compiled score goes from h to nats in one pass, and back in the same
-pass for training. The hidden units change only after a sounding note, of which a frame has few. So
-a frame falls into segments of notes that see the same state of the hidden units: each state is
-computed once, and kept until the gradients of its segment are known. With onsets the same holds for
-the F numbers of a frame, its notes and then its strikes: "note" below means any of these. The
-compiled draw is at the end.
+The specification comes first, the compiled draw last. The compiled score goes from h to nats in one
+pass, and in training back in the same pass. The hidden units change only after a sounding note, of
+which a frame has few. So a frame falls into segments of notes that see the same state of the hidden
+units: each state is computed once, and stored until the gradients of its segment are known. With
+onsets the same holds for the F numbers of a frame, its notes and then its strikes: "note" below
+means any of these.
 """
 
 import math
@@ -55,10 +55,10 @@ class NadeOutput(LinearNotesOutput):
         p(x_d = 1 | x_<d, h) = s(b_v,d + U_d . s(a_d))
 
     s is the logistic sigmoid, b_v has F numbers, b_h and each row of V and U (F, K) have K. The
-    layer `linear` computes b_v, then b_h, then the logit of the end, where there is one.
+    layer `linear` computes b_v, then b_h, then the logit of the end, if there is one.
 
-    With `onsets` the strikes follow the notes in the same chain, from the lowest to the highest: a
-    chord is thus struck again as a whole. Strikes that are not free cost nothing, but later ones
+    With `onsets` the strikes follow the notes in the same chain, from the lowest to the highest, so
+    that a chord is struck again as a whole. Strikes that are not free cost nothing, but later ones
     depend on them; see `outputs.notes`.
     """
 
@@ -69,8 +69,8 @@ class NadeOutput(LinearNotesOutput):
         numbers = 2 * notes if onsets else notes
         super().__init__(hidden_size, notes, numbers + width, end=end, onsets=onsets)
         self.width = width
-        # At zero the notes start out independent, with logits b_v. The random rows of W_h break
-        # the symmetry of the hidden units.
+        # At zero the notes start out independent, with logits b_v. The random rows of W_h break the
+        # symmetry of the hidden units.
         self.V = nn.Parameter(torch.zeros(numbers, width))
         self.U = nn.Parameter(torch.zeros(numbers, width))
 
@@ -116,10 +116,9 @@ class NadeOutput(LinearNotesOutput):
     ) -> Tensor:
         """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
 
-        A number is one where its entry of `uniforms` (B, F + 1), in [0, 1), is below its
-        probability given the numbers drawn so far, unless it is a strike that is not free. Each
-        conditional logit is divided by `temperature`; at 0 each number in turn takes its likelier
-        value.
+        A number is one if its entry of `uniforms` (B, F + 1), in [0, 1), is below its probability
+        given the numbers drawn so far, unless it is a strike that is not free. Each conditional
+        logit is divided by `temperature`; at 0 each number in turn takes its more likely value.
         """
         b_v, a = self._biases(outputs)
         frame, D = outputs.new_zeros(len(outputs), self.frame_size), self.notes
@@ -172,7 +171,7 @@ def _scoring(
 
 
 def _score(weights: Tensor | None, *given: Any) -> Scored:
-    """The nats (...) of what `_scoring` takes; gradients repeat the pass over the notes."""
+    """The nats (...) of the arguments of `_scoring`; gradients repeat the pass over the notes."""
     (h, weight, _, V, *_), jobs = given, _scoring(weights, *given)
     (D, K), width, made, found = V.shape, panel_width(h.element_size()), jobs[-1].made, None
     rows = rows_of(h)
@@ -203,7 +202,7 @@ class _Row:
         self._indices, counts = _lists(e, f)
         self._indices = e.builder.gep(self._indices, [e.mul(n, f["D"])], source_etype=INDEX)
         self.sounding = index_at(e, counts, n)
-        """How many notes sound."""
+        """The number of sounding notes."""
 
     def note(self, n: Any) -> Any:
         return index_at(self._e, self._indices, n)
@@ -255,7 +254,7 @@ def _write_rows(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, gradien
 
 
 def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
-    """Turn a row's W_v h into its notes' logits, and keep the states."""
+    """Turn a row's W_v h into its notes' logits, and store the states."""
     b, D = e.builder, f["D"]
 
     def activate(a: Vector, state: Any, k: Any) -> None:
@@ -389,7 +388,7 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
         e.copy(f["x"], f["past"], D)
 
     def limit(j: Any, lanes: Any) -> None:
-        """u < s(logit) where logit > log(u / (1 - u)). The log of 0 comes out as -709."""
+        """Store log(u / (1 - u)); logits above it have u < s(logit). log(0) comes out as -709."""
         u = frame.uniforms(j)
         limits = u.log() - (1.0 - u).log()
         if frame.fills:
@@ -401,7 +400,7 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
         e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(f["state"], k))
 
     def add(d: Any) -> None:
-        """What the hidden units become after number `d`, which is one."""
+        """Update the hidden units after number `d`, which is one."""
         with e.loop(0, P, e.lanes) as k:
             step = Vector(e, e.load(e.offset(f["V"], e.mul(d, P), k)))
             activate(Vector(e, e.load(e.offset(f["a"], k))) + step, k)
@@ -421,7 +420,7 @@ def draw_numbers(
     factor: Any, U: Any, state: Any, product: Any, bias: Any, limits: Any, past: Any, x: Any,
     logits: Any, D: Any, P: Any, notes: Any, fills: bool, dot: Any, add: Any,
 ) -> None:  # fmt: skip
-    """Each number given those before it; see `notes` for which strikes are free."""
+    """Draw each number given those before it; see `notes` for which strikes are free."""
     for d in range(D):
         logit = (dot(state, U[d * P :], P) + (product[d] + bias[d])) * factor[0]
         if fills:

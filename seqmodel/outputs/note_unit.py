@@ -59,8 +59,8 @@ class NoteUnitOutput(TiedOutput):
     ) -> None:
         """`unit` reads h (..., hidden_size) and `below_size` more numbers.
 
-        `hits` says that what sounds is struck in every frame; with `first_change` the unit is for
-        what follows a note that changes, see `outputs.first_change`.
+        `hits`: every sounding note is struck in every frame. With `first_change` the unit is only
+        for what follows a note that changes, see `outputs.first_change`.
         """
         super().__init__(hidden_size, notes, end=end, onsets=onsets, read_size=unit.hidden_size)
         self.unit, self.dropout, self.hits = unit, Dropout(dropout), hits
@@ -110,7 +110,7 @@ class NoteUnitOutput(TiedOutput):
         """`note_logits` and, with `end` and a `first` layer, `end_logits`.
 
         The unit runs only where `weighed` (T, B) is not 0, if it is given, and with a `first` layer
-        only in the frames that change. The logits of frames that are not weighed stand for nothing.
+        only in the frames that change. The logits of frames that are not weighed are meaningless.
         """
         flat = frames.reshape(-1, self.frame_size)
         rows, above, ends = h.reshape(len(flat), self.notes, h.shape[-1]), None, None
@@ -138,7 +138,7 @@ class NoteUnitOutput(TiedOutput):
     def weighted(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """See `Output`; padding is skipped, as a frame costs as many steps as it has notes."""
+        """See `Output`; padding is skipped, since a frame costs as many steps as it has notes."""
         logits, ends = self._logits(h, frames, past, weights)
         if self.end and ends is None:
             ends = self.end_logits(h)
@@ -153,10 +153,10 @@ class NoteUnitOutput(TiedOutput):
     def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
         """See `NotesOutput.tempered`: l / T + JOINING (1 - T) above the lowest note that begins.
 
-        A note begins with a small probability, of which a low temperature leaves next to nothing:
-        if all logits were divided, music would thin out and stop. So whether one does is drawn as
-        it is, and what joins it by the temperature, the second term being for what may begin alone;
-        it makes up for the notes lost to the first one, or gained. Hits begin wherever they sound.
+        Notes begin with small probabilities, of which a low temperature leaves next to nothing: if
+        all logits were divided, music would thin out and stop. So whether a note begins is drawn at
+        T = 1, and notes that join it at T. The second term is only for notes that may begin; it
+        makes up for notes that the first term loses or gains. Hits begin wherever they sound.
         """
         held = torch.zeros_like(past) if self.hits else past
         begins = frames[..., self.notes :] if self.onsets else (frames > held).to(frames)
@@ -198,7 +198,7 @@ def note_inputs(of_notes: Tensor, frames: Tensor, *, onsets: bool = False) -> Te
 
 
 def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
-    """The part from the notes below alone: frames (N, F), on any device -> (D, N, below_size)."""
+    """The inputs from the notes below: frames (N, F), on any device -> (D, N, below_size)."""
     N, F = frames.shape
     notes, threads = for_kernels(frames).contiguous(), thread_count(N)
     kernel = compile_text(
@@ -225,7 +225,7 @@ _BELOW = {
 def read_frames(
     notes: Any, x: Any, work: Any, first: Any, last: Any, thread: Any, N: Any, D: Any, onsets: bool,
 ) -> None:  # fmt: skip
-    """What the notes of the frames `first` to `last` read of those below them."""
+    """The inputs of the notes of frames `first` to `last` from the notes below them."""
     size = (3 if onsets else 2) * OCTAVE + 1
     kept = work[thread * (2 * D + WORK) :]
     for frame in range(first, last):

@@ -1,7 +1,7 @@
 """What outputs over frames of notes share: their sizes, nats, draws, figures and the loss.
 
-A frame may have onsets: F = 2N numbers then say which of N notes sound and which of these are
-struck. A struck bit is free only where its note sounds now and did in the previous frame. Elsewhere
+A frame may have onsets: F = 2N numbers then state which of N notes sound and which of these are
+struck. A struck bit is free only if its note sounds both now and in the previous frame. Otherwise
 it is determined, since a note that sounds after silence is struck and a silent one is not: it then
 equals the sounding bit and costs nothing. An output over such frames is an output over the piano
 roll and, for each free struck bit, a Bernoulli; -log p is that of each note being off, struck or
@@ -23,8 +23,8 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.protocol import END_LABELS, Output, Sums, Window, labelled, log_odds
 
 OCTAVE = 12
-"""Semitones: as far as a note of the tied model reads its neighbours one by one, and the number of
-pitch classes."""
+"""Semitones: the range in which a note of the tied model reads its neighbours one by one, and the
+number of pitch classes."""
 LABELS = {
     "onset_nats_per_frame": "  of it, struck or held",
     **END_LABELS,
@@ -35,12 +35,12 @@ LABELS = {
 
 
 def note_count(frame: FrameDefinition) -> int:
-    """How many notes there are in frames of music, with or without onsets."""
+    """The number of notes in frames of music, with or without onsets."""
     return frame.frame_size // 2 if frame.onsets else frame.frame_size
 
 
 def hits_alone(frame: FrameDefinition) -> bool:
-    """Whether what sounds is struck in every frame, as drums are."""
+    """Whether every sounding note is struck in every frame, as with drums."""
     return frame.kind == "drums"
 
 
@@ -78,14 +78,14 @@ def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 class NotesOutput(Output):
     """An output over frames of F numbers, zeros and ones: which of D notes sound.
 
-    With `onsets` F is 2 D and the second half says which of them are struck, see above;
-    without, F is D. With `end` it also gives the probability that the piece ends with the frame.
-    Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all precision where
-    the model is confident.
+    With `onsets` F is 2 D and the second half states which of them are struck, see above; without,
+    F is D. With `end` it also gives the probability that the piece ends with the frame. Everything
+    is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all precision when the model is
+    confident.
 
     Attributes:
         notes: D.
-        onsets: whether frames say which notes are struck.
+        onsets: whether frames state which notes are struck.
     """
 
     discrete = True
@@ -99,7 +99,7 @@ class NotesOutput(Output):
 
     @abstractmethod
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """The logits (T, B, F) given h (T, B R, H), and what of frames and past they depend on."""
+        """The logits (T, B, F) given h (T, B R, H) and what they depend on of frames and past."""
 
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).
@@ -111,9 +111,9 @@ class NotesOutput(Output):
         return nats + self.onset_nats(logits, frames, needed(past)) if self.onsets else nats
 
     def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """The part of the nats of frames (..., F) that strikes cost (...), given the logits.
+        """The part of the nats of frames (..., F) that is due to strikes (...), given the logits.
 
-        A determined bit costs nothing where it has its value; an impossible frame costs infinity.
+        A determined bit costs nothing if it has its value; an impossible frame costs infinity.
         """
         strikes, (sounding, struck) = logits[..., self.notes : self.frame_size], frames.chunk(2, -1)
         nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
@@ -127,7 +127,7 @@ class NotesOutput(Output):
         past: Tensor,
         temperature: float,
     ) -> Tensor:
-        """The logits (..., F) by which frames (..., F) after `past` are drawn, T being above 0."""
+        """The logits (..., F) by which frames (..., F) after `past` are drawn, for T above 0."""
         return logits / temperature
 
     def draw(
@@ -135,9 +135,9 @@ class NotesOutput(Output):
     ) -> Tensor:
         """Draw the numbers of frames (..., F), or of one note, each by its own logit.
 
-        A note sounds where its entry of `uniforms` (..., F or more), in [0, 1), is below its
-        probability. The logits are divided by `temperature`; at 0 each note takes its likelier
-        value. With `onsets` the same goes for strikes, where they are free given `past` (..., F).
+        A note sounds if its entry of `uniforms` (..., F or more), in [0, 1), is below its
+        probability. The logits are divided by `temperature`; at 0 each note takes its more likely
+        value. With `onsets` the same goes for strikes that are free given `past` (..., F).
         """
         logits = logits[..., : self.frame_size]
         if temperature == 0:
@@ -150,8 +150,8 @@ class NotesOutput(Output):
     def figure_sums(self, window: Window) -> Sums:
         """Counts of notes over all frames (Bay, Ehmann, Downie 2009), and the nats of onsets.
 
-        A note is predicted where it is more likely on than off, given all that the output
-        conditions on: the past, and where notes depend on each other the frame's true lower notes.
+        A note is predicted if it is more likely on than off, given all that the output conditions
+        on: the past and, if notes depend on each other, the frame's true lower notes.
         """
         logits = self.note_logits(window.h, window.frames, window.past)
         predicted = logits[window.inside][:, : self.notes] > 0
@@ -169,8 +169,8 @@ class NotesOutput(Output):
     def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """Accuracy TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN) of notes.
 
-        Onsets do not count; their cost is a separate figure, by which the nats per frame exceed the
-        piano roll's.
+        Onsets do not count; their cost is a separate figure, the excess of the nats per frame over
+        the piano roll's.
         """
         true, false, missed = sums["true"], sums["false"], sums["missed"]
         figures = {
@@ -187,7 +187,7 @@ class NotesOutput(Output):
 
 
 def _ratio(part: float, whole: float) -> float:
-    """part / whole, or 0 where no note sounds and none is predicted."""
+    """part / whole, or 0 if no note sounds and none is predicted."""
     return part / whole if whole else 0.0
 
 
@@ -196,13 +196,13 @@ class LinearNotesOutput(NotesOutput):
 
     Attributes:
         linear: the layer that reads h. Its first F columns are the numbers' logits, or their biases
-            where the logits depend on more; with `end` the last column is the logit of the end.
+            if the logits depend on more; with `end` the last column is the logit of the end.
     """
 
     def __init__(
         self, hidden_size: int, notes: int, columns: int, *, end: bool, onsets: bool = False
     ) -> None:
-        """`columns` is the number of the layer's columns, without the end's."""
+        """`columns` is the number of the layer's columns, without that of the end."""
         super().__init__(notes, end=end, onsets=onsets)
         self.linear = nn.Linear(hidden_size, columns + end)
 
@@ -230,7 +230,7 @@ class LinearNotesOutput(NotesOutput):
         return outputs
 
     def without_end(self) -> tuple[Tensor, Tensor]:
-        """The layer's weight and bias, without the end's."""
+        """The layer's weight and bias, without those of the end."""
         weight, bias = self.linear.weight, self.linear.bias
         return (weight[:-1], bias[:-1]) if self.end else (weight, bias)
 

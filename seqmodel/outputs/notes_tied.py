@@ -23,7 +23,7 @@ from seqmodel.units.cpu.stepping import steps
 from seqmodel.units.module import Unit
 
 JOINING = 3.5
-"""Keeps about as many notes to a frame at any temperature: see `NoteUnitOutput.tempered`."""
+"""Keeps about as many notes in a frame at any temperature: see `NoteUnitOutput.tempered`."""
 WORK = 4 * OCTAVE + 1
 """The size of `work` beyond 2 D."""
 
@@ -34,9 +34,9 @@ class TiedOutput(NotesOutput):
     h (T, B D, H) holds the notes of a piece side by side.
 
     Attributes:
-        linear: the layer of a note, which reads `read_size` numbers, by default those of h: the
-            logit that it sounds, and with `onsets` that it is struck.
-        ending: with `end`, the layer that gives a note's odds that the piece ends, by the first
+        linear: a note's layer, which reads `read_size` numbers, by default those of h, and gives
+            the logit that it sounds and, with `onsets`, that it is struck.
+        ending: with `end`, the layer that gives a note's odds that the piece ends, from the first
             numbers of its h, by default all.
     """
 
@@ -71,7 +71,7 @@ class TiedOutput(NotesOutput):
             self.ending = nn.Linear(h_size, 1)
 
     def logits(self, read: Tensor) -> Tensor:
-        """The logits (..., F) of frames, from what is read of their notes (..., D, read_size)."""
+        """The logits (..., F) of frames, from what their notes read (..., D, read_size)."""
         rows = read.reshape(-1, read.shape[-1])
         # Not `linear` itself: with so many rows, a matrix product is far slower at 1 or 2 columns.
         columns = [
@@ -84,7 +84,7 @@ class TiedOutput(NotesOutput):
         return self.nats(self.note_logits(h, frames, past), frames, past)
 
     def end_logits(self, h: Tensor) -> Tensor:
-        """The log of the mean odds of notes, h (..., B D, H): any one can thus signal the end."""
+        """The log of the mean odds of notes, h (..., B D, H), so any note can signal the end."""
         assert self.ending is not None
         read = h[..., : self.ending.in_features].reshape(-1, self.ending.in_features)
         of_notes = torch.mv(read, self.ending.weight[0]).view(*h.shape[:-2], -1, self.notes)
@@ -97,22 +97,22 @@ class TiedOutput(NotesOutput):
 
 # Texts of `kernels.code.language`: a note's inputs from the notes below it in its own frame.
 #
-# For note n, input k of the first 12 is note n - 12 + k, input k of the next 12 counts the sounding
-# notes below n of that note's pitch class, then comes the number of all sounding notes below n,
-# divided by 12; with `onsets`, whether note n - 12 + k is struck.
+# For note n, input k of the first 12 is note n - 12 + k, and input k of the next 12 counts the
+# sounding notes below n of that note's pitch class. Then comes the number of all sounding notes
+# below n, divided by 12; with `onsets`, whether note n - 12 + k is struck.
 #
-# `work` keeps the notes so far after 12 zeros; their counts per pitch class, twice in a row, so
-# that those from any class on are contiguous; their count in all; with `onsets` the struck notes so
+# `work` holds the notes so far after 12 zeros; their counts per pitch class, twice in a row, so
+# that those from any class on are contiguous; their total count; with `onsets` the struck notes so
 # far, also after 12 zeros.
 
 
 def below_size(*, onsets: bool) -> int:
-    """How many inputs each note gets."""
+    """The number of inputs of each note."""
     return (3 if onsets else 2) * OCTAVE + 1
 
 
 def begin_below(work: Any, D: Any) -> None:
-    """Before the lowest note."""
+    """Reset `work` before the lowest note."""
     clear(work, 2 * D + WORK)
 
 
@@ -146,7 +146,7 @@ class TiedDraw(NotesDraw):
         self, output: TiedOutput, setting: DrawSetting, layers: Sequence[Unit] = (),
         first: FirstChange | None = None, *, hits: bool = False,
     ) -> None:  # fmt: skip
-        """`layers` run over the notes; without, the output's layer reads a note's h itself.
+        """`layers` run over the notes; without them, the output's layer reads a note's h itself.
 
         `hits` as in `NoteUnitOutput`.
         """
@@ -156,9 +156,9 @@ class TiedDraw(NotesDraw):
         shift = JOINING * (1 - temperature) if layers and temperature else 0.0
         fields: dict[str, Given] = {
             "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
-            # The logits, if they are not asked for; the first of a frame's candidates.
+            # The logits, unless they are asked for; the first of a frame's candidates.
             "scores": arena.take(output.frame_size), "first": arena.take(output.frame_size),
-            # Added to the logits of what may join, see `NoteUnitOutput.tempered`.
+            # Added to the logits of notes that may join, see `NoteUnitOutput.tempered`.
             "shift": torch.tensor([shift], dtype=torch.float64),
         }  # fmt: skip
         if output.ending is not None:
@@ -166,7 +166,7 @@ class TiedDraw(NotesDraw):
             fields |= {"E": output.ending.in_features}
             fields |= {"end_weight": end_weight[0], "end_bias": end_bias}
         inner, sizes = list[Call](), tuple[int, ...]()
-        if layers:  # of the product of the first one's W, what follows from h is computed at once
+        if layers:  # the first one's W times h is computed for all notes at once
             matrix = layers[0].weights()["W"]
             assert matrix is not None  # a unit without W would not read the notes below
             N, x = len(matrix), arena.take(layers[0].input_size - H)
@@ -198,7 +198,7 @@ def _write_draw(
     frame: NotesWriter, calls: tuple[tuple[int, int], ...], sizes: tuple[int, ...], at_zero: bool,
     onsets: bool, hits: bool, end: bool, first: bool,
 ) -> Any:  # fmt: skip
-    """Draw a frame; makes `calls`, addresses and field counts, for each note."""
+    """Draw a frame; makes the `calls` (addresses and field counts) for each note."""
     e, b, f = frame.e, frame.e.builder, frame.field
 
     def multiply() -> None:
@@ -210,7 +210,7 @@ def _write_draw(
         matmul(e, f["h"], f["H"], f["own"], f["told"], size[2], *size, False)
 
     def chosen(number: Any, logit: Any) -> Any:
-        """1.0 if the number is drawn as one; at temperature 0 the likelier."""
+        """1.0 if the number is drawn as one; at temperature 0 the more likely value."""
         if at_zero:
             return b.uitofp(b.fcmp_ordered(">", logit, e.real(0.0)), e.real)
         below = frame.uniforms(number).below(Vector(e, e.splat(logit, e.vector)))
@@ -236,17 +236,17 @@ def _write_draw(
 def draw_notes(f: Any) -> None:  # noqa: PLR0912
     """Draw notes from low to high, by a unit if it has states of `sizes`, or from h alone.
 
-    With a unit, the temperature is for what may join a note that begins: see
+    With a unit, the temperature is only for notes that may join one that begins: see
     `NoteUnitOutput.tempered`.
 
-    Candidates for a frame are often alike, as where all notes are held. As long as one is like the
-    first, the logits of that hold for it; then the unit goes on from the first's `trails`.
+    Candidates for a frame are often alike, for example if all notes are held. As long as one is
+    like the first, it shares the first's logits; then the unit continues from the first's `trails`.
 
     If the unit `waits` for a note that changes, see `outputs.first_change`, it then catches up.
 
-    `f` has the fields of the draw, `chosen(number, logit)` draws a number, `multiply()` computes
-    `products`, `tell()` what the layer of the first change reads, `advance()` moves the unit on by
-    a note.
+    `f` has the fields of the draw. `chosen(number, logit)` draws a number, `multiply()` computes
+    `products`, `tell()` the inputs of the first change's layer, `advance()` moves the unit on by a
+    note.
     """
     runs = len(f.sizes) > 0
     compares = f.fills and runs
@@ -304,28 +304,28 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
 
 
 def begin_unit(f: Any) -> None:
-    """Before the lowest note."""
+    """Reset the unit before the lowest note."""
     for k in unrolled(len(f.sizes)):
         clear(f.states[k], f.sizes[k])
     begin_below(f.work, f.notes)
 
 
 def advance_unit(f: Any, note: Any) -> None:
-    """To `note`, after those below it."""
+    """Advance the unit to `note`, after those below it."""
     copy(f.products[note * f.N :], f.product, f.N)
     read_below(f.work, f.notes, note, f.note_x, f.onsets)
     f.advance()
 
 
 def add_note(f: Any, note: Any) -> None:
-    """To what the notes above read of their frame."""
+    """Add `note` to what the notes above read of their frame."""
     add_below(f.work, f.notes, note, f.x[note])
     if f.onsets:
         add_struck(f.work, f.notes, note, f.x[f.notes + note])
 
 
 def catch_up(f: Any, last: Any, alike: Any) -> None:
-    """Move a unit that waited on to the `last` note; not its state, if it is to be the first's."""
+    """Advance a waiting unit to the `last` note, but not its state if it will be the first's."""
     if not f.fills:
         f.multiply()
     begin_unit(f)

@@ -1,11 +1,11 @@
 """The interface of outputs: everything about p(x_t | x_<t), given h, a summary of the past.
 
-Training, evaluation and sampling use outputs only through `Output`. Adding one takes a file
-in this folder and a row in `outputs.registry`; README.md walks through an example.
+Training, evaluation and sampling use outputs only through `Output`. Adding one takes a file in this
+folder and a row in `outputs.registry`; README.md walks through an example.
 
-Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T S, B R, H), where the
-model's encoder runs R unit rows per piece (1, except for models that run a row per note) and makes
-S steps per frame (1, except for models that make one per sample).
+Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T S, B R, H): the model's
+encoder runs R unit rows per piece (1, except for models that run a row per note) and makes S steps
+per frame (1, except for models that make one per sample).
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ class Loss(NamedTuple):
     total: Tensor
     """What training minimises: the nats of frames and, if the output models them, of ends."""
     nats: Tensor
-    """The frames' nats alone, detached."""
+    """The nats of the frames alone, detached."""
 
 
 class Drawn(NamedTuple):
@@ -64,19 +64,19 @@ class Window(NamedTuple):
 
 
 Sums = dict[str, float]
-"""By name, sums over the frames of windows, which may be added up."""
+"""Sums over the frames of windows, by name; they may be added up."""
 
 
 def labelled(figures: Mapping[str, float], labels: Mapping[str, str]) -> list[str]:
-    """Those of the figures that have labels, a line each."""
+    """One line for each of the figures that has a label."""
     return [f"{label:24} {figures[name]:9.4f}" for name, label in labels.items() if name in figures]
 
 
 class DrawSetting(NamedTuple):
-    """What a compiled draw is made for."""
+    """The setting for which a compiled draw is made."""
 
     h: "Slot"
-    """(H,) or (R, H), of which it draws a step."""
+    """(H,) or (R, H), from which it draws a step."""
     x: "Slot"
     """(C,), where it leaves the last C numbers, standardised, for the unit's next inputs."""
     arena: "Arena"
@@ -90,8 +90,8 @@ class DrawSetting(NamedTuple):
 class Output(nn.Module, ABC):
     """The distribution of the next frame, given h and the numbers before the frame.
 
-    It defines `build`, `nats`, `draw` and either `forward` or `plain_nats` and `draw_frame`, which
-    use it; the rest is optional.
+    A subclass defines `build`, `nats`, `draw` and either `forward`, or `plain_nats` and
+    `draw_frame`, which otherwise use it; the rest is optional.
 
     Attributes:
         end: whether it also predicts when pieces end, by `end_logits`.
@@ -99,7 +99,7 @@ class Output(nn.Module, ABC):
         over_notes: whether a separate unit runs over a frame's notes.
         frame_type: the NumPy type of drawn frames.
         frame_size: F, or how many of a frame's numbers are drawn at a time.
-        uniforms_per_frame: how many uniforms `draw_frame` takes at a time.
+        uniforms_per_frame: how many uniforms `draw_frame` uses at a time.
     """
 
     discrete: ClassVar[bool]
@@ -121,20 +121,20 @@ class Output(nn.Module, ABC):
         """
 
     def start_at(self, train: Split) -> None:
-        """Start near the marginals of the training split; by default weights stay as they are."""
+        """Start near the marginals of the training split; by default weights do not change."""
 
     def start_ends_at(self, scale: float) -> None:
-        """Start with log odds of the end, if any, that are the last number of h times `scale`."""
+        """Start with log odds of the end, if any, equal to the last number of h times `scale`."""
 
     def limit_ends(self, h_size: int) -> None:
-        """Let ends, if any, depend on the first `h_size` numbers of a row of h alone."""
+        """Let ends, if any, depend only on the first `h_size` numbers of a row of h."""
 
     @abstractmethod
     def nats(self, parameters: Tensor, frames: Tensor, past: Any) -> Tensor:
         """-log p of frames (T, B, F), given `forward(h)` and the past (T, B, C): (T, B)."""
 
     def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
-        """`score` by PyTorch: the specification."""
+        """`score` in PyTorch: the specification."""
         return self.nats(self(h), frames, past)
 
     def compiled_nats(
@@ -161,7 +161,7 @@ class Output(nn.Module, ABC):
         return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
 
     def _compiled(self, h: Tensor, *given: Any) -> Tensor | None:
-        """`compiled_nats`, or None where compiled code cannot run."""
+        """`compiled_nats`, or None if compiled code cannot run."""
         tensors = h, next(self.parameters(), None), *given
         if not h.numel() or device.unsupported_reason(tensors) is not None:
             return None
@@ -170,7 +170,7 @@ class Output(nn.Module, ABC):
     def weighted(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """`weighted_score` and, with `end`, the `end_logits`; some outputs find both at once."""
+        """`weighted_score` and, with `end`, the `end_logits`; some outputs compute both at once."""
         score = self.weighted_score(h, frames, weights, past)
         return score, self.end_logits(self.end_rows(h)) if self.end else None
 
@@ -179,7 +179,7 @@ class Output(nn.Module, ABC):
     ) -> Loss:
         """The loss of a window, given the weights (T, B) of frames, 0 for padding.
 
-        `lengths` (B,) say how many frames from its first on each piece has; <= 0 once it has ended.
+        `lengths` (B,) are each piece's frames from the window's first on, <= 0 once it has ended.
         """
         nats, logits = self.weighted(h, frames, weights, past)
         if logits is None:
@@ -189,7 +189,7 @@ class Output(nn.Module, ABC):
         return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
     def end_logits(self, h: Tensor) -> Tensor:
-        """The logits (...) of the end, from h (..., B R, H) or what of it the end depends on."""
+        """The logits (...) of the end, from h (..., B R, H) or the part that the end depends on."""
         raise NotImplementedError
 
     def end_rows(self, h: Tensor) -> Tensor:
@@ -202,22 +202,22 @@ class Output(nn.Module, ABC):
         return binary_cross_entropy_with_logits(logits, last, reduction="none")
 
     def figure_sums(self, window: Window) -> Sums:
-        """What `figures` need, summed over the frames of a window; padding must not count."""
+        """The sums over a window's frames that `figures` needs; padding must not count."""
         if not self.end:
             return {}
         nats = self.end_score(window.h, window.ends.to(window.h)).double()
         return {"end_nats": float(nats[window.inside].sum())}
 
     def figures(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """What is reported of a split, from its sums, total nats, frames and pieces.
+        """The reported figures of a split, from its sums, total nats, frames and pieces.
 
-        By default what ends cost, if there are any. The names appear in `eval --json`, and as
+        By default the cost of ends, if there are any. The names appear in `eval --json`, and as
         `valid_NAME` in metrics.jsonl.
         """
         return {END_FIGURE: sums["end_nats"] / pieces} if self.end else {}
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """Its own among all `figures` as lines of text, as `seqmodel eval` prints them."""
+        """Lines of text for its own among all `figures`, as `seqmodel eval` prints them."""
         return labelled(figures, END_LABELS)
 
     @abstractmethod

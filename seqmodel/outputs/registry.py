@@ -19,7 +19,7 @@ class OutputEntry:
     """An output by name: the frames it fits, and the classes that implement it."""
 
     values: Literal["binary", "samples", "levels"]
-    """What numbers of a frame are: zeros and ones, samples in [-1, 1), or 256 levels of these."""
+    """What a frame's numbers are: zeros and ones, samples in [-1, 1), or 256 levels of these."""
     classes: Mapping[str, str]
     """Model -> "module:class" of the output over its h; also for models `like` it."""
     size: str | None = None

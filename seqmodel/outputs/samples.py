@@ -23,14 +23,13 @@ from seqmodel.outputs.protocol import Output, Sums, labelled, log_odds
 LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 LEVEL_STEP = 1 / 32768
 UNIFORM = 2.0**-40
-"""The share of every level alike in a distribution over levels."""
+"""The share of a distribution over levels that is spread evenly over all of them."""
 LEAST_FINE = 2.0**-20
 """The least weight of single levels beside a coarser grid."""
 LEAST_UNIFORM = 2.0**-54
-"""What a uniform of 0 is taken as where it makes noise: half the smallest positive one."""
+"""Replaces a uniform of 0 when it makes noise: half the smallest positive one."""
 LABELS = {"nats_per_sample": "nats per sample", "bits_per_sample": "bits per sample"}
-# An output finds its start from at least this many frames, if there are as many, taken evenly from
-# all pieces.
+# An output finds its start from at least this many frames, if available, evenly from all pieces.
 _FRAMES = 20_000
 
 
@@ -133,8 +132,8 @@ def nearest_level(samples: Tensor, spacing: float | Tensor = LEVEL_STEP) -> Tens
 def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
     """Choose components (...) by their logits (..., K), divided by `temperature`.
 
-    The first whose cumulative weight exceeds the uniform (...) is chosen; at temperature 0 the
-    likeliest.
+    The first whose cumulative weight exceeds the uniform (...) is chosen; at temperature 0 the most
+    likely.
     """
     if temperature == 0:
         return logits.argmax(-1)
@@ -146,8 +145,8 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
 class SampleWiseOutput(SampleBlocksOutput):
     """An output over samples one at a time, each from its own row of h.
 
-    A frame is of S samples, and the rows of a frame follow each other. Pieces end with a frame: the
-    row of its last sample says whether.
+    A frame has S samples, and its rows follow each other. Pieces end with a frame: the row of its
+    last sample determines whether.
     """
 
     def __init__(self, h_size: int, frame_size: int, components: int, *, end: bool = False) -> None:

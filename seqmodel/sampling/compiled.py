@@ -39,8 +39,8 @@ from seqmodel.units.module import units_of
 from seqmodel.units.own_module import ModuleUnit
 
 FREE, ON, OFF = 0.0, -1.0, 2.0
-"""Uniforms that force a number: -1 is below every probability, and 2 below none, so that the draw
-of frames also places what is given; FREE forces nothing."""
+"""Uniforms that force a number: -1 is below every probability and 2 below none, so the draw of
+frames also places given numbers; FREE forces nothing."""
 
 
 Drawing = Iterator[tuple[NDArray[Any], bool]]
@@ -50,7 +50,7 @@ Draws = Callable[[Carry, Uniforms, float], Drawing]
 
 
 class PythonStep:
-    """The step of layers in float64, between slots of the arena that it is called in.
+    """The step of layers in float64, between slots of the arena in which it is called.
 
     Attributes:
         call: the call that makes a step.
@@ -73,7 +73,7 @@ class PythonStep:
         self.call: Call = step_call(_write_python, callback=address, N=count, x=x.reshaped(count))
 
     def check(self) -> None:
-        """Raise the error of a step, which compiled code cannot do."""
+        """Raise any error of a step, which compiled code cannot do."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -119,7 +119,7 @@ class CompiledModel:
 
     @classmethod
     def of(cls, model: SequenceModel) -> "CompiledModel":
-        """Compile a model on the CPU, except the draw."""
+        """Compile everything but the draw of a model on the CPU."""
         arena, layers, encoder = Arena(), model.layers(), model.encoder
         inputs, labels, skip = encoder.compiled(arena), None, encoder.skip_size
         if count := column_count(model.known_labels):
@@ -148,7 +148,7 @@ class CompiledModel:
         return DrawSetting(self.h, self.inputs.last, self.arena, chunk, temperature, fills)
 
     def begin(self, memory: NDArray[np.uint8], carry: Carry) -> None:
-        """Let the piece with this arena continue from a carry in double precision."""
+        """Let this arena's piece continue from a carry in double precision."""
         slots = (*self.states, self.inputs.last, self.inputs.memory, self.labels)
         past = carry.past._replace(numbers=self.encoder.scaled(carry.past.numbers))
         tensors = carry._replace(past=past).tensors()
@@ -183,9 +183,9 @@ def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Dr
 
 
 class CompiledParticles:
-    """N drafts of a piece of music, which advance together, with some of their numbers given.
+    """N drafts of a piece of music that advance together, with some of their numbers given.
 
-    A draft's next frame is drawn several times, as candidates, of which one is kept. Drafts with
+    A draft's next frame is drawn several times, as candidates, one of which is kept. Drafts with
     the same past, as after resampling, share an arena, and with it the unit's step and whatever
     their candidates have in common.
     """
@@ -199,7 +199,7 @@ class CompiledParticles:
             draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
         assert isinstance(draw, NotesDraw)
         self._draw, last = draw, self._model.inputs.last
-        self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces them
+        self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces it
         calls = [*self._model.calls, copying(self._copy_of_last, last), draw.call]
         self._fields = CallFields(calls)
         outside = filter(None, (draw.forced, draw.logits, draw.frames))
@@ -207,11 +207,11 @@ class CompiledParticles:
         self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
         self._run = _loop(tuple(call.shape for call in calls), len(self._model.calls))
         self.size = self._model.arena.size
-        """The bytes of each."""
+        """The size of each arena in bytes."""
 
     @cached_property
     def _memories(self) -> NDArray[np.uint8]:
-        """An arena for each, made when first needed, so that their size can be checked before."""
+        """An arena for each draft, made on first use, so that the size can be checked before."""
         memories = self._model.arena.memories(self._number)
         self._draw.uniforms.of_all(memories)[:] = 0  # every number is forced
         return memories
@@ -241,7 +241,7 @@ class CompiledParticles:
         numbers[..., :F] = np.where(forced == FREE, numbers[..., :F], forced)
         order = np.argsort(self._homes, kind="stable")
         used, starts = np.unique(self._homes[order], return_index=True)
-        spare = vector_lanes(8)  # vectors can reach beyond the end
+        spare = vector_lanes(8)  # vectors can extend beyond the end
         read, logits = np.empty((2, numbers.size + spare))
         frames = np.empty(forced.size + spare, np.uint8)
         read[: numbers.size] = numbers[order].ravel()
@@ -268,7 +268,7 @@ class CompiledParticles:
         homes, model, memories = self._homes[ancestors], self._model, self._memories
         paths = np.hstack([homes[:, None].view(np.uint8), np.packbits(frames, axis=1)])
         _, firsts, which = np.unique(paths, axis=0, return_index=True, return_inverse=True)
-        # One path stays in its arena; others get arenas in which none is left.
+        # One path stays in its arena; the others move to unused arenas.
         before = homes[firsts]
         _, staying = np.unique(before, return_index=True)
         moved = np.delete(np.arange(len(firsts)), staying)
@@ -287,8 +287,8 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
     """run(fields, stops, endless, whole): a compiled loop over calls, the last being a draw.
 
     It makes `stops` (N,) steps in each arena, with its `fields` (N, ...); the first `once` calls
-    only at step 0. Draw n is given its number. Draws below `endless` do not end the piece, and
-    others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
+    run only at step 0. Draw n gets n as its argument. Draws below `endless` do not end the piece,
+    and others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
     """
     module, kinds = ir.Module("sample"), [POINTER, INT, INT, POINTER, INT, INT]
     first, (*others, (draw, _)) = calls[:once], calls[once:]
@@ -317,7 +317,7 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
 
 
 def where(flag: Slot, calls: Sequence[Call]) -> Call:
-    """The calls, if the flag is not 0."""
+    """A call that makes the calls if the flag is not 0."""
     shapes = tuple(call.shape for call in calls)
     return step_call(_write_where, shapes, inner=calls, flag=flag)
 
@@ -329,9 +329,9 @@ def _write_where(e: Emitter, f: dict[str, Any], calls: tuple[tuple[int, int], ..
 
 
 def joined(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call]]:
-    """Rows side by side: the columns of a range from each slot (R, I), or one row for all.
+    """Rows side by side: a range of columns from each slot (R, I), or one row for all.
 
-    The first can also be (I,); then the result is a single row, too.
+    The first slot can also be (I,); then the result is a single row as well.
     """
     rows, ends = parts[0][0].shape[:-1], [*accumulate(stop - first for _, first, stop in parts)]
     to = arena.take(*rows, ends[-1])

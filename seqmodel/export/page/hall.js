@@ -1,8 +1,8 @@
-/* A small hall, in which an instrument plays; nothing clips. */
+/* A small concert hall in which an instrument plays; nothing clips. */
 
 const RECORDED_RATE = 44100;
 const AT_ONCE_SECONDS = 5;
-const DYING_SECONDS = 1.5; /* from the end of the last note on */
+const DYING_SECONDS = 1.5; /* after the end of the last note */
 
 class Hall extends Sound {
   build(context) {
@@ -16,9 +16,9 @@ class Hall extends Sound {
     mixed.connect(this.output).connect(this.master);
   }
 
-  /* The samples of two channels, where [pitch, velocity, begin, end] are struck and released at these
-     seconds. Some notes at a time are played without the hall, as a context takes longer with each that
-     it knows of; all together then sound in it. */
+  /* Two channels of samples in which [pitch, velocity, begin, end] are struck and released at these
+     seconds. A few notes at a time are rendered without the hall, since a context slows down with
+     each note that it knows of; the sum is then played in the hall. */
   async record(notes) {
     const over = (some) => some.reduce((most, [, , , end]) => Math.max(most, end), 0) + DYING_SECONDS;
     const within = (seconds) => {
@@ -50,7 +50,7 @@ class Hall extends Sound {
   }
 }
 
-/* A curve that leaves quiet samples as they are and keeps loud ones below full scale. */
+/* A curve that leaves quiet samples unchanged and keeps loud ones below full scale. */
 function bend() {
   return Float32Array.from({ length: 1025 }, (_, k) => Math.tanh((k - 512) / 512));
 }
@@ -61,7 +61,7 @@ function hashed(n) {
   return 2 * (number - Math.floor(number)) - 1;
 }
 
-/* The answer of a hall to a clap: noise in two channels that dies away and grows duller. */
+/* The impulse response of the hall: noise in two channels that decays and grows duller. */
 function echoes(context) {
   const count = Math.round(1.6 * context.sampleRate);
   const buffer = context.createBuffer(2, count, context.sampleRate);

@@ -1,10 +1,10 @@
 /* The KEYS of the instrument on screen, played by pointer, computer keys or MIDI. */
 
-/* Two rows of a computer's keyboard as the white and black keys from C on: they are where they are,
-   whatever the layout has there. */
+/* Two rows of a computer keyboard as the white and black keys from C on, by position, whatever the
+   layout. */
 const CODES = [..."AWSEDFTGYHUJKOLP"].map((letter) => `Key${letter}`);
 const [LOWER, UPPER] = ["KeyZ", "KeyX"];
-const PRESSED = 80; /* the velocity of keys that do not tell theirs */
+const PRESSED = 80; /* the velocity of keys that do not send one */
 
 /* The colour of a key's notes: from blue in the bass to orange in the treble. */
 function colour(key, dark) {
@@ -14,7 +14,7 @@ function colour(key, dark) {
 
 class Keyboard {
   /* In `parts.keys`; `press(key, velocity)` and `release(key)` are called as keys go down and up.
-     The other parts show where computer keys are. */
+     The other parts show where the computer keys are. */
   constructor(parts, { press, release }) {
     const element = parts.keys;
     Object.assign(this, { element, parts, press, release });
@@ -52,7 +52,7 @@ class Keyboard {
     this.buttons.forEach((button, key) => button.style.setProperty("--note", colour(key, dark)));
   }
 
-  /* Show on the keys the letters that play them, if they do. */
+  /* Show the letters that play the keys on them, if any. */
   print(byKeys = this.byKeys) {
     const { letters, lowest } = this;
     this.byKeys = byKeys;
@@ -64,7 +64,7 @@ class Keyboard {
     this.parts.upper.textContent = letters.get(UPPER);
   }
 
-  /* The layout's letters, where the browser tells them; others are learned as they are typed. */
+  /* The layout's letters, if the browser gives them; others are learned as they are typed. */
   async readLayout() {
     const layout = await navigator.keyboard?.getLayoutMap().catch(() => null);
     for (const [code, letter] of layout ?? []) this.learn(code, letter);
@@ -112,7 +112,7 @@ class Keyboard {
       this.element.addEventListener(kind, (event) => this.lift(event.pointerId));
   }
 
-  /* One key can be reached with Tab, the others from it with the arrows. */
+  /* One key can be reached with Tab, and the others from it with the arrow keys. */
   focus(key, move = true) {
     const to = this.buttons[Math.min(Math.max(key, 0), this.buttons.length - 1)];
     if (this.current) this.current.tabIndex = -1;
@@ -144,7 +144,7 @@ class Keyboard {
     if (place >= 0) this.hold(code, lowest + place);
   }
 
-  /* Listen to every MIDI keyboard, those connected later too; returns how many there are now. */
+  /* Listen to all MIDI keyboards, also those connected later; returns how many there are now. */
   async connect() {
     const access = await navigator.requestMIDIAccess();
     const attach = () => {

@@ -1,5 +1,5 @@
-/* The drum kit: its sounds as keys, each a tone and noise that decay, by the rule and with the SOUNDS
-   of seqmodel/media/music/kit.py. */
+/* The drum kit: its sounds as keys, each a decaying tone and noise, following the rule and the
+   SOUNDS of seqmodel/media/music/kit.py. */
 
 const LOWEST_PITCH = 35;
 const CHANNELS = [9, 9];
@@ -21,7 +21,7 @@ class Instrument extends Hall {
     samples.forEach((_, n) => (samples[n] = hashed(n)));
   }
 
-  /* Strike a sound by its MIDI key, at a time of `now`; a hit that has begun rings on when it is
+  /* Strike a sound by its MIDI key, at a time of `now`; a hit that has begun rings on when
      released. */
   strike(pitch, velocity, time) {
     const { context } = this;
@@ -41,7 +41,7 @@ class Instrument extends Hall {
     return this.voice(toneSeconds > noiseSeconds ? tone : hiss, release);
   }
 
-  /* Play a source through a node, from full level down. */
+  /* Play a source through a node, fading from full level. */
   fade(source, node, begin, level, seconds) {
     const fading = new GainNode(this.context, { gain: 0 });
     node.connect(fading).connect(this.input);

@@ -1,8 +1,8 @@
-/* What was played as a standard MIDI file. */
+/* What was played, as a standard MIDI file. */
 
 const TICKS_PER_BEAT = 480;
 
-/* The bytes of a file of notes {key, first, last, velocity, given}, in frames. Bars begin anew with
+/* The bytes of a file of notes {key, first, last, velocity, given}, in frames. Bars restart with
    each of the pieces. */
 function midiFile(notes, paces, pieces, grid) {
   const { framesPerBeat, secondsPerFrame, metre } = grid;
@@ -32,7 +32,7 @@ function midiFile(notes, paces, pieces, grid) {
   return Uint8Array.from([...chunk("MThd", head), ...chunks.flat()]);
 }
 
-/* Events [tick, rank, bytes], those of lower rank first, as the content of a named track. */
+/* Events [tick, rank, bytes] as the content of a named track; on a tick, lower ranks come first. */
 function track(events, name) {
   const content = [0, 0xff, 0x03, name.length, ...ascii(name)];
   let now = 0;
@@ -55,7 +55,7 @@ function bytes(number, count) {
   return Array.from({ length: count }, (_, k) => (number >>> (8 * (count - 1 - k))) & 0xff);
 }
 
-/* A number in groups of seven bits, all but the last marked. */
+/* A number in groups of seven bits, all but the last marked (a variable-length quantity). */
 function quantity(number) {
   const groups = [number & 0x7f];
   while ((number >>>= 7)) groups.unshift(0x80 | (number & 0x7f));

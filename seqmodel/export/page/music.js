@@ -1,4 +1,4 @@
-/* The page of a model of notes: what it has besides the controls of every page. */
+/* The page of a model of notes: what it adds to the controls of every page. */
 
 const LONGEST_LINK = 20000; /* characters of an opening, in any address */
 
@@ -48,7 +48,7 @@ class MusicPage extends Page {
     this.play();
   }
 
-  /* An opening in a link is its notes, such as 60.0.4_64.4.2: pitch, first frame and length. */
+  /* In a link, an opening is its notes, such as 60.0.4_64.4.2: pitch, first frame and length. */
   openingOf(said) {
     const text = said.get("opening") ?? "";
     const notes = text.split("_").map((note) => note.split(".").map(Number));
@@ -69,7 +69,7 @@ class MusicPage extends Page {
   async press(key, loudness) {
     await this.sound.wake();
     const { running, model } = this.player;
-    if (!model.kit && !this.keyboard.isDown(key)) return; /* let go before the sound was ready */
+    if (!model.kit && !this.keyboard.isDown(key)) return; /* released before the sound was ready */
     this.player.press(key, loudness);
     if (running) return;
     this.say("Listening: two beats after your last note the model goes on.");

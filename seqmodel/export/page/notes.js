@@ -1,29 +1,29 @@
-/* Music, drawn as it plays, and openings that are played by hand. */
+/* Music, drawn as it plays, and openings played by hand. */
 
-const MOST_NOTES = 200000; /* remembered, for the file that is saved */
+const MOST_NOTES = 200000; /* remembered for the saved file */
 
-/* The model's `grid` has the length of a frame at the tempo of train; `framesPerBeat`, null where
-   frames are of real time; and `metre`: how many units are in a frame, a beat and a bar, and parts in
-   a beat. */
+/* The model's `grid` has the length of a frame at the tempo of train; `framesPerBeat`, null if
+   frames are of real time; and `metre`: the units in a frame, a beat and a bar, and the parts of a
+   beat. */
 class NotePlayer extends Player {
   pace = 1;
-  below = false; /* whether voices are drawn below the opening, rather than what follows it */
+  below = false; /* whether to draw voices below the opening, rather than what follows it */
 
   constructor(model, sound) {
     super(model, sound);
     this.beat = beatOf(model);
   }
 
-  /* From the beginning of a seed's first piece, which an opening may be given of: [key, first,
-     length] of each note, in frames. */
+  /* Restart with a seed's first piece, which may have a given opening: [key, first, length] of each
+     note, in frames. */
   restart(seed, given = []) {
     this.interrupted?.music.source.end();
     super.restart(seed, { given, below: this.below && given.length > 0 });
     this.given = given;
-    this.notes = []; /* {key, first, last, velocity, given, byHand, voice}: last null as it sounds */
+    this.notes = []; /* {key, first, last, velocity, given, byHand, voice}: last null if sounding */
     this.pieces = []; /* {first, number} */
-    this.paces = []; /* {first, seconds}: from frame `first` on, a frame lasts so long */
-    this.opening = null; /* where one begins that is played by hand */
+    this.paces = []; /* {first, seconds}: the length of frames from `first` on */
+    this.opening = null; /* where an opening played by hand begins */
     this.interrupted = null; /* the music before it */
   }
 
@@ -43,7 +43,7 @@ class NotePlayer extends Player {
     if (running) this.run(position, 0);
   }
 
-  /* Play on from where it stopped; or the opening played by hand, continued. */
+  /* Play on from where it stopped; or continue the opening played by hand. */
   start() {
     if (this.listening) this.take();
     super.start();
@@ -58,7 +58,7 @@ class NotePlayer extends Player {
     this.pieces = this.pieces.filter((piece) => piece.first < frame);
   }
 
-  /* A frame, all of which is given, or none, or some of its keys. */
+  /* A frame, of which all, none or some keys are given. */
   play({ frame, number, place, given }) {
     const { model, next } = this;
     const own = this.sounding().filter((note) => !note.byHand);
@@ -72,7 +72,7 @@ class NotePlayer extends Player {
       if (note && !(frame[key] && goesOn)) this.end(note, next);
       if (!frame[key] || goesOn) continue;
       const begun = this.begin(key, next, velocity(key, frame, place, this), own);
-      if (model.kit) this.end(begun, next + 1); /* a hit, which is not held */
+      if (model.kit) this.end(begun, next + 1); /* a hit is not held */
     }
     if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
   }
@@ -98,7 +98,7 @@ class NotePlayer extends Player {
     note.voice = null;
   }
 
-  /* What was heard so far, of all or of this piece, whose first frame is then 0. */
+  /* What was heard so far, of all pieces or of this one, whose first frame is then 0. */
   heard(all) {
     const { opening, position, pieces, paces } = this;
     const now = Math.ceil(position);
@@ -113,7 +113,7 @@ class NotePlayer extends Player {
     return { notes, paces: own, pieces: since(pieces) };
   }
 
-  /* The file of that, "mid" or "wav". */
+  /* What was heard, as a file: "mid" or "wav". */
   async file(suffix, all) {
     const { notes, paces, pieces } = this.heard(all);
     if (suffix === "mid")
@@ -132,7 +132,7 @@ class NotePlayer extends Player {
     return wavFile([0, 1].map((channel) => sound.getChannelData(channel)), sound.sampleRate);
   }
 
-  /* ---- what is played by hand: with the music, or an opening where there is none ---- */
+  /* ---- what is played by hand: with the music, or as an opening if none plays ---- */
 
   get listening() {
     return this.opening !== null;
@@ -162,7 +162,7 @@ class NotePlayer extends Player {
     this.run(next, 0);
   }
 
-  /* Forget the opening, and go on with the music where it began. */
+  /* Discard the opening, and resume the music where the opening began. */
   back() {
     const { interrupted, seed } = this;
     this.stop();
@@ -174,7 +174,7 @@ class NotePlayer extends Player {
     Object.assign(this, music, { base: music.next, opening: null, interrupted: null });
   }
 
-  /* The model answers an opening by itself, when two beats have been silent. */
+  /* The model answers an opening on its own after two silent beats. */
   fill() {
     if (this.listening) {
       const lasts = this.notes.filter(({ first }) => first >= this.opening).map(({ last }) => last);
@@ -184,7 +184,7 @@ class NotePlayer extends Player {
     super.fill();
   }
 
-  /* Move the opening to the grid, and make music that continues it. */
+  /* Snap the opening to the grid, and make music that continues it. */
   take() {
     const { model, opening, seed, source, interrupted } = this;
     this.sounding().forEach((note) => this.end(note, this.position));
@@ -221,7 +221,7 @@ function* draws(model, piece) {
   }
 }
 
-/* The opening is in the first piece, and among its frames unless it was heard. */
+/* The opening belongs to the first piece, and is among its frames unless it was heard. */
 function* composed(model, piece, number) {
   model.begin(piece.seed, BigInt(number));
   const given = number ? [] : openingFrames(model, piece.given);
@@ -246,7 +246,7 @@ function openingFrames(model, given) {
   return frames;
 }
 
-/* How loud a note is: the rules of seqmodel/media/music/writing.py. */
+/* How loud a note is, by the rules of seqmodel/media/music/writing.py. */
 function velocity(key, frame, place, { model, secondsPerFrame }) {
   const { notes, kit, grid } = model;
   const { framesPerBeat, metre } = grid;

@@ -1,4 +1,4 @@
-/* The controls that every page has, and what ties the parts together. */
+/* The controls that every page has, and what ties its parts together. */
 
 const SLOW = "Playing slowly: this browser draws no faster.";
 const NO_SOUND = "No sound comes from this browser. Is there a speaker? Playback resumes when sound is available.";
@@ -7,7 +7,7 @@ const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summar
 class Page {
   scheme = matchMedia("(prefers-color-scheme: dark)");
 
-  /* `player` plays, `view` draws what it has played. */
+  /* `player` plays, `view` draws what was played. */
   constructor(name, player, view) {
     Object.assign(this, { name, player, view });
     this.model = player.model;
@@ -21,7 +21,7 @@ class Page {
     this.open();
     this.paint();
     setInterval(() => player.fill(), 40);
-    setInterval(() => this.address(), 500); /* browsers refuse to be told more often */
+    setInterval(() => this.address(), 500); /* browsers refuse more frequent updates */
     setInterval(() => this.heed(), 300);
   }
 
@@ -37,7 +37,7 @@ class Page {
       if (!event.repeat) this.toggle();
     });
     document.addEventListener("click", ({ detail, target }) => {
-      if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* by a pointer: Space plays again */
+      if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* with a pointer: Space plays again */
     });
     document.addEventListener("change", ({ target }) => {
       if (target.matches("select:not(:focus-visible)")) target.blur(); /* letters are keys again */
@@ -50,7 +50,7 @@ class Page {
     this.scheme.addEventListener("change", () => this.paint());
   }
 
-  /* What a range is set to is shown, and set now and whenever it changes. */
+  /* Show a range's value and set it, now and whenever it changes. */
   range(input, set) {
     const update = () => {
       const text = `${input.value}${input.dataset.unit}`;
@@ -83,7 +83,7 @@ class Page {
     this.say("Paused.");
   }
 
-  /* From the first piece of the seed on, or from the opening that it continues. */
+  /* Restart from the first piece of the seed, or from the opening that it continues. */
   restart(opening = this.player.given) {
     const { seed } = this.parts;
     const { playing } = this.player;
@@ -103,14 +103,14 @@ class Page {
 
   /* ---- the link to what plays, such as page.html#seed=12&t=0.9&bpm=96 ---- */
 
-  /* The piece of the address. What it does not say, or no setting can be, is as on a new page. */
+  /* Set the piece of the address. Values that are missing or invalid are as on a new page. */
   open() {
     const said = new URLSearchParams(location.hash.slice(1));
     for (const input of this.settings) {
       const value = said.get(input.name) ?? "";
       const possible = input.name === "seed" ? /^\d{1,19}$/ : /^\d{1,3}(\.\d{1,2})?$/;
       input.value = possible.test(value) ? value : input.defaultValue;
-      /* ranges keep to their ends */
+      /* ranges clamp values to their ends */
       if (Number(input.value) !== Number(value)) input.value = input.defaultValue;
       input.dispatchEvent(new Event("input"));
     }
@@ -145,7 +145,7 @@ class Page {
         ? "Link copied. It works where this file is: send that too, or put it on the web."
         : "Link copied.";
     } catch {
-      prompt("Copy this link:", link); /* browsers that keep the clipboard from pages */
+      prompt("Copy this link:", link); /* browsers that deny pages the clipboard */
     }
   }
 
@@ -167,7 +167,7 @@ class Page {
 
   /* ---- what is shown ---- */
 
-  /* What it does now; the status may say something else until that changes. */
+  /* Show the player's state; the status may show something else until the state changes. */
   say(text) {
     const { play, status } = this.parts;
     const { playing } = this.player;
@@ -180,7 +180,7 @@ class Page {
     return "Play";
   }
 
-  /* Keep showing what is heard, until it stops. */
+  /* Keep showing what is heard until it stops. */
   follow() {
     cancelAnimationFrame(this.following);
     this.show();
@@ -191,7 +191,7 @@ class Page {
     this.following = requestAnimationFrame(() => this.follow());
   }
 
-  /* Notice where the clock of the sound stands still: there is no device, or it was suspended. */
+  /* Notice when the sound's clock stands still: there is no device, or it was suspended. */
   heed() {
     const time = this.sound.context?.currentTime;
     this.stuck = time === this.time && (this.sound.waking || this.player.running);
@@ -208,14 +208,14 @@ class Page {
   }
 }
 
-/* A picture of what a player plays, in `canvas`. */
+/* A picture, in `canvas`, of what a player plays. */
 class View {
   constructor(canvas, player) {
     Object.assign(this, { canvas, player });
     new ResizeObserver(() => this.draw()).observe(canvas);
   }
 
-  /* Take the page's colours, and draw with them. */
+  /* Read the page's colours, and draw with them. */
   paint(dark) {
     this.dark = dark;
     const style = getComputedStyle(document.documentElement);
@@ -225,7 +225,7 @@ class View {
     this.draw();
   }
 
-  /* What to draw on: cleared, as sharp as the screen, and measured in CSS pixels. */
+  /* The drawing surface: cleared, as sharp as the screen, and measured in CSS pixels. */
   sheet() {
     const { canvas } = this;
     const { clientWidth: width, clientHeight: height } = canvas;

@@ -1,13 +1,13 @@
 /* The piano: its keys, and how its notes sound. */
 
 const LOWEST_PITCH = 21;
-const CHANNELS = [0, 1]; /* in a file, of what is given and of what is drawn */
+const CHANNELS = [0, 1]; /* in a file, for given and for drawn notes */
 const OCTAVE = 4; /* where computer keys begin */
 const NAMES = "C,C sharp,D,E flat,E,F,F sharp,G,A flat,A,B flat,B".split(",");
 const BLACK = [1, 3, 6, 8, 10];
 const WHITE_KEYS = 52;
 
-/* Where each key is: its left edge and width as shares of the keyboard's width. */
+/* The position of each key: its left edge and width as shares of the keyboard's width. */
 const KEYS = (() => {
   let whites = 0;
   return Array.from({ length: 88 }, (_, key) => {
@@ -23,11 +23,11 @@ const KEYS = (() => {
 
 const SUSTAINED = 1e4;
 
-/* Instruments by rule. A tone is some strings (or pipes, or tines), each [ratio to the pitch, cents
-   out of tune, level, decay], which all have these `partials`. Decays are times of what middle C
-   `lasts`, in seconds; higher tones fade sooner. A filter goes from `bright` partials to `mellow` ones.
-   Of strings, the first lasts longest. A piano's are struck an eighth from their end; the second fades
-   soon, the first sings on. */
+/* Instruments by rule. A tone is several strings (or pipes, or tines), each [ratio to the pitch,
+   detuning in cents, level, decay], all with these `partials`. Decays are multiples of how long
+   middle C `lasts`, in seconds; higher tones fade sooner. A filter goes from `bright` partials to
+   `mellow` ones. The first string lasts longest. A piano's are struck an eighth from their end; the
+   second fades soon, the first sings on. */
 const INSTRUMENTS = {
   Piano: {
     partials: Array.from({ length: 20 }, (_, k) => Math.sin((Math.PI * (k + 1)) / 8) / (k + 1) ** 1.2),
@@ -60,7 +60,7 @@ class Instrument extends Hall {
     this.waves = Object.fromEntries(waves);
   }
 
-  /* Strike a pitch, 69 is A4, at a time of `now`; returns the voice, to be released. */
+  /* Strike a pitch (69 is A4) at a time of `now`; returns the voice, which must be released. */
   strike(pitch, velocity, time) {
     const { context, waves, kind } = this;
     const { strings, attack, release, lasts, bright, mellow, level } = INSTRUMENTS[kind];

@@ -1,9 +1,9 @@
-/* What is heard when, of notes and samples alike. Time is counted in frames: 12.5 is in the middle
+/* What is heard when, for both notes and samples. Time is counted in frames: 12.5 is in the middle
    of frame 12. */
 
-const AHEAD_HIDDEN_SECONDS = 2.5; /* browsers slow down the timers of pages that are not seen */
+const AHEAD_HIDDEN_SECONDS = 2.5; /* browsers slow down the timers of hidden pages */
 
-/* What is heard, through an AudioContext that `build` makes ready. */
+/* Sound output through an AudioContext that `build` sets up. */
 class Sound {
   voices = new Set(); /* what sounds now or later, each with `release(time)` */
   level = 1;
@@ -11,7 +11,7 @@ class Sound {
   /* Browsers allow sound only after a click or a key. */
   async wake() {
     if (!this.context) this.open(new AudioContext({ latencyHint: "interactive" }));
-    this.waking = true; /* for ever where there is no device */
+    this.waking = true; /* for ever if there is no device */
     await this.context.resume();
     this.waking = false;
   }
@@ -32,7 +32,7 @@ class Sound {
     return this.context ? this.context.currentTime : 0;
   }
 
-  /* A voice, until its source ends. */
+  /* A voice that exists until its source ends. */
   voice(source, release) {
     const voice = { release };
     source.onended = () => this.voices.delete(voice);
@@ -45,17 +45,17 @@ class Sound {
   }
 }
 
-/* Plays what `draws` gives in a Worker, frame by frame: `play` gives one to the sound at
+/* Plays what `draws` yields in a Worker, frame by frame: `play` passes one frame to the sound at
    `timeOf(next)`. */
 class Player {
   lead = 0.08; /* seconds from the start, or from a gap, until something is heard */
-  tolerance = 8; /* of frames not drawn in time, lately */
+  tolerance = 8; /* recent frames that were not drawn in time */
 
   constructor(model, sound) {
     Object.assign(this, { model, sound, temperature: 1 });
   }
 
-  /* Forget what was played, and begin with the first piece of a seed, of which `more` is known. */
+  /* Forget what was played, and start with the first piece of a seed; `more` describes it. */
   restart(seed, more) {
     this.stop();
     this.seed = seed;
@@ -63,7 +63,7 @@ class Player {
     this.drawFrom(this.source, { seed, ...more });
   }
 
-  /* From now on what is drawn is of this piece and those that follow it. */
+  /* From now on, draw this piece and those that follow it. */
   drawFrom(old, piece) {
     old?.end();
     this.source = new Source(this.model, { ...piece, told: this.told }, () => this.fill());
@@ -77,10 +77,10 @@ class Player {
     if (!this.running) return this.base;
     const since = Math.max(0, this.sound.now() - this.since);
     const reached = this.base + since / this.secondsPerFrame;
-    return this.playing ? Math.min(reached, this.next) : reached; /* no further than it was drawn */
+    return this.playing ? Math.min(reached, this.next) : reached; /* only as far as it was drawn */
   }
 
-  /* Seconds of sound that are given to it in advance. */
+  /* Seconds of sound that are scheduled in advance. */
   get ahead() {
     return 0.35;
   }
@@ -96,8 +96,8 @@ class Player {
   }
 
   start() {
-    this.late = 0; /* how often, lately, a frame was not drawn in time */
-    this.coming = []; /* frames given to the sound and perhaps not heard yet */
+    this.late = 0; /* how often, recently, a frame was not drawn in time */
+    this.coming = []; /* frames passed to the sound that may not have been heard yet */
     this.run(this.next, this.lead);
   }
 
@@ -110,19 +110,19 @@ class Player {
     if (!this.listening) this.cut(Math.ceil(position));
   }
 
-  /* What was drawn and is not heard is heard when it goes on. */
+  /* Requeue what was drawn but not heard, for when playing resumes. */
   cut(frame) {
     const unheard = this.coming.filter(({ at }) => at >= frame).map(({ drawn }) => drawn);
     this.source.waiting.unshift(...unheard);
     this.next = frame;
   }
 
-  /* Give to the sound what is heard within the next moments; called by a timer, and whenever
+  /* Pass to the sound what will be heard within the next moments; called by a timer, and whenever
      something was drawn. */
   fill() {
     if (!this.playing) return;
     const ahead = document.hidden ? Math.max(this.ahead, AHEAD_HIDDEN_SECONDS) : this.ahead;
-    /* First: what is drawn after a stall would sound all at once. */
+    /* First, since what is drawn after a stall would otherwise sound all at once. */
     if (this.timeOf(this.next) < this.sound.now()) {
       if (this.next > this.base) this.stumble();
       this.run(this.next, this.lead);
@@ -144,7 +144,7 @@ class Player {
     this.late += 1;
   }
 
-  /* Whether lately frames were not drawn in time. */
+  /* Whether frames have recently not been drawn in time. */
   get slow() {
     return this.late > this.tolerance;
   }

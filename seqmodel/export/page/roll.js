@@ -1,4 +1,4 @@
-/* The piano-roll: notes rise from the keys that play them. */
+/* The piano roll: notes rise from the keys that play them. */
 
 const BEAT_PIXELS = 40;
 
@@ -24,7 +24,7 @@ class Roll extends View {
     fading.addColorStop(0, "black");
     fading.addColorStop(1, "transparent");
     context.fillStyle = fading;
-    context.globalCompositeOperation = "destination-out"; /* it fades away, whatever lies behind */
+    context.globalCompositeOperation = "destination-out"; /* fade out, whatever lies behind */
     context.fillRect(0, 0, width, height / 3);
   }
 
@@ -32,7 +32,7 @@ class Roll extends View {
     const place = KEYS[key];
     const gap = place.kind === "black" ? 0 : 0.19 * place.width * width;
     const breadth = place.width * width - gap;
-    /* A pixel shorter than it lasts, so that notes struck again can be told apart. */
+    /* A pixel shorter than the note, so that repeated notes can be told apart. */
     const box = [place.left * width + gap / 2, begins + 1, breadth, Math.max(ends - begins - 1, 2)];
     context.fillStyle = given ? this.tokens.soft : colour(key, this.dark);
     context.beginPath();
@@ -40,7 +40,7 @@ class Roll extends View {
     context.fill();
   }
 
-  /* The beats and bars, counted from where each piece begins; octaves; pieces. */
+  /* Beats and bars, counted from where each piece begins; octaves; pieces. */
   lines(context, width, height, top, earliest) {
     const { player, tokens } = this;
     context.fillStyle = tokens.line;

@@ -1,5 +1,5 @@
-/* Sound that is drawn while it plays, in blocks of samples, which are the player's frames. After each
-   gap more is drawn ahead. */
+/* Sound drawn while it plays, in blocks of samples, which are the player's frames. After each gap,
+   more is drawn ahead. */
 
 const BLOCK_SECONDS = 0.05;
 const MOST_LEAD = 3;
@@ -34,8 +34,8 @@ class SamplePlayer extends Player {
 
   restart(seed) {
     super.restart(seed, { block: this.block });
-    this.blocks = []; /* all that was given to the sound; null where it is kept no longer */
-    this.pieces = []; /* the first sample of each */
+    this.blocks = []; /* all blocks passed to the sound; null once discarded */
+    this.pieces = []; /* the first sample of each piece */
   }
 
   start() {
@@ -66,7 +66,7 @@ class SamplePlayer extends Player {
     this.pieces = this.pieces.filter((first) => first < frame * this.block);
   }
 
-  /* The file of what was heard of all or of this piece, its last ten minutes. */
+  /* What was heard, of all pieces or of this one, as a file of at most the last ten minutes. */
   file(suffix, all) {
     const { block, blocks, position, pieces } = this;
     const heard = Math.ceil(position);
@@ -78,7 +78,7 @@ class SamplePlayer extends Player {
   }
 }
 
-/* Pieces without end, block by block, with where in it pieces begin. */
+/* Pieces without end, block by block, with the places in the block where pieces begin. */
 function* draws(model, piece) {
   let [block, begins] = [[], []];
   for (let number = 0; ; number += 1) {

@@ -1,6 +1,6 @@
-/* The voices below a melody, as `seqmodel sample --fill MELODY --below --particles 16` draws them at
+/* The voices below a melody, drawn as by `seqmodel sample --fill MELODY --below --particles 16` at
    temperature 1: see seqmodel/sampling/filling.py. All arithmetic is that command's own, compiled;
-   what is here is which particle goes on from which past. */
+   this file only decides which particle continues from which past. */
 
 const NONE_FIT = "No voices fit below this tune: it is continued instead.";
 
@@ -15,14 +15,14 @@ function* voiced(model, piece) {
     yield { frame, number: 0, place, given: Array.from(free[place], (one) => !one) };
 }
 
-/* The frames of a melody with all notes below its highest voice drawn; null if none are possible.
-   `free` are its numbers to be drawn, frame by frame. */
+/* The frames of a melody with all notes below its highest voice drawn; null if that is impossible.
+   `free` marks the numbers to be drawn, frame by frame. */
 function fill(model, seed, melody, free) {
   const { voices, frameSize: F, arena, last } = model;
   const { particles: N, candidates: M, by } = voices;
   const array = (Type, name, count) => new Type(arena.buffer, voices[name], count);
   const run = (number, before = 0) => model.step(before, ...voices.steps[number]);
-  const drawn = array(Uint8Array, "drawn", M * F); /* by one particle */
+  const drawn = array(Uint8Array, "drawn", M * F); /* of one particle */
   const frames = array(Uint8Array, "frames", N * M * F);
   const scores = array(Float64Array, "scores", M * (F + 1));
   const logits = array(Float64Array, "logits", N * M * (F + 1));
@@ -37,7 +37,7 @@ function fill(model, seed, melody, free) {
     array(Uint8Array, "free", F).set(free[t]);
     const force = (one, j) => (free[t][j] ? by.free : one ? by.on : by.off);
     for (let m = 0; m < M; m += 1) forced.set(x.map(force), m * (F + 1));
-    const steps = new Map(); /* of each past and frame before: particles that share both share it */
+    const steps = new Map(); /* by past and previous frame: particles that share both share it */
     let inArena = null;
     const after = particles.map(({ before, frame }, k) => {
       if (!steps.has(before)) steps.set(before, new Map());
@@ -78,8 +78,8 @@ function fill(model, seed, melody, free) {
   return path;
 }
 
-/* Which numbers of a melody's frames are below its highest voice; while it rests, below its last
-   note. A strike of what is held over from there is free too. */
+/* Which numbers of a melody's frames are below its highest voice or, while that rests, below its
+   last note. Strikes of notes held over from there are free as well. */
 function below(melody, { notes: D, onsets }) {
   const tops = melody.map((x) => x.lastIndexOf(1, D - 1));
   let top = tops.find((key) => key >= 0);

@@ -2,7 +2,7 @@
 
 const KEPT_SECONDS = 600; /* at most, the last ones */
 
-/* The file of channels of samples from -1 to below 1, in 16 bits. */
+/* A 16-bit file of channels of samples from -1 to below 1. */
 function wavFile(channels, rate) {
   const [count, length] = [channels.length, channels[0].length];
   const levels = new Int16Array(count * length);

@@ -1,9 +1,9 @@
-/* The model at work in a Worker, which runs this same script: whatever holds up the page, a layout or
-   another tab, holds up no drawing. */
+/* The model at work in a Worker, which runs this same script, so that drawing does not stall when
+   the page does, because of a layout or another tab. */
 
-const AT_HAND_SECONDS = 0.4; /* drawn, or being drawn, and not given to the sound */
+const AT_HAND_SECONDS = 0.4; /* drawn or being drawn, but not yet passed to the sound */
 
-/* What `draws` gives of a piece, in `waiting` as soon as it is drawn. */
+/* What `draws` yields for a piece, in `waiting` as soon as it is drawn. */
 class Source {
   waiting = [];
   asked = 0; /* how many are being drawn */
@@ -19,7 +19,7 @@ class Source {
     this.worker.postMessage([model, piece]);
   }
 
-  /* Have so many waiting, soon. */
+  /* Request frames until this many are waiting or being drawn. */
   ask(count, temperature) {
     for (; this.asked + this.waiting.length < count; this.asked += 1)
       this.worker.postMessage(temperature);
@@ -30,7 +30,7 @@ class Source {
   }
 }
 
-/* What the Worker does with the first message, and with those that ask. */
+/* The Worker's response to the first message, and to those that request frames. */
 function work({ data: [model, piece] }) {
   const own = new Model(model);
   own.tell(piece.told);

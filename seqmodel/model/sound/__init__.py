@@ -1,1 +1,1 @@
-"""The sample-wise model's encoder: what adaptive predictors say of the next sample."""
+"""The sample-wise model's encoder: what adaptive predictors reveal about the next sample."""

@@ -1,4 +1,4 @@
-"""The inputs of the sample-wise model: what adaptive predictors say of the next sample."""
+"""The inputs of the sample-wise model: what adaptive predictors reveal about the next sample."""
 
 import math
 from collections.abc import Callable
@@ -24,39 +24,38 @@ from seqmodel.model.sound.steering import MOST_COURSES, TrainingStatistics, no_s
 from seqmodel.model.sound.survey import corrected, courses, survey
 
 STRETCH, NOISY = 0.3, 0.35
-"""The mean length of a stretch of noise or none, in seconds, and the share of those with noise."""
+"""The mean length in seconds of a stretch with or without noise, and the share with noise."""
 
 FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
-"""After an epoch so many samples are drawn freely, or a 16th of train's if that is less; none if
-they would be less than two seconds, from which too little follows."""
+"""After an epoch this many samples are drawn freely, or a 16th of train's if that is less; none if
+that is under two seconds, which is too little to learn from."""
 
 PULL_BUDGET = 0.02
-"""What keeping voices up and following courses may cost in all, in bits per sample, on the
-beginnings of train by which they are scored."""
+"""The most that keeping voices up and following courses may cost together, in bits per sample, on
+the beginnings of train by which they are scored."""
 
 
 class SoundEncoder(nn.Module, Encoder):
-    """The unit makes a step for each sample, raw in [-1, 1), and reads what its past says: C = 1.
+    """The unit makes a step for each sample, raw in [-1, 1), and reads features of its past: C = 1.
 
-    Lattices, which adapt at different speeds, predict the next sample; their
-    recent errors, the pitch and levels say how and how well. `kernel.write_features`
-    lists the features, all about 1 in size or less and limited. The output
-    reads them too, E = I. The last four are how certain the recording's grid is and the grid itself
-    with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
-    its level: the recent mean of its errors' sizes, half a 16-bit level added. Outside training
-    both are steered (`steering.py`).
+    Lattices, which adapt at different speeds, predict the next sample. Their recent errors, the
+    pitch and levels tell how, and how well. `kernel.write_features` lists the features, all about 1
+    in size or less and limited. The output reads them as well, E = I. The last four are how certain
+    the recording's grid is and the grid itself, full scale being 1; the anchor, which is the first
+    lattice's prediction in [-1, 1); and its level, the recent mean absolute error plus half a
+    16-bit level. Outside training both are steered (`steering.py`).
 
-    All of them follow from the past alone, so likelihoods stay exact. The features do not depend on
-    how a piece is cut into windows. `Past.memory` follows from all samples but the last,
-    which is in `Past.numbers`.
+    All features depend only on the past, so likelihoods stay exact, and they do not depend on how a
+    piece is cut into windows. `Past.memory` follows from all samples but the last, which is in
+    `Past.numbers`.
 
-    In training, with `noise`, pieces are read through noise for a third of the time, in stretches
-    of `STRETCH` seconds on average, so that free running, which reads its own errors, stays on
+    In training with `noise`, pieces are read with noise for a third of the time, in stretches of
+    `STRETCH` seconds on average, so that free running, which reads its own errors, stays on
     familiar ground (Valin, Skoglund 2019, "LPCNet: improving neural speech synthesis through linear
-    prediction"): each sample as x + share * level * n, rounded to the grid, n standard normal,
-    level that of the clean samples, the share drawn for each stretch from 0 to `noise`. What is to
-    be predicted stays clean. The random numbers are torch's own. Stretches begin with windows, so
-    they are no shorter than those.
+    prediction"). Each sample is read as x + share * level * n, rounded to the grid, where n is
+    standard normal, level is that of the clean samples, and the share is drawn for each stretch
+    from 0 to `noise`. The targets stay clean. The random numbers are torch's own. Stretches begin
+    with windows, so they are no shorter than those.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class SoundEncoder(nn.Module, Encoder):
     ) -> None:
         """For `rate` samples per second in frames of `frame_size`, S.
 
-        With at most `MOST_COURSES` combinations of `labels` what is drawn follows their courses.
+        With at most `MOST_COURSES` combinations of `labels`, samples follow their courses.
         """
         super().__init__()
         combinations = math.prod(1 + len(values) for values in labels.values())
@@ -97,7 +96,7 @@ class SoundEncoder(nn.Module, Encoder):
         return cls(frame.rate, frame.frame_size, **how, labels=labels)
 
     def start_at(self, train: Split) -> None:
-        """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
+        """See `Encoder`: train's grids of recordings and, to steer, their loudness and spectra."""
         known = survey(train, self._rate, steered=self._steering > 0)
         if self.predictors.combinations:
             followed = courses(train, self._labels, self._rate)
@@ -111,13 +110,13 @@ class SoundEncoder(nn.Module, Encoder):
         return samples // self.steps * long_enough if self._steering else None
 
     def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
-        """See `Encoder`: the push of loudness, and the voices and courses, as far as affordable.
+        """See `Encoder`: the loudness push, and voices and courses as far as affordable.
 
-        The better the unit knows what comes next, the more a pull towards the last period, or
-        towards what is usual for the labels, costs; it grows with the square of how strong it is.
+        The better the unit knows what comes next, the more a pull towards the last period, or what
+        is usual for the labels, costs: the cost grows with the square of the pull's strength.
         """
         stages = self.predictors.reported_coefficients
-        known = unpacked(self.known.cpu().clone(), stages)  # which the buffer below does not change
+        known = unpacked(self.known.cpu().clone(), stages)  # unaffected by changes to the buffer
         if drawn is not None:
             known = corrected(known, drawn.ravel(), self._rate)
 
@@ -143,7 +142,7 @@ class SoundEncoder(nn.Module, Encoder):
                 f"labels of at most {MOST_COURSES} combinations and without --steering 0"
             )
         known = unpacked(self.known, self.predictors.reported_coefficients)
-        # Voices by the root, as they are the louder the more they are kept up.
+        # Voices by the square root, since they grow louder the more they are kept up.
         known = known._replace(voices=math.sqrt(max(factor, 1.0)) * known.voices)
         self.known.copy_(known._replace(afforded=factor * known.afforded).packed())
 
@@ -162,7 +161,7 @@ class SoundEncoder(nn.Module, Encoder):
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`; the past of each frame is the sample before it.
 
-        Features of padding are finite. On other devices too this is computed by the CPU: sample by
+        Features of padding are finite. The CPU computes this for other devices as well: sample by
         sample, with few pieces, they would be slower.
         """
         assert past.memory is not None
@@ -181,9 +180,9 @@ class SoundEncoder(nn.Module, Encoder):
         return Encoded(x, x, frames, line[:-1:S], Past(last, memory.to(line.device)))
 
     def joined(self, past: Past) -> Past:
-        """See `Encoder`: everything is kept but the grid, which is that of a recording.
+        """See `Encoder`: everything is carried over but the grid, which belongs to one recording.
 
-        The last sample, not yet read, is replaced by silence, from which no grid follows.
+        The last sample, not yet read, is replaced by silence, which implies no grid.
         """
         assert past.memory is not None
         memory = self.predictors.afresh(past.memory, self._known().usual)
@@ -193,7 +192,7 @@ class SoundEncoder(nn.Module, Encoder):
         return sound_call(self.predictors, self.steered(), arena)
 
     def steered(self) -> TrainingStatistics:
-        """What is known of train, with the strength of the steering outside training."""
+        """The statistics of train, with the strength of the steering outside training."""
         return self._known(self._steering)
 
     def _known(self, strength: float = 0.0) -> TrainingStatistics:
@@ -201,7 +200,7 @@ class SoundEncoder(nn.Module, Encoder):
         return known._replace(strength=strength)
 
     def _noise(self, T: int, memory: Tensor) -> tuple[Tensor | None, Tensor]:
-        """What each of T samples is disturbed by, in levels (T, B), if anything; the new memory."""
+        """The noise of T samples as multiples of their level (T, B), if any; and the new memory."""
         if not (self.training and self.noise):
             return None, memory
         B, place = len(memory), self.predictors.starts[NOISE_SHARE]

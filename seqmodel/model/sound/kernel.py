@@ -1,7 +1,7 @@
-"""What the sound encoder computes of each sample, as texts of `kernels.code.language`.
+"""What the sound encoder computes for each sample, as texts of `kernels.code.language`.
 
-They are about one piece. Compiled for training they have one piece in each lane of vectors, so that
-the recursions along a lattice and along time run side by side; for drawing there is one lane.
+Each text is about one piece. Compiled for training, it runs one piece per vector lane, so that the
+recursions along a lattice and along time run side by side; for drawing there is one lane.
 """
 
 import math
@@ -58,12 +58,12 @@ def compiled_inputs(
 ) -> tuple[Tensor, Tensor]:
     """The features (T, B, I) after each of `samples` (T, B), in [-1, 1), and the new memory (B, K).
 
-    The predictors read the samples through `noise` (T, B), times the level `slow` of the samples
-    without noise, and rounded to the grid. The levels themselves are of the samples, and of what is
-    missing to them, without noise too: if noise were in them, what follows would seem softer than
-    it was, and free running would fade. Each piece ends after as many samples as `ends` (B,) says,
-    by default all; its memory is that at its end. Features after it mean nothing, and are zeros
-    after the ends of all pieces. Samples and features are float32 or float64 on the CPU.
+    The predictors read the samples with `noise` (T, B) added, scaled by the level `slow` of the
+    clean samples and rounded to the grid. The levels themselves are measured without the noise,
+    both of samples and of errors: otherwise what follows would seem softer than it was, and free
+    running would fade. Each piece ends after `ends` (B,) samples, by default after all; its memory
+    is the one at its end. Features after the end are meaningless, and zeros after the ends of all
+    pieces. Samples and features are float32 or float64 on the CPU.
     """
     (T, B), memory, dtype = samples.shape, memory.clone(), samples.dtype
     lanes = vector_lanes(ITEMSIZE)
@@ -93,7 +93,7 @@ def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) 
 
 @compiled_once
 def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
-    """For samples and features of a type, of as many pieces at once as there are lanes."""
+    """The kernel for samples and features of one type, with as many pieces at once as lanes."""
     memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
     nothing = no_statistics(predictors.reported_coefficients, predictors.combinations)
     known = f"{len(nothing.packed())}"
@@ -124,8 +124,8 @@ def read_pieces(
 ) -> None:  # fmt: skip
     """The features x (T, B, I) and the memories `kept` (B, K) of groups of pieces.
 
-    `work` holds the memories of a group, the lanes side by side, with each line followed by T
-    places for what is to come. Lanes without a piece repeat the last one: they write the same.
+    `work` holds the memories of a group, with the lanes side by side and T places after each line
+    for what is to come. Lanes without a piece repeat the last one and write the same numbers.
     """
     for group in range(first, last):
         own = work[thread * S * lanes :]
@@ -161,7 +161,7 @@ def read_sample(samples: Any, noise: Any, kept: Any, known: Any, x: Any, p: Any)
 
 
 def move_memory(kept: Any, memory: Any, T: Any, t: Any, lanes: int, back: bool, p: Any) -> None:
-    """Copy a piece's memory there before its first sample, or back after t of them."""
+    """Copy a piece's memory into `work` before its first sample, or back after t of them."""
     move(kept, memory, p.starts["samples"], lanes, back)
     for n in unrolled(len(p.line_names)):
         name = p.line_names[n]
@@ -170,7 +170,7 @@ def move_memory(kept: Any, memory: Any, T: Any, t: Any, lanes: int, back: bool, 
 
 
 def move(kept: Any, memory: Any, count: Any, lanes: int, back: bool) -> None:
-    """Copy numbers, of which those in `memory` are `lanes` apart, there or back."""
+    """Copy numbers to `memory`, where they are `lanes` apart, or back."""
     for n in range(count):
         if back:
             kept[n] = memory[n * lanes]
@@ -179,14 +179,14 @@ def move(kept: Any, memory: Any, count: Any, lanes: int, back: bool) -> None:
 
 
 def start_of(line: str, T: Any, t: Any, p: Any) -> Any:
-    """Where the remembered values of a line begin after t samples; they follow one another."""
+    """Where a line's remembered values begin after t samples; lines follow one another."""
     return p.starts[line] + p.line_numbers[line] * T + t
 
 
 def advance(
     memory: Any, pure: Any, noise: Any, place: Any, noisy: Any, T: Any, t: Any, p: Any
 ) -> None:
-    """The memory after the t-th sample, in levels, which is read through noise, if any."""
+    """Update the memory by the t-th sample, in levels, which is read through noise, if any."""
     find_grid(memory, pure, p)
     if p.combinations > 0:
         memory[p.starts["moment"]] += p.moments_per_sample
@@ -225,11 +225,11 @@ def advance(
 
 
 def find_grid(memory: Any, sample: Any, p: Any) -> None:
-    """The grid after a sample: the largest power of two that all so far are multiples of.
+    """Find the grid after a sample: the largest power of two that divides all samples so far.
 
-    It is the usual one while all are 0. Recordings of fewer than 16 bits are on a grid of several
-    levels, such as 256 for those of 8 bits, and are far likelier under a distribution over its
-    points. FLAC, too, saves these "wasted bits". `seen` counts the evidence, see `MOST_SEEN`.
+    While all are 0, it is the usual one. Recordings of fewer than 16 bits are on a grid of several
+    levels, such as 256 for 8 bits, and are far more likely under a distribution over its points.
+    FLAC also exploits these "wasted bits". `seen` counts the evidence, see `MOST_SEEN`.
     """
     old = memory[p.starts["grid"]]
     seen = memory[p.starts["seen"]]
@@ -247,10 +247,10 @@ def adapt(memory: Any, sample: Any, n: int, p: Any) -> Any:
     Stage m turns the forward and backward errors f_m and b_m of order m, f_0 = b_0 = the sample,
     into
 
-        f_m+1(t) = f_m(t) - k_m b_m(t-1),    b_m+1(t) = b_m(t-1) - k_m f_m(t),
+        f_m+1(t) = f_m(t) - k_m b_m(t-1),    b_m+1(t) = b_m(t-1) - k_m f_m(t).
 
-    and its reflection coefficient k_m = 2 sum f_m b_m / sum (f_m^2 + b_m^2), over the past with
-    weights that fall exponentially, minimises the sum of both errors' squares (Burg 1967, "Maximum
+    Its reflection coefficient k_m = 2 sum f_m b_m / sum (f_m^2 + b_m^2), over the past with
+    exponentially decaying weights, minimises the sum of both squared errors (Burg 1967, "Maximum
     entropy spectral analysis"; the lattice: Itakura, Saito 1971, "Digital filtering techniques for
     speech analysis and synthesis"). It is always inside (-1, 1), so the predictor is the stable
     filter of an all-pole model at every moment (Makhoul 1977, "Stable and efficient lattice methods
@@ -286,23 +286,23 @@ def adapt(memory: Any, sample: Any, n: int, p: Any) -> Any:
 
 
 def follow(memory: Any, name: str, value: Any, p: Any) -> None:
-    """A level after a value."""
+    """Update a level by a value."""
     memory[p.starts[name]] = mean(memory[p.starts[name]], value, p.levels[name])
 
 
 def mean(former: Any, value: Any, level: Any) -> Any:
-    """The recent mean size after a value."""
+    """The recent mean absolute value after one more value."""
     return former * level.forgetting + max(value, -value) * (1 - level.forgetting)
 
 
 def find_pitch(memory: Any, line: Any, p: Any) -> None:
-    """The lag at which the line is most like itself, after its newest value.
+    """Find the lag at which the line is most like itself, after its newest value.
 
-    Voiced speech is nearly periodic, and what linear prediction leaves of it has a pulse per
-    period, so the residual one period ago predicts the next (Atal, Schroeder 1970, "Adaptive
-    predictive coding of speech signals"). The autocorrelation is summed over the past with weights
-    that fall exponentially. The memory holds it at each lag, the energy, plus one squared level per
-    sample, the lag of the peak, and the peak over the energy.
+    Voiced speech is nearly periodic, and its linear prediction residual has a pulse per period, so
+    the residual one period ago predicts the next (Atal, Schroeder 1970, "Adaptive predictive coding
+    of speech signals"). The autocorrelation is summed over the past with exponentially decaying
+    weights. The memory holds it at each lag, the energy, plus one squared level per sample, the lag
+    of the peak, and the peak over the energy.
     """
     last = p.lines[p.pitch_line] - 1
     newest = line[last]
@@ -324,7 +324,7 @@ def find_pitch(memory: Any, line: Any, p: Any) -> None:
 def write_features(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
     """The features x (I,) after t samples, all about 1 in size or less and limited.
 
-    In order, those over a level being limited to +- `CLIP`:
+    In order (those over a level are limited to +- `CLIP`):
 
     - the last samples less the anchor, the first lattice's prediction, over the level `loud`;
     - its last errors over the level `slow`, halved;
@@ -332,12 +332,12 @@ def write_features(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> N
     - the last lattice's last errors over `slow`, halved;
     - the first lattice's first reflection coefficients;
     - the logarithms of three levels, halved and moved towards 0;
-    - of one period ago in the first lattice's errors the nine around, over `slow`, halved; how
-      periodic these are, and log2 of the period over the longest one;
-    - of pieces with labels that have a course, what it would add to the anchor, over `slow`, and by
+    - nine of the first lattice's errors around one period ago, over `slow`, halved; how periodic
+      these are, and log2 of the period over the longest one;
+    - for pieces whose labels have a course, what it would add to the anchor, over `slow`, and by
       how much, in logarithms, the sound is too soft for it;
-    - how certain the recording's grid is, and the grid, full scale 1;
-    - the anchor and the level `slow`, full scale 1, both steered (`steering.py`).
+    - how certain the recording's grid is, and the grid, full scale being 1;
+    - the anchor and the level `slow`, full scale being 1, both steered (`steering.py`).
     """
     anchor = predicted(memory, 0, p)
     slow = level_of(memory, "slow", p)
@@ -381,7 +381,7 @@ def predicted(memory: Any, n: int, p: Any) -> Any:
 
 
 def level_of(memory: Any, name: str, p: Any) -> Any:
-    """A level, which is above 0."""
+    """A level, always above 0."""
     return memory[p.starts[name]] + p.levels[name].floor
 
 
@@ -402,10 +402,10 @@ def one_period_ago(memory: Any, off: int, T: Any, t: Any, p: Any) -> Any:
 
 
 def certainty(memory: Any, share: Any, p: Any) -> Any:
-    """The probability that the next sample is on the grid because the recording is; 0 if that is 1.
+    """The probability that the next sample is on the grid because the recording is; 0 for grid 1.
 
-    It follows from the share of recordings that have a grid in training, and from the chance that
-    one without would have met it so far: a sample is on a grid G by chance once in G times.
+    It follows from the share of training recordings that have a grid, and from the chance that one
+    without would have matched it so far: a sample is on a grid G by chance once in G times.
     """
     grid = memory[p.starts["grid"]]
     odds = 1.0
@@ -416,7 +416,7 @@ def certainty(memory: Any, share: Any, p: Any) -> Any:
 
 
 def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
-    """How the anchor and the loudness are off the course of the piece's labels, if it has any."""
+    """How far the anchor and the loudness are from the course of the piece's labels, if any."""
     M = p.reported_coefficients
     number = memory[p.starts["combination"]]
     passed = memory[p.starts["moment"]]
@@ -437,7 +437,7 @@ def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
 
 
 def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
-    """The anchor and its level as `steering` moves them, which takes no time at strength 0."""
+    """The anchor and its level, moved as in `steering`, which takes no time at strength 0."""
     anchor = predicted(memory, 0, p)
     level = level_of(memory, "slow", p)
     strength = known[3]
@@ -474,16 +474,16 @@ def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> Non
 
 
 def limited_node(place: Any, nodes: int) -> Any:
-    """A place between the first node and the last."""
+    """The place limited to between the first node and the last."""
     return min(max(place, 0.0), nodes - 1.0)
 
 
 def node_below(place: Any, nodes: int) -> Any:
-    """The node below a place, the last but one at most."""
+    """The node below a place, at most the last but one."""
     return int(min(place, nodes - 1.5))
 
 
 def between(table: Any, size: int, column: Any, place: Any, nodes: int) -> Any:
-    """A column at a place of a table whose rows, each of a `size`, begin at the node below."""
+    """A column at a place, interpolated; the table's rows of `size` begin at the node below."""
     below = table[column]
     return below + (table[size + column] - below) * (place - float(node_below(place, nodes)))

@@ -1,8 +1,8 @@
 """The sound encoder's predictors, levels and features at a sample rate; `kernel.py` computes them.
 
 Everything that depends on the rate is decided here. Times are fixed in milliseconds. The orders of
-the lattices grow with the rate up to `MOST_STAGES`, and the pitch is looked for in steps of several
-samples above 16 kHz, so that the work per sample is bounded at any rate.
+the lattices grow with the rate up to `MOST_STAGES`, and above 16 kHz the pitch is searched for in
+steps of several samples, so that the work per sample is bounded at any rate.
 
 Samples are counted in 16-bit levels, so full scale is 32768.
 """
@@ -17,31 +17,31 @@ from torch import Tensor
 
 FULL = 32768.0
 OFFSET = 1e-9
-"""Added to every sample, in levels: in long silences, sums do not sink to denormal numbers."""
+"""Added to every sample, in levels, so that sums do not become denormal in long silences."""
 UNDECIDED = -1.0
 """The share of noise before the first sample of a piece."""
 MOST_STAGES, MOST_REPORTED = 64, 32
-"""Of a lattice, and of the first one's coefficients that are features."""
+"""The most stages of a lattice, and the most coefficients of the first that are features."""
 INSIDE, FIRST_SQUARES, QUANTISATION = 0.995, 100.0, 1 / 12
-"""Of lattices: reflection coefficients are multiplied by the first, which moves poles a little
-further inside, so that fewer tones last; the sum of squares to start from, in squared levels; the
-variance of rounding, added to the squares of both errors: k is finite in silence too."""
+"""For lattices: a factor on reflection coefficients, which moves poles a little further inside, so
+that fewer tones last; the initial sum of squares, in squared levels; and the variance of rounding,
+added to the squares of both errors, so that k is finite in silence as well."""
 FIRST_ENERGY, LEAST_PEAK = 1e4, 1e-3
-"""Of the pitch: the energy to start from, in squared levels; the share of the energy that the peak
-must exceed, else the period is the shortest."""
+"""For the pitch: the initial energy, in squared levels; the share of the energy that the peak must
+exceed, else the period is the shortest."""
 MOST_SEEN = 2
-"""Samples other than 0 that count as evidence of a grid: leaving one after however many costs no
-more than that."""
+"""The most nonzero samples that count as evidence of a grid, which bounds the cost of leaving it
+later."""
 CLIP = 8.0
 """Features in units of a level are limited to +- this."""
 TAPS = 4
-"""On either side of the pitch's lag."""
+"""The number on either side of the pitch's lag."""
 LEAST_RATE = 4000
-"""Times at lower rates are as at this one."""
+"""At lower rates, times are as at this one."""
 PITCH_RATE = 16000
-"""The residual is averaged for the pitch so that it has at most as many numbers per second."""
+"""For the pitch, the residual is averaged to at most this many numbers per second."""
 SHORTEST, LONGEST = 2.5e-3, 20e-3
-"""The periods looked for, in seconds."""
+"""The range of periods searched, in seconds."""
 
 MOMENT = 0.02
 """Seconds between the moments of a course, see `steering.py`."""
@@ -49,9 +49,9 @@ MOMENT = 0.02
 SAMPLES, ERRORS, SLOW_ERRORS, SMOOTH = "samples", "errors", "slow errors", "smooth"
 """The lines: samples, the first and the last lattice's errors, and averages of the first's."""
 CLEAN = "clean"
-"""Names what the first lattice and its level `slow` would be without noise; kept while there is."""
+"""Names what the first lattice and its level `slow` would be without noise; used with noise."""
 NOISE_SHARE = "noise share"
-"""The part of a memory that says how loud the noise is through which samples are read."""
+"""The part of a memory that states how loud the noise is with which samples are read."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Pitch:
-    """Where the period is looked for, see `kernel.find_pitch`. Lags are in steps of samples."""
+    """Where the period is searched for, see `kernel.find_pitch`. Lags are in steps of samples."""
 
     shortest: int
     longest: int
@@ -86,24 +86,24 @@ class Pitch:
 
 
 class Predictors:
-    """All that predict a recording's next sample, and where they keep their numbers.
+    """Everything that predicts a recording's next sample, and the layout of its memory.
 
     Compared by identity: compiled code is looked up by it at each call.
 
     Attributes:
-        reported_coefficients: M, of how many of the first lattice's stages they are features.
-        columns: where each kind of features is among all of them, see `kernel.write_features`.
+        reported_coefficients: M, the number of the first lattice's stages that are features.
+        columns: where each kind of feature is among all of them, see `kernel.write_features`.
         input_size: I, the number of features.
-        pitch_line: the line in which the pitch is looked for.
+        pitch_line: the line in which the pitch is searched for.
         lines: how many of the latest values are remembered, by line.
         line_names: the lines in order.
         line_numbers: the place of each line among them.
-        sizes: how many numbers each part of a piece's memory has, in order; the lines last.
-        memory_size: K, how many these are in all.
+        sizes: the size of each part of a piece's memory, in order; the lines last.
+        memory_size: K, the sum of these sizes.
         starts: where each part of a memory begins.
-        lattice_starts: where those of each lattice begin; the last is the one without noise.
-        combinations: R, how many of labels have a course, see `steering.py`; 0: there are none.
-        moments_per_sample: how fast these are passed through.
+        lattice_starts: where each lattice's parts begin; the last is the one without noise.
+        combinations: R, how many combinations of labels have a course, see `steering.py`.
+        moments_per_sample: how many moments of a course pass per sample.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Predictors:
         return memory
 
     def afresh(self, memory: Tensor, usual: float) -> Tensor:
-        """The memory (B, K) before the first sample of another recording that is joined on."""
+        """The memory (B, K) before the first sample of another recording joined to the last."""
         memory = memory.clone()
         parts = self.parts(memory)
         parts["grid"].fill_(usual)
@@ -175,14 +175,14 @@ def _starts(sizes: dict[str, int]) -> dict[str, int]:
 
 @cache
 def predictors_at(rate: int, combinations: int = 0) -> Predictors:
-    """The predictors for recordings of `rate` samples per second, with so many courses."""
+    """The predictors for `rate` samples per second, with courses of `combinations` of labels."""
     rate = max(rate, LEAST_RATE)
 
     def forgetting(seconds: float) -> float:
         return math.exp(-1 / (rate * seconds))
 
     def lattice(order: int, seconds: float) -> Lattice:
-        """Of `order` at 8 kHz."""
+        """A lattice whose order is `order` at 8 kHz."""
         scaled = min(round(order * rate / 8000), MOST_STAGES)
         return Lattice(scaled, forgetting(seconds))
 

@@ -1,46 +1,46 @@
 """What draws free running back to the sound of train: how loud, how sharp, how voiced.
 
-A model that reads its own samples drifts, however well it predicts: to be a tenth too loud in every
-sample costs about 0.005 nats, and adds 14 dB in a tenth of a second. So what the output starts from
-is moved a little, which costs a likelihood about as little:
+A model that reads its own samples drifts, however well it predicts: being a tenth too loud in every
+sample costs about 0.005 nats, and adds 14 dB in a tenth of a second. So the output's starting point
+is moved a little, which costs the likelihood about as little:
 
     level  <-  level exp(s push)
     anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
 
-and where a piece's labels are known, by which train's recordings differ, also
+and, if a piece's labels are known and train's recordings differ by label, also
 
     level  <-  level exp(s f LOUDER (usual - loudness))
     anchor <-  anchor + s f min(MOST_FOLLOWED level, |off|) sign(off),
     off = sum_m (course_m - k_m) b_m.
 
-s is the strength, 0 in training: otherwise the unit would learn to undo it.
+s is the strength, 0 in training: otherwise the unit would learn to undo the steering.
 
-push is that of Langevin's equation: if loudness diffuses, a drift in proportion to the slope of
-log p, p its density, makes p the density of what is drawn. It starts from the density in train.
-What is then drawn differs from train still, so that after each epoch push moves on in proportion to
-the difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, Mueller-Plathe 2003,
+push is that of Langevin's equation: if loudness diffuses, a drift in proportion to the slope of log
+p, p its density, makes p the density of what is drawn. It starts from the density in train. What is
+then drawn still differs from train, so after each epoch push moves on in proportion to the
+difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, Mueller-Plathe 2003,
 "Deriving effective mesoscale potentials from atomistic simulations").
 
 sharp is the recent mean difference of neighbouring samples, sharpest what it hardly exceeds in
-train: adaptive predictors that read their own may ring ever louder, within milliseconds.
+train: adaptive predictors that read their own samples may ring ever louder, within milliseconds.
 
-Of the first lattice, k are the reflection coefficients and b the backward errors; nearest is k
-limited to the range from low to high that is usual in train at the present loudness: what leaves
-it, such as a whistle, is drawn back.
+k and b are the first lattice's reflection coefficients and backward errors. nearest is k limited to
+the range from low to high that is usual in train at the present loudness: what leaves it, such as a
+whistle, is drawn back.
 
-peak and echo are the pitch's: how periodic the residual is, and the residual one period ago. voice
-is how strongly the present period is kept up. It starts from lag / longest, since any resonance
-makes a residual somewhat periodic at short lags. After each epoch it moves on, too, by the log of
-how much more usual the period is in train than in what is drawn, and is reduced to what a
+peak and echo belong to the pitch: how periodic the residual is, and the residual one period ago.
+voice is how strongly the present period is kept up. It starts from lag / longest, since any
+resonance makes a residual somewhat periodic at short lags. After each epoch it also moves on by the
+log of how much more usual the period is in train than in what is drawn, and is reduced to what the
 likelihood can afford: the better the unit knows what comes next, the more a pull costs.
 
-course is k limited to `WIDE` standard deviations around the mean of train's recordings of the same
-labels at this time since they began, usual the mean logarithm of their loudness: a digit is its
-course of resonances, which a unit that reads single samples is slow to learn. What is added to the
-logarithm of the level is at most `MOST_LOUDER`. f is what a likelihood can afford of both, at most
-1, which `--guidance` multiplies for samples. A label that is not told is any; where none is told,
-and at the end of the first second, there is no course.
+course is k limited to `WIDE` standard deviations around the mean of train's recordings with the
+same labels at this time since they began, usual the mean logarithm of their loudness: a digit is
+its course of resonances, which a unit that reads single samples is slow to learn. At most
+`MOST_LOUDER` is added to the logarithm of the level. f is what the likelihood can afford of both,
+at most 1; `--guidance` multiplies it for samples. A label that is not given matches any value; if
+none is given, and at the end of the first second, there is no course.
 
 What this takes from the training split is `TrainingStatistics`.
 """
@@ -55,33 +55,33 @@ from seqmodel.model.sound.predictors import FULL
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
 MOST_FOLLOWED, LOUDER, MOST_LOUDER = 0.15, 0.05, 0.3
-"""How much of its level the anchor is moved towards the course of the labels, at most; by how much
-the level's logarithm is raised per factor e by which the sound is too soft for it, and at most."""
+"""The most the anchor moves towards the labels' course, as a share of its level; how much the
+level's logarithm is raised per factor e by which the sound is too soft for it, and the most."""
 WIDE = 0.7
-"""Standard deviations on either side of the course that are not corrected."""
+"""Standard deviations on either side of the course within which nothing is corrected."""
 MOMENTS, FADING = 50, 10
-"""Of each course, one every `MOMENT` seconds; over the last so many its hold fades to nothing."""
+"""Moments of each course, one every `MOMENT` seconds; its pull fades over the last `FADING`."""
 MOST_COURSES = 256
 """With more combinations of labels there are no courses."""
 NODES = 16
-"""Loudness is distinguished at 1, 2, 4, ..., 32768 levels, the period at as many."""
+"""Loudness is distinguished at 1, 2, 4, ..., 32768 levels, and the period at as many nodes."""
 AN_OCTAVE = 5
-"""Nodes in an octave of the period; the last is that of the longest."""
+"""Nodes in an octave of the period; the last node is the longest period."""
 PUSHES, VOICES, RANGES = 4, 4 + 2 * NODES, 4 + 4 * NODES
 """Where these begin in the packed numbers."""
 
 
 class TrainingStatistics(NamedTuple):
-    """Of the training split's recordings, and how strongly that steers."""
+    """Statistics of the training split's recordings, and how strongly they steer."""
 
     share: float
-    """Of those with a grid coarser than 1, counting half a recording of each kind more."""
+    """The share with a grid coarser than 1, with half a recording of each kind added."""
     usual: float
-    """The commonest grid among them; 1 if there are none."""
+    """The most common grid coarser than 1; 1 if there are none."""
     sharpest: float
     """What the level `sharp` hardly exceeds."""
     strength: float
-    """Of the steering, see `steering.py`; set where it is used."""
+    """The strength of the steering, see `steering.py`; set where it is used."""
     pushes: Tensor
     """(NODES,), the push at each loudness."""
     slopes: Tensor
@@ -91,21 +91,21 @@ class TrainingStatistics(NamedTuple):
     periods: Tensor
     """(NODES,), log of how usual each period is."""
     ranges: Tensor
-    """(NODES, 2 M) of M coefficients: low and high at each loudness."""
+    """(NODES, 2 M) for M coefficients: low and high at each loudness."""
     afforded: Tensor = torch.zeros(0, dtype=torch.float64)
-    """(1,), the share of the pull towards `courses` that is made; empty without labels."""
+    """(1,), the share of the pull towards `courses` that is applied; empty without labels."""
     courses: Tensor = torch.zeros(0, dtype=torch.float64)
-    """(1 + R, MOMENTS, M + 1) for R combinations of labels: of M coefficients and the logarithm of
-    the loudness, the widths on either side, then the means of each; empty without labels."""
+    """(1 + R, MOMENTS, M + 1) for R combinations of labels, M coefficients and the logarithm of the
+    loudness: the widths on either side, then the means of each; empty without labels."""
 
     def packed(self) -> Tensor:
-        """One line of numbers, float64."""
+        """All numbers in one line, float64."""
         scalars = self.pushes.new_tensor(self[:4])
         return torch.cat([scalars, *(table.flatten() for table in self[4:])])
 
 
 def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
-    """What `packed` had packed, for a first lattice of which so many stages are features."""
+    """The statistics that `packed` packed, for a first lattice with `stages` stages as features."""
     tables = numbers[4:RANGES].view(4, NODES)
     ranges, rest = numbers[RANGES:].tensor_split([NODES * 2 * stages])
     courses = rest[1:].view(-1, MOMENTS, stages + 1)
@@ -115,7 +115,7 @@ def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
 
 
 def no_statistics(stages: int, combinations: int = 0) -> TrainingStatistics:
-    """Before training, for a first lattice of which so many stages are features."""
+    """The statistics before training, for a first lattice with `stages` stages as features."""
     nothing = torch.zeros(NODES, dtype=torch.float64)
     ranges = torch.ones(NODES, 2 * stages, dtype=torch.float64)
     ranges[:, :stages] = -1

@@ -1,4 +1,4 @@
-"""What the training split says of recordings: their grids, loudness, periods and spectra."""
+"""Statistics of the training split's recordings: their grids, loudness, periods and spectra."""
 
 import math
 from collections.abc import Sequence
@@ -29,29 +29,29 @@ from seqmodel.model.sound.steering import (
 )
 
 PIECES, SURVEYED = 600, 2**22
-"""Pieces taken evenly from train, at most, and about how many opening samples of them in all."""
+"""The most pieces used, evenly from train, and about how many opening samples of them in all."""
 
 FORCE, MOST, GAIN = 0.06, 0.2, 0.03
-"""The first push per slope of log p, how large one may become, and what corrects it per slope."""
+"""The first push per slope of log p, the largest push, and the correction per slope."""
 WIDTH, STEEPEST = 0.6, 5.0
-"""Of the kernel that smooths the density of loudness, in octaves; no slope counts as steeper."""
+"""The width in octaves of the kernel that smooths the density of loudness; the steepest slope."""
 SHARPEST_QUANTILE = 0.9995
 """The quantile of the level `sharp` that is `sharpest`."""
 
 VOICED, LEAST_SHARE, VOICE_GAIN, STRONGEST = 0.3, 1e-3, 0.07, 2.0
-"""How periodic a residual is that has a period, and the least share of sound that a period counts
-for; what corrects a voice per factor e, and how large it may become."""
+"""The least periodicity of a voiced residual, and the least share of sound that a period counts
+for; the correction of a voice per factor e, and its limit."""
 
 ABREAST, AT_ONCE, EVERY = 16, 4096, 8
-"""For coefficients and periods they are measured in so many lines, as many samples of each at once;
+"""Coefficients and periods are measured in this many lines, this many samples of each at once;
 every eighth sample counts."""
 RARE, FEW = 0.02, 0.1
-"""The share of coefficients on either side of the usual range; seconds of sound below which a node
-counts for nothing."""
+"""The share of coefficients on either side of the usual range; the seconds of sound below which a
+node does not count."""
 
 FOLLOWED, TOGETHER, LEAST = 2**25, 64, 4
-"""For courses about so many samples of train are read at most; of so many pieces at once; there
-must be so many pieces of a combination, at a moment too: the one before stands for it otherwise."""
+"""For courses: about the most samples of train read; the pieces read at once; and the fewest pieces
+of a combination, also at a moment; with fewer, the moment before stands in."""
 
 _BLOCK = 512
 """Samples that are averaged at once."""
@@ -60,7 +60,7 @@ _BLOCK = 512
 def survey(
     pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool = True
 ) -> TrainingStatistics:
-    """What is known of raw pieces (T, S): unless `steered` only their grids, if not silent."""
+    """Statistics of raw pieces (T, S); unless `steered`, only the grids of those not silent."""
     count = min(len(pieces), PIECES)
     chosen = {k * len(pieces) // count for k in range(count)}
     grids, kept = list[int](), list[NDArray[Any]]()
@@ -94,11 +94,11 @@ def survey(
 
 
 def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
-    """See `TrainingStatistics.courses`, of the beginnings of train's pieces.
+    """`TrainingStatistics.courses` from the beginnings of train's pieces.
 
-    A combination's number has the places of its labels as digits, 0 where one is not told: such a
-    combination is of all pieces that have the others. One of fewer than `LEAST` pieces has the mean
-    of those that tell one label less.
+    The digits of a combination's number are the places of its labels, 0 for one not given: that
+    combination covers all pieces that have the other labels. A combination with fewer than `LEAST`
+    pieces gets the mean of those with one label less.
     """
     step = max(1, round(MOMENT * max(rate, LEAST_RATE)))
     frames = -(-step * MOMENTS // train.frame.frame_size)
@@ -112,7 +112,7 @@ def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
     of_pieces = np.zeros(len(pieces), np.int64)
     for number, asked in enumerate(np.ndindex(shape)):
         alike = ((places == asked) | (np.array(asked) == 0)).all(1)
-        of_pieces[alike] = number  # the last such combination tells all labels that a piece has
+        of_pieces[alike] = number  # the last such combination has all of a piece's labels
         least = min(LEAST, len(pieces))
         if alike.sum() >= least:
             counts = there[alike].sum(0)
@@ -124,19 +124,19 @@ def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
     counts = there.sum(0)
     squares = (there * (found - means[of_pieces]) ** 2).sum(0) / counts.clip(1)
     widths = WIDE * np.sqrt(squares)[_latest(counts[:, 0] >= min(LEAST, len(pieces)))]
-    # In half precision, of which a page takes a third of the bytes.
+    # In half precision, which takes a third of the bytes in a page.
     return torch.from_numpy(np.concatenate([[widths], means])).half().double()
 
 
 def _latest(enough: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Of each moment (MOMENTS,) the latest up to it of which there is enough."""
+    """For each moment (MOMENTS,), the latest one up to it with enough pieces."""
     return np.maximum.accumulate(np.where(enough, np.arange(MOMENTS), 0))
 
 
 def _at_moments(pieces: Split, rate: int, step: int) -> NDArray[np.float64]:
     """(pieces, MOMENTS, M + 1): coefficients and the logarithm of the loudness; nan after ends.
 
-    Moments are so many samples apart; each is measured a sample late, as a first one must be read.
+    Moments are `step` samples apart; each is measured a sample late, as a first one must be read.
     """
     predictors = predictors_at(rate)
     known = no_statistics(predictors.reported_coefficients)
@@ -157,7 +157,7 @@ def _at_moments(pieces: Split, rate: int, step: int) -> NDArray[np.float64]:
 
 
 def corrected(known: TrainingStatistics, drawn: NDArray[Any], rate: int) -> TrainingStatistics:
-    """The same, with pushes and voices for what is drawn next to be more like train than `drawn`.
+    """The same, with pushes and voices that make the next samples more like train than `drawn`.
 
     `drawn` are raw samples (N,) that were drawn with those of `known`.
     """
@@ -179,7 +179,7 @@ def _grid_of(levels: NDArray[Any]) -> int:
 
 
 def _level_after(values: NDArray[Any], level: Level) -> NDArray[np.float64]:
-    """A level (N,) after each of the values."""
+    """The level (N,) after each of the values."""
     blocks = np.pad(np.abs(values), (0, -len(values) % _BLOCK)).reshape(-1, _BLOCK)
     ages = np.arange(_BLOCK) - np.arange(_BLOCK)[:, np.newaxis]
     means = blocks @ np.triu((1 - level.forgetting) * level.forgetting ** ages.clip(0))
@@ -192,7 +192,7 @@ def _level_after(values: NDArray[Any], level: Level) -> NDArray[np.float64]:
 
 
 def _slopes(measured: "_Measured") -> torch.Tensor:
-    """Of the log density of loudness (NODES,), per factor e."""
+    """The slopes of the log density of loudness (NODES,), per factor e."""
     counts, edges = np.histogram(measured.octaves, 16 * NODES, (0, NODES))
     away = (edges[1:] + edges[:-1]) / 2 - np.arange(NODES)[:, np.newaxis]
     weights = np.exp(-((away / WIDTH) ** 2) / 2)
@@ -202,14 +202,14 @@ def _slopes(measured: "_Measured") -> torch.Tensor:
 
 
 class _Measured(NamedTuple):
-    """Of every eighth sample, N."""
+    """Measurements at every eighth sample, N."""
 
     octaves: NDArray[np.float64]
     """(N,): log2 of the level `loud`."""
     k: NDArray[np.float64]
-    """(N, M): its reflection coefficients."""
+    """(N, M): the reflection coefficients."""
     peak: NDArray[np.float64]
-    """(N,): how periodic its residual is."""
+    """(N,): how periodic the residual is."""
     period: NDArray[np.float64]
     """(N,): log2 of the period over the longest one."""
 
@@ -233,7 +233,7 @@ def _measured(levels: NDArray[Any], predictors: Predictors, known: TrainingStati
 
 
 def _log_periods(measured: _Measured) -> torch.Tensor:
-    """How usual each period is (NODES,), in logarithms: as a share of all sound."""
+    """The log of how usual each period is (NODES,): of its share of all sound."""
     nodes = np.arange(1 - NODES, 1) / AN_OCTAVE
     near = np.abs(nodes - measured.period[:, np.newaxis]) * AN_OCTAVE
     shares = ((1 - near).clip(0) * (measured.peak > VOICED)[:, np.newaxis]).mean(0)
@@ -241,7 +241,7 @@ def _log_periods(measured: _Measured) -> torch.Tensor:
 
 
 def _ranges(measured: _Measured, few: int) -> NDArray[np.float64]:
-    """See `TrainingStatistics`; nodes with fewer than `few` coefficients have the nearest's."""
+    """See `TrainingStatistics`; nodes with fewer than `few` coefficients use the nearest node's."""
     nearest = np.rint(measured.octaves).clip(0, NODES - 1)
     counts = np.array([(nearest == n).sum() for n in range(NODES)])
     filled = np.flatnonzero(counts >= min(few, counts.max()))

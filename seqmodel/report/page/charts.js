@@ -1,9 +1,9 @@
-/* Charts of the tables below them. Colours and marks are those of the rows; a line is of rows with the
-   same name. */
+/* Charts of the tables below them. Colours and marks are those of the rows; rows with the same name
+   form a line. */
 
 const [HEIGHT, LEFT, TOP, BOTTOM, MARK] = [340, 64, 8, 26, 14]; /* pixels */
 
-/* The ends of an axis: around all values, but for those beyond `most` if others are below it. */
+/* The ends of an axis: around all values, except those above `most` if others are below it. */
 function axis(values, log, most = Infinity) {
   const [least, greatest] = [Math.min(...values), Math.max(...values)];
   const shown = least < most ? Math.min(greatest, most) : greatest;
@@ -33,8 +33,8 @@ function written(tick) {
   return small ? tick.toExponential() : Number(tick.toPrecision(9)).toLocaleString("en");
 }
 
-/* The lines to draw, by the columns chosen: each value is the mean of those before it, which count
-   `smooth` times as much from one to the next. */
+/* The lines to draw for the chosen columns: each value is the mean of those up to it, each weighted
+   `smooth` times as much as the next. */
 function lines(figure, x, columns, smooth) {
   const found = new Map();
   for (const row of figure.querySelectorAll("tbody tr:not([hidden])")) {
@@ -75,7 +75,7 @@ function draw(figure) {
   const [xs, ys] = [axis(ats, logX), axis(heights, logY, logY ? Infinity : up.most)];
   const x = (at) => (wide * xs.place(at)).toFixed(1);
   const y = (height) => (high * (1 - ys.place(height))).toFixed(1);
-  const room = Math.ceil((60 * ticks(xs, logX).length) / wide); /* of those along x, every so many */
+  const room = Math.ceil((60 * ticks(xs, logX).length) / wide); /* show every so many along x */
   const below = ticks(xs, logX).filter((_, k) => k % room === 0).map((tick) =>
     `<path d="M${x(tick)} 0v${high}"/><text x="${x(tick)}" y="${high + 20}">${written(tick)}</text>`);
   const beside = ticks(ys, logY).map((tick) =>

@@ -1,6 +1,6 @@
 
-/* While runs train: the page as it is now. What was chosen, sought and sorted stays, unless a
-   run or a column is new. */
+/* While runs train, show the page as it is now. Choices, searches and sorting persist unless a run
+   or a column is new. */
 
 const EVERY_MS = 2000;
 let known = "";

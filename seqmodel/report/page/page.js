@@ -1,4 +1,4 @@
-/* While a sample plays, a cursor runs through its picture; a click there plays from that moment. */
+/* While a sample plays, a cursor moves through its picture; clicks there play from that point. */
 for (const figure of document.querySelectorAll(".sample")) {
   const [time, cursor, audio] = [".time", ".cursor", "audio"].map((part) =>
     figure.querySelector(part),
@@ -19,6 +19,6 @@ for (const figure of document.querySelectorAll(".sample")) {
     const moment = (seconds * (event.clientX - box.left)) / box.width;
     if (audio.duration < moment) return; /* beyond the end of a shorter sample */
     audio.currentTime = moment;
-    audio.play().catch(() => {}); /* the player shows if a sound cannot be played */
+    audio.play().catch(() => {}); /* the player shows whether a sound cannot be played */
   });
 }

@@ -1,11 +1,11 @@
 "use strict";
 
-/* Tables are sorted by a click on a heading, and show what is sought in their section. */
+/* Tables are sorted by a click on a heading, and show what is searched for in their section. */
 
-const SERIES = 3; /* from so many on, a section can be searched */
+const SERIES = 3; /* a section with at least this many can be searched */
 const SPENT = { h: 3600, min: 60, s: 1 };
 
-/* A cell's number, of a time its seconds; or its text, behind a mark. */
+/* A cell's number (for a time, its seconds) or its text, after any mark. */
 function value(cell) {
   const mark = cell.querySelector(".key")?.textContent ?? "";
   const text = cell.textContent.slice(mark.length).replaceAll(",", "");
@@ -15,7 +15,7 @@ function value(cell) {
   return cell.matches("th") || Number.isNaN(number) ? text : number;
 }
 
-/* Order the rows by the heading that has a direction; what is only there to compare stays below. */
+/* Sort the rows by the heading that has a direction; rows only there for comparison stay below. */
 function sort(table) {
   const by = [...table.tHead.rows[0].cells].findIndex((head) => head.ariaSort);
   if (by < 0) return;
@@ -45,8 +45,8 @@ for (const table of document.querySelectorAll("table")) {
   }
 }
 
-/* Show what is sought in a section, by its name or what stands below that, and is not switched off in
-   a chart's legend; and draw the charts of it. */
+/* Show the rows that match a section's search, by name or by what stands below it, and are not
+   switched off in a chart's legend; and draw the section's charts. */
 function show(section) {
   const sought = section.querySelector("[type=search]")?.value.toLowerCase() ?? "";
   const about = Object.fromEntries([...section.querySelectorAll("tr[data-series]:has(small)")].map(
