@@ -287,12 +287,12 @@ def prepare(
 
 
 def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What of the other splits train has too; the files that this opens it closes."""
+    """What of the other splits, or of enough of them, train has too; it closes what it opens."""
     dataset = Dataset(folder, manifest)
     others = [name for name in dataset.splits if name != "train"]
     if len(others) == len(dataset.splits):
         return {}
-    return medium.copies({name: dataset[name] for name in others}, dataset["train"])
+    return medium.copies({name: dataset[name].enough() for name in others}, dataset["train"])
 
 
 def _add(

@@ -162,6 +162,27 @@ def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):
     assert manifest["frame"]["deviation"] == pytest.approx(samples.std(), rel=1e-9)
 
 
+def test_the_longest_pause_is_one_within_a_recording_of_train(tmp_path):
+    """Not what is quiet before it and after it, nor one of valid, nor what is short; and rests of
+    a block are counted with the next one's."""
+    random = np.random.default_rng(0)
+    pauses = {"train/a": (0.06, 0.3, 0.04), "train/b": (0.1,), "valid/c": (0.7,)}
+    for name, seconds in pauses.items():
+        sound = random.normal(0, 0.2, 65_500)  # 65,536 samples are copied at once
+        parts = [np.zeros(RATE)]
+        for one in (0.01, *seconds, 0.02):
+            parts += [sound, random.uniform(-2e-4, 2e-4, round(one * RATE))]
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        samples = np.concatenate([*parts, sound[:1], np.zeros(RATE)])
+        soundfile.write(tmp_path / f"{name}.wav", samples, RATE, subtype="PCM_16")
+    frame = prepared(tmp_path, tmp_path / "out", AudioSettings(frame_size=1))["frame"]
+    levels = np.abs(soundfile.read(tmp_path / "train/a.wav", dtype="int16")[0].astype(int))
+    dataset = open_dataset(tmp_path / "out")
+    quiet = "".join("01"[int(level <= dataset.frame.quiet)] for level in levels)
+    assert frame["longest_pause"] == max(map(len, quiet.strip("1").split("0")))
+    assert dataset.frame.longest_pause == pytest.approx(0.3 * RATE, abs=100)
+
+
 @pytest.mark.parametrize(("folder", "level"), [("train", 0), ("train", 3277), ("test", 500)])
 def test_equal_samples_can_still_be_divided_by_their_deviation(tmp_path, folder, level):
     """A deviation of 0 would make every standardised sample nan, one of 1e-17 blow up all else."""
