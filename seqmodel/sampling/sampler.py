@@ -39,6 +39,10 @@ AHEAD = 1 << 26
 """The most numbers of pieces that are drawn ahead: they have to fit in memory."""
 
 
+ALWAYS_ALLOWED = 0.5
+"""A pause of so many seconds is not too long, whatever train is like."""
+
+
 class PieceSampler(ABC):
     """Draws pieces, independently of each other; several may be in progress at once."""
 
@@ -276,7 +280,8 @@ class Freeze(NamedTuple):
         if isinstance(frame, AudioFrames):
             if run.config.end or not frame.longest_pause:
                 return None
-            return Pause(frame.quiet / FULL_SCALE, -(-frame.longest_pause // frame.frame_size))
+            samples = max(frame.longest_pause, round(ALWAYS_ALLOWED * frame.rate))
+            return Pause(frame.quiet / FULL_SCALE, -(-samples // frame.frame_size))
         chord = frame.longest_chord
         clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
         piece = None if clock is None else clock.shortest

@@ -24,7 +24,7 @@ KEPT_IN_MEMORY = 2**22
 """Bytes of a recording held in memory until its split is known; longer ones wait on disk."""
 
 LEAST_PAUSE, LONG = 0.05, 0.99
-"""Seconds of what counts as a pause; the share of them that `longest_pause` is not exceeded by."""
+"""Seconds of what counts as a pause; the share of them that are not longer than `longest_pause`."""
 
 COPIED_AT_ONCE = 2**16
 """Samples copied at a time from there to the shard."""
@@ -174,11 +174,8 @@ class AudioCorpus:
         return count
 
 
-_NEVER = 2**62
-
-
 class _Pauses:
-    """How long recordings pause between sounds, for each level that may turn out to be quiet."""
+    """How long recordings pause before and between sounds, for each level that may be quiet."""
 
     def __init__(self, least: int) -> None:
         """Shorter ones than `least` samples do not count."""
@@ -186,9 +183,8 @@ class _Pauses:
         self._least, self._lengths = least, {1 << k: Counter[int]() for k in range(powers)}
 
     def of_recording(self) -> Callable[[NDArray[np.int64]], None]:
-        """What counts those of a recording, called with its levels (n,), without sign, in order."""
-        # Where each began that is not over; before the first sound nothing does.
-        heard, begun = 0, {level: np.array([_NEVER]) for level in self._lengths}
+        """What counts those of a recording, called with its absolute levels (n,) in order."""
+        heard, begun = 0, {level: np.array([0]) for level in self._lengths}  # not over so far
 
         def count(levels: NDArray[np.int64]) -> None:
             nonlocal heard

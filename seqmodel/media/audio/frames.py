@@ -24,8 +24,8 @@ MAX_FRAME_SAMPLES = 65_536
 BLOCK = 2**16
 """Samples held in memory at a time, however long a piece is."""
 
-QUIET = 0.01
-"""What does not exceed this share of train's deviation, 40 dB down, is silent."""
+QUIET = 0.1
+"""The share of train's deviation, 20 dB down, that no sample of a pause exceeds."""
 
 ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
 """How a sample is stored -> the type of a row."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio.evaluation import check_finite
-from seqmodel.media.audio.frames import QUIET, AudioFrames
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.inspection import recording_png, spectrogram_picture
 from seqmodel.media.audio.medium import SAMPLE_SECONDS
 from seqmodel.media.audio.reader import Recording
@@ -22,6 +22,9 @@ from seqmodel.media.words import clock, plural
 
 MAX_PRIMER_SAMPLES = 2**24
 """35 minutes at 8 kHz; a primer is held in memory."""
+
+INAUDIBLE = 0.01
+"""A piece whose deviation is at most this share of that of train, 40 dB down, is silent."""
 
 OVERDRIVEN = 0.1
 """A piece with a larger share of its samples at full scale is distorted."""
@@ -92,7 +95,7 @@ class AudioSampling(Sampling):
                 "recordings clip too, make them quieter and prepare them again"
             )
         deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
-        audible = deviation > QUIET * self._frame.deviation
+        audible = deviation > INAUDIBLE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
 
     @property
