@@ -287,12 +287,12 @@ def prepare(
 
 
 def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The content of other splits that train has too; closes the files that it opens."""
+    """What train shares with enough of each other split; closes the files that it opens."""
     dataset = Dataset(folder, manifest)
     others = [name for name in dataset.splits if name != "train"]
     if len(others) == len(dataset.splits):
         return {}
-    return medium.copies({name: dataset[name] for name in others}, dataset["train"])
+    return medium.copies({name: dataset[name].enough() for name in others}, dataset["train"])
 
 
 def _add(

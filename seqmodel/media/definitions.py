@@ -174,6 +174,8 @@ class FrameDefinition(Protocol):
     """Samples per second; 0 if the values are not samples."""
     longest_chord: int | None = None
     """Frames of the longest chord in train; None if unknown, or if there are no chords."""
+    longest_pause: int | None = None
+    """Samples that 99 % of the pauses in train do not exceed; None if unknown, or without any."""
     mean: float = 0.0
     """The mean of all values in the training split; 0 if frames are not standardised."""
     deviation: float = 1.0

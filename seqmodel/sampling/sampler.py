@@ -10,7 +10,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import count, takewhile
@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.music.frames import chord_ages
+from seqmodel.media.sound import FULL_SCALE
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.runs.folder import Run
@@ -35,6 +37,10 @@ CHUNK = 256
 """Steps drawn at a time, which takes a few milliseconds."""
 AHEAD = 1 << 26
 """The most numbers of pieces that are drawn ahead: they have to fit in memory."""
+
+
+ALWAYS_ALLOWED = 0.5
+"""A pause of so many seconds is not too long, whatever train is like."""
 
 
 class PieceSampler(ABC):
@@ -60,14 +66,19 @@ class PieceSampler(ABC):
         number: int = 0,
         prime: NDArray[Any] | None = None,
         shortest: float = 0,
-        freeze: "Freeze | None" = None,
+        freeze: "Freeze | Pause | None" = None,
     ) -> "DrawnPiece":
         """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
         `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
-        With `freeze` a piece also ends when it has frozen, but not before frame `shortest`.
+        With `freeze` music also ends when it has frozen, but not before frame `shortest`; of sound
+        another piece begins there.
         """
-        frames = self.draw(Uniforms(seed, number), prime=prime, shortest=shortest)
+        uniforms = Uniforms(seed, number)
+        later = uniforms.apart()
+        frames = self.draw(uniforms, prime=prime, shortest=shortest)
+        if isinstance(freeze, Pause):
+            frames, freeze = freeze.left(frames, self.draw, later), None
         if freeze is not None:
             freeze = freeze._replace(piece=max(freeze.piece, shortest))
         return DrawnPiece(frames, length, freeze)
@@ -263,9 +274,15 @@ class Freeze(NamedTuple):
     """Frames of its shortest piece."""
 
     @classmethod
-    def of(cls, run: Run) -> Self | None:
-        """The limits of a run; None if it does not end pieces, or if either is unknown."""
-        chord, encoder = run.frame.longest_chord, run.model.encoder
+    def of(cls, run: Run) -> "Self | Pause | None":
+        """The limits of a run; None if any is unknown, or of music that does not end."""
+        frame, encoder = run.frame, run.model.encoder
+        if isinstance(frame, AudioFrames):
+            if run.config.end or not frame.longest_pause:
+                return None
+            samples = max(frame.longest_pause, round(ALWAYS_ALLOWED * frame.rate))
+            return Pause(frame.quiet / FULL_SCALE, -(-samples // frame.frame_size))
+        chord = frame.longest_chord
         clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
         piece = None if clock is None else clock.shortest
         return cls(chord, piece) if run.config.end and chord and piece else None
@@ -276,6 +293,37 @@ class Freeze(NamedTuple):
         places = begin + np.arange(len(ages))
         (frozen,) = np.nonzero((ages > self.chord) & (places >= self.piece))
         return int(places[frozen[0]]) if len(frozen) else None
+
+
+class Pause(NamedTuple):
+    """Where another piece of sound begins though none ends: a pause outlasts nearly all of train's.
+
+    Training looks back over milliseconds, so that a model does not learn how long pauses last, and
+    may never leave one.
+    """
+
+    level: float
+    """What no sample in it exceeds."""
+    frames: int
+    """How long it may last; the piece ends with the frame after."""
+
+    def left(
+        self, frames: Drawing, draw: Callable[[Uniforms], Drawing], later: Uniforms
+    ) -> Drawing:
+        """Frames in which the next of `draw`, each from a stream of its own, replace the rest."""
+        quiet = 0
+        while True:
+            chunk, ended = next(frames)
+            sounds = np.flatnonzero((np.abs(chunk) > self.level).any(1))
+            begun, over = np.append(-1 - quiet, sounds), np.append(sounds, len(chunk))
+            (long,) = np.nonzero(over - begun > self.frames + 1)
+            if len(long):
+                yield chunk[: begun[long[0]] + self.frames + 2], False
+                own, later = later, later.apart()
+                frames, quiet = draw(own), 0
+            else:
+                yield chunk, ended
+                quiet = over[-1] - begun[-1] - 1
 
 
 class DrawnPiece:

@@ -162,6 +162,27 @@ def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):
     assert manifest["frame"]["deviation"] == pytest.approx(samples.std(), rel=1e-9)
 
 
+def test_the_longest_pause_is_one_of_train_before_a_sound(tmp_path):
+    """Not what is quiet after the last, nor one of valid; one over several blocks is one."""
+    random = np.random.default_rng(0)
+    pauses = {"train/a": (0.2, 0.06, 0.5), "train/b": (0.4,), "valid/c": (0.7,)}
+    for name, seconds in pauses.items():
+        sound = random.normal(0, 0.2, 65_000)  # 65,536 samples are copied at once
+        parts = list[np.ndarray]()
+        for one in seconds:
+            parts += [random.uniform(-2e-3, 2e-3, round(one * RATE)), sound]
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        samples = np.concatenate([*parts, np.zeros(RATE)])
+        soundfile.write(tmp_path / f"{name}.wav", samples, RATE, subtype="PCM_16")
+    stated = prepared(tmp_path, tmp_path / "out", AudioSettings(frame_size=1))["frame"]
+    frame = open_dataset(tmp_path / "out").frame
+    levels = np.abs(soundfile.read(tmp_path / "train/a.wav", dtype="int16")[0].astype(int))
+    quiet = "".join("01"[int(level <= frame.quiet)] for level in levels)
+    longest = max(map(len, quiet.rstrip("1").split("0")))
+    assert stated["longest_pause"] == frame.longest_pause == longest
+    assert longest == pytest.approx(0.5 * RATE, abs=100)
+
+
 @pytest.mark.parametrize(("folder", "level"), [("train", 0), ("train", 3277), ("test", 500)])
 def test_equal_samples_can_still_be_divided_by_their_deviation(tmp_path, folder, level):
     """A deviation of 0 would make every standardised sample nan, one of 1e-17 blow up all else."""

@@ -1,5 +1,6 @@
 """The page of a sample-wise model of audio: the samples of `seqmodel sample`, heard and saved."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -16,7 +17,8 @@ from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sound.steering import NODES, unpacked
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling import sampler
+from seqmodel.sampling.sampler import Freeze, Sampler
 
 pytestmark = pytest.mark.usefixtures("silent_console")
 
@@ -59,8 +61,9 @@ def steer(model, draw):
 
 def sampled(run, seed, number=0, temperature=1.0):
     """The samples of a piece as 16-bit levels."""
-    sampler = Sampler(run.model, temperature=temperature)
-    piece = np.concatenate([*sampler.piece(FRAMES, seed=seed, number=number)])
+    draws = Sampler(run.model, temperature=temperature)
+    piece = draws.piece(FRAMES, seed=seed, number=number, freeze=Freeze.of(run))
+    piece = np.concatenate([*piece])
     return np.rint(piece.ravel() * 32768).astype(int).tolist()
 
 
@@ -105,6 +108,34 @@ def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
         assert temperature == 0 or len({*ours}) > min(30, len(ours) / 4)
         lengths.add(len(ours))
     assert (len(lengths) > 1) == run.config.end
+
+
+@pytest.mark.usefixtures("unoptimised")
+def test_a_piece_ends_where_it_pauses_too_long(chrome, tmp_path, write_page, monkeypatch):
+    """With the frame with which another begins in the command's samples."""
+    run = make_run(tmp_path, unit="tanh", dtype="mu-law")
+    usual = sampled(run, 1)
+    monkeypatch.setattr(sampler, "ALWAYS_ALLOWED", 0)
+    run = replace(run, frame=replace(run.frame, longest_pause=15, deviation=6.0))
+    loud = np.abs(np.reshape(usual, (-1, 10))).max(1) > run.frame.quiet
+    over = next(n for n in range(3, len(loud)) if not loud[n - 3 : n].any())
+    chrome.open(write_page(run))
+    ours = chrome.run(
+        f"""(() => {{
+          const [model, samples] = [{OWN}, []];
+          model.begin(1n, 0n);
+          for (let ended = false; !ended;) {{
+            const next = model.draw(1);
+            ended = next.ended;
+            samples.push(...next.frame.map((sample) => sample * 32768));
+          }}
+          return samples;
+        }})()"""
+    )
+    assert ours == usual[: 10 * over]
+    paused = sampled(run, 1)
+    assert paused[: 10 * over] == ours
+    assert paused[10 * over :] != usual[10 * over :]
 
 
 def test_it_is_heard_and_saved_however_often_it_stops(chrome, tmp_path, write_page):

@@ -21,7 +21,7 @@ from seqmodel.model.encoder import Past, WindowEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.bernoulli import BernoulliOutput
 from seqmodel.sampling import sampler as sample
-from seqmodel.sampling.sampler import DrawnPiece, Freeze, Sampler, side_by_side
+from seqmodel.sampling.sampler import DrawnPiece, Freeze, Pause, Sampler, side_by_side
 
 
 def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
@@ -280,3 +280,25 @@ def test_a_piece_is_over_where_a_chord_outlasts_all_of_train(held, sizes, chord,
     assert len(drawn) == piece.frames == min(over, begin)
     np.testing.assert_array_equal(drawn, frames[: len(drawn)])
     assert (piece.frozen, piece.ended) == (over < min(limit, begin), over >= begin <= limit)
+
+
+@given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 4), st.integers(1, 60))
+def test_another_piece_begins_where_a_pause_lasts_too_long(seed, chunk, longest, limit):
+    """However it is drawn in chunks, and each piece from a stream of its own."""
+
+    def draw(uniforms):
+        while True:
+            yield uniforms.take(chunk, 2) ** 2, False
+
+    stream = Uniforms(seed)
+    later = stream.apart()
+    frames = Pause(0.3, longest).left(draw(stream), draw, later)
+    drawn = np.concatenate([*DrawnPiece(frames, limit)])
+    stream = Uniforms(seed)
+    following, expected, held = stream.apart(), [], 0
+    while len(expected) < limit:
+        expected.append(stream.take(2) ** 2)
+        held = held + 1 if max(expected[-1]) <= 0.3 else 0
+        if held > longest:
+            stream, following, held = following, following.apart(), 0
+    np.testing.assert_array_equal(drawn, expected)

@@ -57,7 +57,7 @@ class Model {
     if (this.scale) frame.forEach((z, k) => (frame[k] = this.raw(z)));
     if (this.freeze && this.freezes(frame, before)) return { ended: true };
     this.drawn += 1;
-    const last = ended || (this.end && this.drawn >= this.longest);
+    const last = ended || (this.end && this.drawn >= this.longest) || this.pauses(frame);
     return { frame, ended: Boolean(last) && this.drawn % this.steps === 0 };
   }
 
@@ -67,6 +67,14 @@ class Model {
     const holds = before && !this.kit && frame.every(stays);
     this.held = frame.indexOf(1) < 0 ? 0 : holds ? this.held + 1 : 1;
     return this.held > this.freeze.chord && this.drawn >= this.freeze.piece;
+  }
+
+  /* Whether a pause lasts too long: see Pause in seqmodel/sampling/sampler.py. */
+  pauses(frame) {
+    if (!this.pause) return false;
+    const { level, frames } = this.pause;
+    this.held = frame.every((sample) => Math.abs(sample) <= level) ? this.held + 1 : 0;
+    return this.held >= (frames + 1) * this.steps;
   }
 
   /* A 16-bit level from -1 to below 1, of a sample as the unit reads it. */

@@ -147,6 +147,7 @@ def _shape(run: Run) -> dict[str, Any]:
     encoder, output = run.model.encoder, run.model.output
     notes = output if isinstance(output, NotesOutput) else None
     freeze = Freeze.of(run)
+    limits = None if freeze is None else freeze._asdict()
     zero, one = encoder.scaled(torch.tensor([[0.0], [1.0]], dtype=torch.float64))[:, 0].tolist()
     deviation = 1 / (one - zero)
     return {
@@ -154,7 +155,8 @@ def _shape(run: Run) -> dict[str, Any]:
         "onsets": notes is not None and notes.onsets,
         "end": output.end,
         "longest": run.longest_piece * encoder.steps,
-        "freeze": None if freeze is None else {"chord": freeze.chord, "piece": freeze.piece},
+        "freeze": limits if notes else None,
+        "pause": None if notes else limits,
         "steps": encoder.steps,
         "scale": None if notes else {"mean": -zero * deviation, "deviation": deviation},
     }

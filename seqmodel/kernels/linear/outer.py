@@ -40,6 +40,18 @@ def table_size(e: Emitter, rows: Any, columns: Any) -> Any:
     return e.padded(e.mul(rows, e.parts(columns, width), width))
 
 
+def packed_blocks(columns: str, *, optional: bool = False) -> Array:
+    """The scratch of each thread in `write_outer`: its packed blocks of A and B (k, columns)."""
+    length = f"{BLOCK} * (-(-({columns}) // WIDTH) * WIDTH + {STRIP} * LANES)"
+    return Array("scratch", (THREADS, length), optional=optional)
+
+
+def scratch_length(e: Emitter, N: Any) -> Any:
+    """The length of one thread's, in numbers, as an instruction."""
+    width = PANEL * e.lanes
+    return e.mul(e.add(e.mul(e.parts(N, width), width), STRIP * e.lanes), BLOCK)
+
+
 _OUTER = Signature(
     "outer",
     ("K", "M", "N"),
@@ -49,8 +61,7 @@ _OUTER = Signature(
         # Either C, its rows divided among the threads, or a C for each thread.
         Array("c", ("M", "N"), strides=("c_stride",), optional=True),
         tables("M", "N", optional=True),
-        # A thread's packed blocks of A and B.
-        Array("scratch", (THREADS, f"{BLOCK} * (-(-N // WIDTH) * WIDTH + {STRIP} * LANES)")),
+        packed_blocks("N"),
     ),
 )
 
@@ -118,12 +129,6 @@ def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
         e.offset(f["scratch"], e.mul(thread, scratch_length(e, N))),
         ir.Constant(ir.IntType(1), 0),
     )  # fmt: skip
-
-
-def scratch_length(e: Emitter, N: Any) -> Any:
-    """The length of one thread's scratch, in numbers, as an instruction; see `scratch`."""
-    width = PANEL * e.lanes
-    return e.mul(e.add(e.mul(e.parts(N, width), width), STRIP * e.lanes), BLOCK)
 
 
 def _rows_at_once(e: Emitter) -> int:

@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError, UsageError
-from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows
+from seqmodel.media.audio.frames import QUIET, AudioFrames, AudioSettings, Windows
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import Work
 from seqmodel.media.sound import FULL_SCALE, to_levels
@@ -21,6 +22,9 @@ from seqmodel.media.words import plural
 
 KEPT_IN_MEMORY = 2**22
 """Bytes of a recording held in memory until its split is known; longer ones wait on disk."""
+
+LEAST_PAUSE, LONG = 0.05, 0.99
+"""Seconds of what counts as a pause; the share of them that are not longer than `longest_pause`."""
 
 COPIED_AT_ONCE = 2**16
 """Samples copied at a time from there to the shard."""
@@ -59,6 +63,7 @@ class AudioCorpus:
                 )
         # Over the 16-bit levels in train, as Python integers: exact, however many there are.
         self._count = self._sum = self._squares = 0
+        self._pauses = _Pauses(round(LEAST_PAUSE * rate))
         self._rounded = self._cut = 0
 
     @property
@@ -66,11 +71,12 @@ class AudioCorpus:
         """The frame definition, standardised by the samples in train so far."""
         n = self._count or 1
         deviation = math.sqrt(n * self._squares - self._sum**2) / (n * FULL_SCALE)
-        return replace(
+        frame = replace(
             self._layout,
             mean=self._sum / (n * FULL_SCALE),
             deviation=deviation or 1.0,  # to be divided by
         )
+        return replace(frame, longest_pause=self._pauses.longest(frame.quiet))
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -151,14 +157,51 @@ class AudioCorpus:
                 pieces=list(zip(names, lengths, strict=True)),
                 rows=stored,
                 repairs=found.repairs,
-                in_train=self._count_in_train,
+                in_train=self._in_train(),
             )
 
-    def _count_in_train(self, rows: NDArray[Any]) -> None:
-        levels = to_levels(self._layout.decode(rows)).astype(np.int64)
-        self._count += levels.size
-        self._sum += int(levels.sum())
-        self._squares += int((levels**2).sum())
+    def _in_train(self) -> Callable[[NDArray[Any]], None]:
+        """What counts the samples of a recording that are in train."""
+        count_pauses = self._pauses.of_recording()
+
+        def count(rows: NDArray[Any]) -> None:
+            levels = to_levels(self._layout.decode(rows)).astype(np.int64)
+            self._count += levels.size
+            self._sum += int(levels.sum())
+            self._squares += int((levels**2).sum())
+            count_pauses(np.abs(levels.ravel()))
+
+        return count
+
+
+class _Pauses:
+    """How long recordings pause before and between sounds, for each level that may be quiet."""
+
+    def __init__(self, least: int) -> None:
+        """Shorter ones than `least` samples do not count."""
+        powers = int(QUIET * FULL_SCALE).bit_length()
+        self._least, self._lengths = least, {1 << k: Counter[int]() for k in range(powers)}
+
+    def of_recording(self) -> Callable[[NDArray[np.int64]], None]:
+        """What counts those of a recording, called with its absolute levels (n,) in order."""
+        heard, begun = 0, {level: np.array([0]) for level in self._lengths}  # not over so far
+
+        def count(levels: NDArray[np.int64]) -> None:
+            nonlocal heard
+            for level, lengths in self._lengths.items():
+                quiet = np.append(len(begun[level]) > 0, levels <= level)
+                changes = np.append(begun[level], heard + np.flatnonzero(quiet[1:] != quiet[:-1]))
+                pauses = np.diff(changes)[::2]
+                lengths.update(pauses[pauses >= self._least].tolist())
+                begun[level] = changes[2 * len(pauses) :]
+            heard += len(levels)
+
+        return count
+
+    def longest(self, level: int) -> int | None:
+        """See `FrameDefinition.longest_pause`, where sounds exceed this level."""
+        lengths = sorted(self._lengths[level].elements()) if level else []
+        return lengths[math.ceil(LONG * len(lengths)) - 1] if lengths else None
 
 
 def _common_rate(paths: Sequence[Path]) -> int:

@@ -24,6 +24,9 @@ MAX_FRAME_SAMPLES = 65_536
 BLOCK = 2**16
 """Samples held in memory at a time, however long a piece is."""
 
+QUIET = 0.1
+"""The share of train's deviation, 20 dB down, that no sample of a pause exceeds."""
+
 ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
 """How a sample is stored -> the type of a row."""
 
@@ -88,6 +91,7 @@ class AudioFrames(FrameDefinition):
     mean: float = 0.0
     deviation: float = 1.0
     """That of all samples in the training split, in [-1, 1); 1 if all are equal."""
+    longest_pause: int | None = None
     known_labels: KnownLabels = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,6 +102,7 @@ class AudioFrames(FrameDefinition):
             or self.dtype not in ROW_TYPES
             or not all(type(value) is float for value in (self.mean, self.deviation))
             or not (math.isfinite(self.mean) and 0 < self.deviation < math.inf)
+            or not (self.longest_pause is None or type(self.longest_pause) is int)
         ):
             raise SourceError(f"holds impossible frames: {asdict(self)}")
 
@@ -121,6 +126,11 @@ class AudioFrames(FrameDefinition):
     @property
     def loudest(self) -> float:
         return float(mu_law.SAMPLES[-1]) if self.dtype == "mu-law" else 1 - 1 / FULL_SCALE
+
+    @property
+    def quiet(self) -> int:
+        """The 16-bit level that no sample of a pause exceeds: a power of two, or 0."""
+        return (1 << int(QUIET * FULL_SCALE * self.deviation).bit_length()) // 2
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -163,15 +173,15 @@ class AudioFrames(FrameDefinition):
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
-        labels = values.pop("known_labels")
-        return values | ({FACT: labels} if labels else {})
+        added = {FACT: values.pop("known_labels"), "longest_pause": values.pop("longest_pause")}
+        return values | {name: value for name, value in added.items() if value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "AudioFrames":
         labels = known_in(Fields(values, "frame"))
         values = {name: value for name, value in values.items() if name != FACT}
         for own in fields(cls):
-            if own.name not in (*values, "known_labels"):
+            if own.name not in (*values, "known_labels", "longest_pause"):
                 raise ValueError(f"frame.{own.name} is missing")
         return cls(**values, known_labels=labels)
 

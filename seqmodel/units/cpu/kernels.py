@@ -23,8 +23,7 @@ from seqmodel.kernels.code.vectors import (
 )
 from seqmodel.kernels.linear.matmul import matmul, row_matmul
 from seqmodel.kernels.linear.outer import (
-    BLOCK,
-    STRIP,
+    packed_blocks,
     scratch_length,
     table_size,
     tables,
@@ -69,8 +68,7 @@ def backward_fields(layout: Layout) -> Signature:
         source, target = _shape(p)
         arrays.append(packed(p.name, target, source, optional=p.term == "W"))
         arrays.append(tables(source, target, f"d_{p.name}", optional=True))
-    scratch = f"{BLOCK} * (-(-({layout.widest} * H) // WIDTH) * WIDTH + {STRIP} * LANES)"
-    arrays.append(Array("scratch", (THREADS, scratch), optional=True))
+    arrays.append(packed_blocks(f"{layout.widest} * H", optional=True))
     arrays.append(Array("d_h", ("T", "B", "H"), strides=("d_h_step", "d_h_row")))
     for state in layout.states:
         arrays.append(Array(f"d_final_{state}", ("B", "H"), optional=True))
