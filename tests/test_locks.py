@@ -2,8 +2,8 @@
 
 import os
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -90,19 +90,15 @@ def test_one_waiter_at_a_time_gets_the_lock(tmp_path):
     """The holder removes the lock file at the end: a waiter must not take the removed file."""
     inside, most = [], []
 
-    def enter():
-        for _ in range(5):
-            with locked(tmp_path / "data", wait=True):
-                inside.append(1)
-                most.append(len(inside))
-                time.sleep(0.001)
-                inside.pop()
+    def enter(_):
+        with locked(tmp_path / "data", wait=True):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.001)
+            inside.pop()
 
-    threads = [threading.Thread(target=enter) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(enter, range(20)))
     assert most == [1] * 20
     assert list(tmp_path.iterdir()) == []
 

@@ -139,29 +139,25 @@ def test_a_file_of_another_user_is_not_used(folder, compiled, monkeypatch):
     assert cache._read(kept) is None
 
 
-@pytest.mark.parametrize("given", ["", "/dev/null/kernels", "/dev/null"])
-def test_without_a_folder_everything_is_compiled(monkeypatch, compiled, given):
-    monkeypatch.setenv("SEQMODEL_CACHE", given)
-    assert [result(Library(adding(2)), "add", 1) for _ in range(2)] == [3, 3]
-    assert len(compiled) == 2
-
-
 def unknown(number):
     raise KeyError(number)
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "instead"),
-    [(pwd, "getpwuid", unknown), (cache, "user_cache_path", lambda name: Path("~/.cache", name))],
+    "change",
+    [
+        *(("setenv", "SEQMODEL_CACHE", place) for place in ("", "/dev/null/kernels", "/dev/null")),
+        # Without a home, newer versions of platformdirs raise an error, older ones return ~.
+        ("setattr", pwd, "getpwuid", unknown),
+        ("setattr", cache, "user_cache_path", lambda name: Path("~/.cache", name)),
+    ],
 )
-def test_a_user_without_a_home_has_no_folder(tmp_path, monkeypatch, compiled, place, name, instead):
-    """Guards against a folder called ~ in the working directory of a container's nameless user.
-
-    Without a home, newer versions of platformdirs raise an error, older ones return that folder.
-    """
-    monkeypatch.setattr(place, name, instead)
+def test_without_a_folder_everything_is_compiled(tmp_path, monkeypatch, compiled, change):
+    """Guards against a folder called ~ in the working directory of a container's nameless user."""
     for variable in ("HOME", "XDG_CACHE_HOME", "SEQMODEL_CACHE"):
         monkeypatch.delenv(variable, raising=False)
+    how, *what = change
+    getattr(monkeypatch, how)(*what)
     monkeypatch.chdir(tmp_path)
     assert [result(Library(adding(2)), "add", 1) for _ in range(2)] == [3, 3]
     assert len(compiled) == 2

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import sys
 import time
@@ -74,18 +75,20 @@ def test_the_main_job_gives_the_same_without_posix(less, tmp_path):
         while process.poll() is None and not Path("a/best.safetensors").exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    less(("train", "--resume", "--run", "a", "-q"))
     command("train", "data", *TRAIN, "--run", "b", "-q")
-    for name in ("best", "last"):
-        one, other = (load_file(f"{run}/{name}.safetensors") for run in "ab")
-        assert one.keys() == other.keys()
-        assert all((one[key] == other[key]).all() for key in one)
+    shutil.copytree("b", "c")
     sample = ("sample", "--run", "b", "--length", 16, "--seed", 3)
     told = less(
-        ("train", "data", *TRAIN, "--run", "a", "--force", "-q"),
+        ("train", "--resume", "--run", "a", "-q"),
+        ("train", "data", *TRAIN, "--run", "c", "--force", "-q"),
         (*sample, "a.mid"),
         ("eval", "b", "--json"),
     )
+    for name in ("best", "last"):
+        one, other, third = (load_file(f"{run}/{name}.safetensors") for run in "abc")
+        assert one.keys() == other.keys() == third.keys()
+        assert all((one[key] == other[key]).all() for key in one)
+        assert all((one[key] == third[key]).all() for key in one)
     assert json.loads(told[told.index("{") :]) == json.loads(command("eval", "b", "--json"))
     command(*sample, "b.mid")
     assert Path("a.mid").read_bytes() == Path("b.mid").read_bytes()
@@ -97,7 +100,7 @@ def test_the_main_job_gives_the_same_without_posix(less, tmp_path):
     status, told, err = outcome(SCRIPT, *COMPARE, "--out", "e", "--json", "-q")
     assert status == 0, err
     assert told == command(*COMPARE, "--out", "f", "--json")
-    status, _, err = outcome(SCRIPT, "train", "data", "--processes", 2, "--run", "c")
+    status, _, err = outcome(SCRIPT, "train", "data", "--processes", 2, "--run", "d")
     assert (status, err.count("\n")) == (2, 1)
     assert "no process groups" in err
     names = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -350,39 +350,24 @@ def test_fewer_threads_than_requested():
 @pytest.mark.usefixtures("two_threads")
 def test_one_thread_affects_only_the_calling_thread():
     """A thread whose first torch operation fell into the block used to keep one thread for good."""
-    counts = []
 
     def work():
         _ = torch.ones(8) + 1
-        counts.append(torch.get_num_threads())
+        return torch.get_num_threads()
 
-    with device.one_thread():
+    with device.one_thread(), ThreadPoolExecutor() as pool:
         assert torch.get_num_threads() == 1
-        started = threading.Thread(target=work)
-        started.start()
-        started.join()
-    assert counts == [2]
+        assert pool.submit(work).result() == 2
     assert torch.get_num_threads() == 2
 
 
 @pytest.mark.usefixtures("two_threads")
 def test_callers_in_several_threads():
-    unit = make("mgu", 8, 40)
-    x = torch.randn(50, 6, 8)
+    unit, x = make("mgu", 8, 40), torch.randn(50, 6, 8)
     right = unit(x)[0]
-    wrong = []
-
-    def run():
-        for _ in range(20):
-            if not torch.equal(unit(x)[0], right):
-                wrong.append(1)
-
-    callers = [threading.Thread(target=run) for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda _: unit(x)[0], range(80))
+    assert all(torch.equal(h, right) for h in found)
 
 
 def _child(unit, right):
