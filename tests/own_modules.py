@@ -71,74 +71,25 @@ class _Plain(nn.Module):
         return self.linear(x), state
 
 
-class LooksAhead(_Plain):
-    """h of each frame depends on the next: likelihoods would be too good to be true."""
-
-    def forward(self, x, state):
-        return self.linear(x.roll(-1, 0)), state
+def _plain(forward=_Plain.forward, **others):
+    return type("Plain", (_Plain,), {"forward": forward, **others})
 
 
-class MixesRows(_Plain):
-    """h depends on who else is in the batch."""
-
-    def forward(self, x, state):
-        h = self.linear(x)
-        return h - h.mean(1, keepdim=True), state
-
-
-class Forgets(_Plain):
-    """h depends on what no state holds."""
-
-    def forward(self, x, state):
-        return self.linear(x).cumsum(0), state
-
-
-class Grows(_Plain):
-    """The state grows with the frames read."""
-
-    def forward(self, x, state):
-        h = self.linear(x)
-        return h, torch.cat([state, h[-1]], 1)
-
-
-class NotFinite(_Plain):
-    def forward(self, x, state):
-        return torch.log(-self.linear(x).abs()), state
-
-
-class Float32(_Plain):
-    """A state that is float32 wherever the weights are not."""
-
-    def zero_state(self, batch_size):
-        return torch.zeros(batch_size, self.size)
-
-
-class InADict(_Plain):
-    def zero_state(self, batch_size):
-        return {"h": self.linear.weight.new_zeros(batch_size, self.size)}
-
-
-class LooksFarAhead(_Plain):
-    """As `LooksAhead`, but by 40 frames."""
-
-    def forward(self, x, state):
-        return self.linear(x.roll(-40, 0)), state
-
-
-class Random(_Plain):
-    def forward(self, x, state):
-        return self.linear(F.dropout(x)), state
-
-
-class Narrow(_Plain):
-    def forward(self, x, state):
-        return self.linear(x)[..., 1:], state
-
-
-class NoState(nn.Module):
-    def __init__(self, input_size, hidden_size):
-        super().__init__()
-        self.linear = nn.Linear(input_size, hidden_size)
+# h depends on the next frame, or on one 40 frames later: likelihoods would be too good to be true.
+LooksAhead = _plain(lambda self, x, state: (self.linear(x.roll(-1, 0)), state))
+LooksFarAhead = _plain(lambda self, x, state: (self.linear(x.roll(-40, 0)), state))
+# h depends on who else is in the batch, and on what no state holds; the state grows.
+MixesRows = _plain(lambda self, x, state: (self.linear(x - x.mean(1, keepdim=True)), state))
+Forgets = _plain(lambda self, x, state: (self.linear(x).cumsum(0), state))
+Grows = _plain(lambda self, x, state: (self.linear(x), torch.cat([state, x[-1]], 1)))
+NotFinite = _plain(lambda self, x, state: (torch.log(-self.linear(x).abs()), state))
+Random = _plain(lambda self, x, state: (self.linear(F.dropout(x)), state))
+Narrow = _plain(lambda self, x, state: (self.linear(x)[..., 1:], state))
+OnlyH = _plain(lambda self, x, state: self.linear(x))
+MisspellsALayer = _plain(lambda self, x, state: (self.lineal(x), state))  # torch raises the error
+Float32 = _plain(zero_state=lambda self, count: torch.zeros(count, self.size))
+InADict = _plain(zero_state=lambda self, count: {"h": torch.zeros(count, self.size)})
+NoState = _plain(zero_state=None)
 
 
 class Raises(_Plain):
@@ -146,21 +97,9 @@ class Raises(_Plain):
         raise RuntimeError("mat1 and mat2 do not fit")
 
 
-class MisspellsALayer(_Plain):
-    """torch, not this line, raises the error."""
-
-    def forward(self, x, state):
-        return self.lineal(x), state
-
-
 class TakesMore(_Plain):
     def __init__(self, input_size, hidden_size, heads):
         super().__init__(input_size, hidden_size // heads)
-
-
-class OnlyH(_Plain):
-    def forward(self, x, state):  # type: ignore[override]
-        return self.linear(x)
 
 
 def not_a_class(input_size, hidden_size):

@@ -121,17 +121,6 @@ def test_every_number_has_a_range():
         ("seed: 0b_", "seed is not a valid number in line 1"),
         ("? [unit]\n: lstm", "a key is not a plain word in line 1"),
         ("unit: gru\n---\nunit: lstm", "holds more than one document in line 2"),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_named(read, text, wrong):
-    with pytest.raises(SeqmodelError) as caught:
-        read(text)
-    assert wrong in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
         ("hidden: 0", "hidden must be 1 or more, not 0"),
         ("dropout: .nan", "dropout must be 0 or more, not nan"),
         ("clip: .inf", "clip must be finite, not inf"),
@@ -143,7 +132,7 @@ def test_a_value_of_the_wrong_type_is_named(read, text, wrong):
         (f"clip: {'9' * 400}", "clip is out of range"),
     ],
 )
-def test_a_value_out_of_range_names_the_file_and_no_option(read, tmp_path, text, wrong):
+def test_a_wrong_value_is_told_with_its_file_and_no_option(read, tmp_path, text, wrong):
     """A user who typed no option is not told to change one; no number is too long to report."""
     with pytest.raises(SeqmodelError) as caught:
         read(text)
@@ -152,23 +141,23 @@ def test_a_value_out_of_range_names_the_file_and_no_option(read, tmp_path, text,
 
 
 @pytest.mark.parametrize(
-    "text",
+    "content",
     [
-        "[" * 500,
-        "unit: " + "[" * 500,
-        "unit: " + "{a: " * 1500,
-        "seed: " + "1" * 5001,
-        "unit: " + "x" * 5000,
-        "unit: &a [x, x]\n" + "\n".join(f"k{n}: &b{n} [*a, *a]" for n in range(99)),
-        "unit: lstm" + "\n" * 2**16,
+        *(b"- a\n- b", b"lstm", b"{", b"a: b: c", b"\x00", b"\xff\xfe\xff", b"\t- x"),
+        *(rb'unit: "\UFFFFFFFF"', rb'unit: "\U00110000"'),
+        *(b"[" * 500, b"unit: " + b"[" * 500, b"unit: " + b"{a: " * 1500),
+        *(b"seed: " + b"1" * 5001, b"unit: " + b"x" * 5000, b"unit: lstm" + b"\n" * 2**16),
+        b"unit: &a [x, x]\n" + b"\n".join(b"k%d: &b%d [*a, *a]" % (n, n) for n in range(99)),
     ],
-    ids=["list", "value", "keys", "number", "text", "aliases", "lines"],
+    ids=len,
 )
-def test_expensive_yaml_is_refused_at_once(read, tmp_path, text):
+def test_what_is_no_yaml_mapping_or_expensive_is_refused_at_once_by_name(tmp_path, content):
     """500 brackets used to cause a traceback; aliases of aliases took over a minute."""
+    (tmp_path / "c.yaml").write_bytes(content)
     with pytest.raises(SeqmodelError) as caught:
-        read(text)
+        read_config_file(tmp_path / "c.yaml")
     assert str(tmp_path / "c.yaml") in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
 
@@ -201,28 +190,6 @@ def test_a_rate_may_be_written_in_any_common_notation(read, text, rate):
     value = read(f"learning_rate: {text}")["learning_rate"]
     assert type(value) is float
     assert value == rate
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"- a\n- b",
-        b"lstm",
-        b"{",
-        b"a: b: c",
-        b"\x00",
-        b"\xff\xfe\xff",
-        b"\t- x",
-        rb'unit: "\UFFFFFFFF"',
-        rb'unit: "\U00110000"',
-    ],
-)
-def test_a_file_that_is_not_a_yaml_mapping_is_refused_by_name(tmp_path, content):
-    (tmp_path / "c.yaml").write_bytes(content)
-    with pytest.raises(SeqmodelError) as caught:
-        read_config_file(tmp_path / "c.yaml")
-    assert str(tmp_path / "c.yaml") in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_yaml_runs_no_code(read, tmp_path):
@@ -299,11 +266,9 @@ def test_an_unknown_setting_is_refused_by_name():
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        ({"unit": 5}, "unit must be text, not 5"),
         ({"hidden": "many"}, "hidden must be a whole number or nothing, not 'many'"),
         ({"hidden": -1}, "hidden must be 1 or more, not -1"),
         ({"layers": [1] * 99}, "layers must be a whole number, not a list"),
-        ({"clip": True}, "clip must be a number, not True"),
     ],
 )
 def test_settings_in_a_checkpoint_are_checked_like_those_in_a_file(change, wrong):

@@ -1,10 +1,9 @@
 """Locks: one process at a time, released when the process dies, and no file left behind."""
 
-import multiprocessing
 import os
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -38,44 +37,40 @@ def test_a_second_lock_is_refused_and_the_first_leaves_nothing(tmp_path, there):
     assert list(tmp_path.rglob("*")) == ([target.parent, target] if there else [])
 
 
-def test_a_link_and_its_target_share_a_lock(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "link").symlink_to("run")
-    (tmp_path / "loop").symlink_to("loop")
-    with locked(tmp_path / "link"), locked(tmp_path / "loop"):
-        assert refused(tmp_path / "run") == busy(tmp_path / "run")
-
-
-def test_a_folder_that_replaces_another_is_still_locked(tmp_path):
-    """--force renames one over the other: a lock on the folder itself would go with the old one."""
-    target, new = tmp_path / "run", tmp_path / "new"
+def test_a_link_its_target_and_what_replaces_that_share_a_lock(tmp_path):
+    """--force renames a folder over another: a lock on the old one itself would go with it."""
+    target, new, link, loop = (tmp_path / name for name in ("run", "new", "link", "loop"))
     target.mkdir()
     new.mkdir()
-    with locked(target):
+    link.symlink_to("run")
+    loop.symlink_to("loop")
+    with locked(link), locked(loop):
+        assert refused(target) == busy(target)
         target.rmdir()
         new.rename(target)
         assert refused(target) == busy(target)
 
 
-def hold(lock, path, told):
-    with lock(path):
-        told.put("held")
-        time.sleep(60)
-
-
 @contextmanager
 def held_by_one_who_dies(lock, path):
     """Another process holds the lock for the duration of the block, and is then killed."""
-    context = multiprocessing.get_context("spawn")
-    told = context.Queue()
-    process = context.Process(target=hold, args=(lock, path, told))
-    process.start()
-    assert told.get(timeout=30) == "held"
+    told, telling = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            with lock(path):
+                os.write(telling, b"held")
+                time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(telling)
+    assert os.read(told, 4) == b"held"
     try:
         yield
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
+        os.close(told)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_a_dead_process_holds_no_lock(tmp_path):
@@ -95,19 +90,15 @@ def test_one_waiter_at_a_time_gets_the_lock(tmp_path):
     """The holder removes the lock file at the end: a waiter must not take the removed file."""
     inside, most = [], []
 
-    def enter():
-        for _ in range(5):
-            with locked(tmp_path / "data", wait=True):
-                inside.append(1)
-                most.append(len(inside))
-                time.sleep(0.001)
-                inside.pop()
+    def enter(_):
+        with locked(tmp_path / "data", wait=True):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.001)
+            inside.pop()
 
-    threads = [threading.Thread(target=enter) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(enter, range(20)))
     assert most == [1] * 20
     assert list(tmp_path.iterdir()) == []
 

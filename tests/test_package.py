@@ -23,16 +23,9 @@ CLEAN = {
 
 
 def run(*command, folder):
-    done = subprocess.run(
-        [*map(str, command)],
-        cwd=folder,
-        env=CLEAN,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    options = {"cwd": folder, "env": CLEAN, "capture_output": True, "text": True}
+    done = subprocess.run([*map(str, command)], check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -51,14 +44,8 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_all_files(wheel):
     """Guards against data that only a checkout has: a style sheet, a unit's text, the samples."""
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    listed = subprocess.run(
-        ["git", "ls-files", "--", "seqmodel", *SAMPLES],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=False,
-    )
+    command, options = ["git", "ls-files", "--", "seqmodel", *SAMPLES], {"cwd": REPOSITORY}
+    listed = subprocess.run(command, check=False, capture_output=True, text=True, **options)
     if listed.returncode:
         pytest.skip("not a clone: nothing says which files there should be")
     there = {re.sub("^sample_data/", "seqmodel/sample_data/", n) for n in listed.stdout.split()}

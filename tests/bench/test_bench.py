@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.bench import measure, peers
+from seqmodel import units
+from seqmodel.bench import jax_peer, measure, peers
 from seqmodel.bench.measure import compare
 from seqmodel.config import resolve
 from seqmodel.media.audio.frames import AudioFrames
@@ -16,6 +17,7 @@ from seqmodel.model.build import build_model
 from seqmodel.training.update import window_loss
 from seqmodel.units import unit_spec
 from seqmodel.units.convert import to_torch
+from seqmodel.units.specification import by_gate
 
 
 def test_contenders_take_turns_and_neither_cold_nor_short_runs_count(monkeypatch):
@@ -109,3 +111,27 @@ def test_the_peer_of_sound_computes_the_same_loss():
     frames = measure.noise(7, 3, 10)
     loss = window_loss(ours, frames, np.full(3, 7), ours.start(3), total_frames=1)
     torch.testing.assert_close(measure.their_loss(ours, layer, frames), loss.total)
+
+
+@pytest.mark.skipif(not jax_peer.installed(), reason="pip install 'seqmodel[bench]'")
+@pytest.mark.parametrize("name", units.UNITS)
+def test_jax_computes_what_the_unit_does(name):
+    """Guards against giving JAX less, or other, work: equal weights, equal h and gradients."""
+    torch.manual_seed(3)
+    unit = units.make(name, 5, 4)
+    with torch.no_grad():
+        for weight in unit.parameters():
+            weight.normal_(0, 0.5)
+    x, d_h = torch.randn(7, 3, 5, requires_grad=True), torch.randn(7, 3, 4)
+    expected = unit(x)[0]
+    expected.backward(d_h)
+    h, d_weights, d_x = jax_peer.step(unit, x, d_h)()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(torch.tensor(h.tolist()), expected, **close)
+    torch.testing.assert_close(torch.tensor(d_x.tolist()), x.grad, **close)
+    gradients = {term: w if w is None else w.grad for term, w in unit.weights().items()}
+    for gate, terms in by_gate(unit.spec, gradients).items():
+        for term, expected in terms.items():
+            if expected is not None:
+                found = torch.tensor(d_weights[gate][term].tolist())
+                torch.testing.assert_close(found, expected, msg=f"{term}{gate}", **close)

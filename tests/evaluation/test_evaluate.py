@@ -1,71 +1,86 @@
 """Evaluation, recomputed from the checkpoint file alone: NumPy, float64, one piece at a time."""
 
+import copy
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from scipy.special import expit
 
+from seqmodel.errors import UsageError
 from seqmodel.evaluation.evaluate import evaluate
-from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.evaluation.likelihood import check_average, likelihood
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 
 
-def sigmoid(a):
-    return 1 / (1 + np.exp(-a))
+def weights_of(folder):
+    """The model's weights in a run's best checkpoint, by name, in float64."""
+    stored = safetensors.numpy.load_file(folder / "best.safetensors")
+    return {
+        name.removeprefix("model."): tensor.astype(np.float64)
+        for name, tensor in stored.items()
+        if name.startswith("model.")
+    }
+
+
+def hidden(weights, inputs):
+    """The lstm with peepholes over inputs (T, I): h (T, H)."""
+    W, U, b = (weights[f"unit.{term}"] for term in "WUb")
+    Vi, Vf, Vo = weights["unit.V"]
+    h = c = np.zeros(len(Vi))
+    found = []
+    for x in inputs:
+        i, f, g, o = (W @ x + U @ h + b).reshape(4, -1)
+        i, f = expit(i + Vi * c), expit(f + Vf * c)
+        c = f * c + i * np.tanh(g)
+        h = expit(o + Vo * c) * np.tanh(c)
+        found.append(h)
+    return np.array(found)
 
 
 def logits_of(weights, roll):
-    """The lstm with peepholes over one piece: logits (T, 89), the last for the end."""
-    W, U, b = (weights[f"model.unit.{term}"] for term in "WUb")
-    Vi, Vf, Vo = weights["model.unit.V"]
-    n = len(Vi)
-    h = c = np.zeros(n)
-    logits = []
-    for t in range(len(roll)):
-        x = roll[t - 1] if t else np.zeros(88)
-        i, f, g, o = (W @ x + U @ h + b).reshape(4, n)
-        i, f = sigmoid(i + Vi * c), sigmoid(f + Vf * c)
-        c = f * c + i * np.tanh(g)
-        h = sigmoid(o + Vo * c) * np.tanh(c)
-        logits.append(
-            weights["model.output.linear.weight"] @ h + weights["model.output.linear.bias"]
-        )
-    return np.array(logits)
+    """Of one piece: logits (T, 89), the last for the end."""
+    h = hidden(weights, np.concatenate([np.zeros((1, 88)), roll[:-1]]))
+    return h @ weights["output.linear.weight"].T + weights["output.linear.bias"]
 
 
 def log_p(logits, x):
     return -np.logaddexp(0, np.where(x > 0, -logits, logits))
 
 
+def figures(nats):
+    """What `likelihood` reports of any model, from the nats (T,) of each piece."""
+    every = np.concatenate(nats)
+    return {
+        "pieces": len(nats),
+        "frames": len(every),
+        "nats_per_frame": every.mean(),
+        "nats_per_frame_skip_first": np.concatenate([piece[1:] for piece in nats]).mean(),
+        "piece_mean_nats_per_frame": np.mean([piece.mean() for piece in nats]),
+    }
+
+
 @pytest.fixture(scope="session")
 def recomputed(run_folder, rolls):
     """The nats of each piece of valid, and every figure of the run, by hand."""
-    stored = safetensors.numpy.load_file(run_folder / "best.safetensors")
-    weights = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
+    weights = weights_of(run_folder)
     nats, ends, predicted = [], [], []
     for roll in rolls["valid"]:
         logits = logits_of(weights, roll)
         nats.append(-log_p(logits[:, :88], roll).sum(1))
         ends.append(-log_p(logits[:, 88], np.arange(len(roll)) == len(roll) - 1).sum())
         predicted.append(logits[:, :88] > 0)
-    every, on, said = (
-        np.concatenate(nats),
-        np.concatenate(rolls["valid"]) > 0,
-        np.concatenate(predicted),
-    )
+    on, said = np.concatenate(rolls["valid"]) > 0, np.concatenate(predicted)
     tp, fp, fn = (said & on).sum(), (said & ~on).sum(), (~said & on).sum()
     assert tp > 0  # else accuracy would test nothing
     return nats, {
-        "pieces": 5,
-        "frames": 67,
-        "nats_per_frame": every.mean(),
-        "nats_per_frame_skip_first": np.concatenate([piece[1:] for piece in nats]).mean(),
-        "piece_mean_nats_per_frame": np.mean([piece.mean() for piece in nats]),
+        **figures(nats),
         "accuracy": tp / (tp + fp + fn),
         "precision": tp / (tp + fp),
         "recall": tp / (tp + fn),
@@ -93,41 +108,32 @@ def test_run_nll_is_each_frames_score(run, rolls, recomputed):
     assert total / 67 == pytest.approx(recomputed[1]["nats_per_frame"], abs=1e-5)
 
 
-def test_a_run_without_end_does_not_report_it(tmp_path, make_config, train, dataset):
-    """It also scores a piece of a single frame."""
-    train(make_config(unit="gru", layers=2, dropout=0.3, epochs=1), tmp_path / "run")
-    run = load_run(tmp_path / "run")
-    values = evaluate(run, dataset, "test")
-    assert "end_nats_per_piece" not in values
-    single = dataset["train"][1]
-    assert len(single) == 1
-    assert run.nll(single).sum() > 0
-
-
 def test_scores_are_taken_without_dropout_and_the_mode_is_restored(
     make_config, train, tmp_path, dataset
 ):
-    """Dropout at evaluation would make every figure worse and different each time."""
-    trainer = train(make_config(layers=2, dropout=0.5, epochs=1), tmp_path / "run")
-    trainer.state.model.train()
-    first = likelihood(trainer.state.model, dataset["valid"]).to_json()
-    assert trainer.state.model.training
-    assert likelihood(trainer.state.model, dataset["valid"]).to_json() == first
-    trainer.state.model.eval()
-    assert likelihood(trainer.state.model, dataset["valid"]).to_json() == first
-    assert not trainer.state.model.training
+    """Dropout would make every figure worse and different each time; a run without ends has none.
+
+    It also scores a piece of a single frame.
+    """
+    trainer = train(make_config(unit="gru", layers=2, dropout=0.5, epochs=1), tmp_path / "run")
+    model, found = trainer.state.model, []
+    for training in (True, True, False):
+        model.train(training)
+        found.append(likelihood(model, dataset["valid"]).to_json())
+        assert model.training == training
+    assert found[0] == found[1] == found[2]
+    assert "end_nats_per_piece" not in found[0]
+    single = dataset["train"][1]
+    assert len(single) == 1
+    assert load_run(tmp_path / "run").nll(single).sum() > 0
 
 
 def test_silence_predicted_as_silence_has_accuracy_0_and_no_error(tmp_path, write_dataset, run):
     """A split of one-frame pieces is no error either: without first frames its score is 0."""
     silent = write_dataset(tmp_path, {"valid": [np.zeros((4, 88), np.uint8)]})
-    with torch.no_grad():
-        bias = run.model.output.linear.bias.clone()
-        run.model.output.linear.bias.fill_(-30)
-        try:
-            scores = likelihood(run.model, silent["valid"])
-        finally:
-            run.model.output.linear.bias.copy_(bias)
+    model = copy.deepcopy(run.model)
+    torch.nn.init.constant_(model.output.linear.bias, -30)
+    scores = likelihood(model, silent["valid"])
     assert scores.figures | {"accuracy": 0, "precision": 0, "recall": 0} == scores.figures
     one = write_dataset(tmp_path / "one", {"valid": [np.ones((1, 88), np.uint8)] * 2})
     assert likelihood(run.model, one["valid"]).to_json()["nats_per_frame_skip_first"] == 0
@@ -140,15 +146,6 @@ def test_the_report_is_the_documented_json(run, dataset, recomputed):
     ]
     assert set(values) == {"run", "data", "split", "epoch", "baselines", "copies", *recomputed[1]}
     assert values["baselines"] == baseline_nats_per_frame(dataset["train"], dataset["valid"])
-
-
-def test_other_data_without_train_is_measured_against_the_runs_own(
-    run, dataset, rolls, tmp_path, write_dataset
-):
-    """Baselines counted on the data they are scored on would be unfairly good."""
-    other = write_dataset(tmp_path, {"valid": rolls["valid"]})
-    ours = evaluate(run, other, "valid")["baselines"]
-    assert ours == baseline_nats_per_frame(dataset["train"], other["valid"])
 
 
 def test_all_processes_of_a_group_report_progress_equally_often(run, dataset):
@@ -171,3 +168,72 @@ def test_all_processes_of_a_group_report_progress_equally_often(run, dataset):
         group=SimpleNamespace(rank=1, size=2, all=all_of),
     )
     assert events == ["told", "progress"] * ((count + 1) // 2)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory, make_config, train):
+    """A run like `run`, but smaller and of another seed."""
+    folder = tmp_path_factory.mktemp("runs") / "other"
+    train(make_config(end=True, hidden=4, learning_rate=0.05, epochs=9), folder)
+    return load_run(folder)
+
+
+def probabilities(run, roll):
+    """Of each frame of a piece (T,), and of the piece ending or not with it (T,)."""
+    logits = logits_of(weights_of(run.folder), roll)
+    last = np.arange(len(roll)) == len(roll) - 1
+    return np.exp(log_p(logits[:, :88], roll).sum(1)), np.exp(log_p(logits[:, 88], last))
+
+
+def test_the_average_is_the_recomputed_one(run, other, dataset, rolls, monkeypatch):
+    """Guards against means of nats, of whole pieces, or of ends apart from their frames."""
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 26)  # windows of 5 frames
+    frames, ends = [], []
+    for roll in rolls["valid"]:
+        (p, p_end), (q, q_end) = probabilities(run, roll), probabilities(other, roll)
+        frames.append(-np.log((p + q) / 2))
+        ends.append(-np.log((p * p_end + q * q_end) / (p + q)))
+    values = evaluate(run, dataset, "valid", others=[other], per_frame=True)
+    right = figures(frames) | {"end_nats_per_piece": np.mean([piece.sum() for piece in ends])}
+    for name, figure in right.items():
+        assert values[name] == pytest.approx(figure, abs=1e-5, rel=1e-6), name
+    for piece, nats in zip(values["per_piece"], frames, strict=True):
+        np.testing.assert_allclose(piece["frame_nats"], nats, atol=2e-5)
+        assert piece["nats"] == pytest.approx(nats.sum(), abs=1e-4)
+    alone = [evaluate(one, dataset, "valid") for one in (run, other)]
+    assert all(values["nats_per_frame"] < one["nats_per_frame"] + np.log(2) for one in alone)
+    for one, each in zip(alone, values["runs"], strict=True):
+        assert each == {name: one[name] for name in each}
+    assert {*values} == {*right, "runs", "data", "split", "baselines", "copies", "per_piece"}
+
+
+def test_runs_that_predict_something_else_have_no_average(run, other, struck_dataset):
+    """Guards against adding up probabilities of different events: such a figure means nothing."""
+    check_average([run, other])
+    endless = replace(other, config=replace(other.config, end=False))
+    struck = replace(other, frame=struck_dataset.frame)
+    for third, why in (
+        (endless, "without ends, not with ends"),
+        (struck, "with onsets, not without onsets"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            check_average([run, other, third])
+        assert f"{third.folder} differs from {run.folder} ({why}): " in str(refused.value)
+
+
+def test_sound_has_bits_per_sample_whatever_the_models(
+    logistic_run_folder, sample_wise_run_folder, audio_run_folder, audio_dataset
+):
+    """Frame-wise and sample-wise; guards figures per sample that stay those of the first run."""
+    run, other, density = map(
+        load_run, (logistic_run_folder, sample_wise_run_folder, audio_run_folder)
+    )
+    values = evaluate(run, audio_dataset, "valid", others=[other], per_frame=True)
+    assert values["nats_per_sample"] == pytest.approx(values["nats_per_frame"] / 10)
+    assert values["bits_per_sample"] == pytest.approx(values["nats_per_sample"] / np.log(2))
+    assert len({one["bits_per_sample"] for one in (values, *values["runs"])}) == 3
+    for piece, frames in zip(values["per_piece"], audio_dataset["valid"], strict=True):
+        mean = np.mean([np.exp(100 - one.nll(frames)) for one in (run, other)], 0)  # e^-100 is 0
+        np.testing.assert_allclose(piece["frame_nats"], 100 - np.log(mean), rtol=1e-5)
+    with pytest.raises(UsageError, match=r"\(densities mean .+, not probabilities\)"):
+        check_average([run, density])

@@ -94,15 +94,27 @@ def test_callers_of_other_modules_are_found_where_addresses_differ(folder):
     assert len(list(folder.iterdir())) == 2
 
 
-@pytest.mark.parametrize("damage", [lambda code: code[:-1], lambda _: b"", lambda c: c + b"\0"])
-def test_damaged_code_is_compiled_again(folder, compiled, damage):
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(file.read_bytes() + b"\0"),
+        lambda file: file.chmod(0o602),
+        lambda file: file.chmod(0o620),
+    ],
+)
+def test_what_is_damaged_or_others_may_write_to_is_made_again(folder, compiled, spoil):
+    """Files of our own folder stayed dangerous when that had been open to others for a while."""
     Library(adding(2))
     (kept,) = folder.iterdir()
+    assert [path.stat().st_mode & 0o777 for path in (folder, kept)] == [0o700, 0o600]
     whole = kept.read_bytes()
-    kept.write_bytes(damage(whole))
-    assert result(Library(adding(2)), "add", 1) == 3
-    assert len(compiled) == 2
-    assert kept.read_bytes() == whole
+    spoil(kept)
+    for _ in range(2):
+        assert result(Library(adding(2)), "add", 1) == 3
+        assert len(compiled) == 2
+        assert (kept.stat().st_mode & 0o777, kept.read_bytes()) == (0o600, whole)
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(folder, compiled):
@@ -118,21 +130,6 @@ def test_a_folder_that_others_may_write_to_is_not_used(folder, compiled):
     assert len(compiled) == 3
 
 
-@pytest.mark.parametrize("mode", [0o602, 0o620])
-def test_a_file_that_others_may_write_to_is_not_used(folder, compiled, mode):
-    """Safe in a folder of our own, until that is opened to others: its files used to stay so."""
-    Library(adding(2))
-    (kept,) = folder.iterdir()
-    assert [path.stat().st_mode & 0o777 for path in (folder, kept)] == [0o700, 0o600]
-    code = kept.read_bytes()
-    kept.chmod(mode)
-    assert result(Library(adding(2)), "add", 1) == 3
-    assert len(compiled) == 2
-    assert (kept.stat().st_mode & 0o777, kept.read_bytes()) == (0o600, code)
-    Library(adding(2))
-    assert len(compiled) == 2
-
-
 def test_a_file_of_another_user_is_not_used(folder, compiled, monkeypatch):
     """It may have been put there before the folder became ours alone."""
     Library(adding(2))
@@ -142,29 +139,25 @@ def test_a_file_of_another_user_is_not_used(folder, compiled, monkeypatch):
     assert cache._read(kept) is None
 
 
-@pytest.mark.parametrize("given", ["", "/dev/null/kernels", "/dev/null"])
-def test_without_a_folder_everything_is_compiled(monkeypatch, compiled, given):
-    monkeypatch.setenv("SEQMODEL_CACHE", given)
-    assert [result(Library(adding(2)), "add", 1) for _ in range(2)] == [3, 3]
-    assert len(compiled) == 2
-
-
 def unknown(number):
     raise KeyError(number)
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "instead"),
-    [(pwd, "getpwuid", unknown), (cache, "user_cache_path", lambda name: Path("~/.cache", name))],
+    "change",
+    [
+        *(("setenv", "SEQMODEL_CACHE", place) for place in ("", "/dev/null/kernels", "/dev/null")),
+        # Without a home, newer versions of platformdirs raise an error, older ones return ~.
+        ("setattr", pwd, "getpwuid", unknown),
+        ("setattr", cache, "user_cache_path", lambda name: Path("~/.cache", name)),
+    ],
 )
-def test_a_user_without_a_home_has_no_folder(tmp_path, monkeypatch, compiled, place, name, instead):
-    """Guards against a folder called ~ in the working directory of a container's nameless user.
-
-    Without a home, newer versions of platformdirs raise an error, older ones return that folder.
-    """
-    monkeypatch.setattr(place, name, instead)
+def test_without_a_folder_everything_is_compiled(tmp_path, monkeypatch, compiled, change):
+    """Guards against a folder called ~ in the working directory of a container's nameless user."""
     for variable in ("HOME", "XDG_CACHE_HOME", "SEQMODEL_CACHE"):
         monkeypatch.delenv(variable, raising=False)
+    how, *what = change
+    getattr(monkeypatch, how)(*what)
     monkeypatch.chdir(tmp_path)
     assert [result(Library(adding(2)), "add", 1) for _ in range(2)] == [3, 3]
     assert len(compiled) == 2

@@ -90,7 +90,7 @@ STATEMENTS = st.lists(
 
 
 # Without shrinking: each try compiles a program.
-@settings(max_examples=40, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(statements=STATEMENTS, seed=st.integers(0, 99))
 def test_random_programs_give_the_same_run_by_python_and_compiled(
     statements, seed, tmp_path_factory

@@ -1,4 +1,8 @@
-"""Fields by name: one that is not as declared is an error, not a wild read."""
+"""Fields by name, where one that is not as declared is an error, and where buffers come from."""
+
+import platform
+import resource
+from collections import deque
 
 import pytest
 import torch
@@ -6,9 +10,12 @@ from guards import Guards
 
 from seqmodel.kernels.code.emit import padded, panel_width
 from seqmodel.kernels.linear.outer import folding
+from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.calls import Arena, fields_as
+from seqmodel.kernels.run.memory import buffer
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import compile_kernel, parallel_for
+from seqmodel.system import machine
 
 SCALE = Signature(
     "scale",
@@ -22,6 +29,8 @@ SCALE = Signature(
     ),
     ("factor",),
 )
+TWO = Signature("two", (), (Array("a", ("5", "3")), Array("b", ("3", "5"))))
+SUMS = torch.zeros(2, padded(3 * panel_width(4), 4))
 
 
 def fields(**others):
@@ -43,12 +52,6 @@ def compiled():
     return compile_kernel(SCALE, 4, write_scale)
 
 
-def test_a_kernel_finds_its_fields_by_name():
-    given = fields(a=torch.arange(30.0).view(5, 6)[:, :3])
-    parallel_for([compiled().job(given)], 2)
-    torch.testing.assert_close(given["b"], 7 * given["a"])
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -64,18 +67,12 @@ def test_a_kernel_finds_its_fields_by_name():
         ({"w": torch.zeros(3, 6)}, "w must be"),
         ({"c": 1}, r"scale\(\) got an unexpected keyword argument 'c'"),
         ({"b": None}, "b must be|NoneType"),
+        *(({name: ...}, rf"missing 1 .*'{name}'") for name in ("T", "a", "sums", "threads")),
     ],
 )
-def test_fields_not_as_declared_are_refused(wrong, message):
+def test_fields_that_are_missing_or_not_as_declared_are_refused(wrong, message):
+    given = {name: field for name, field in fields(**wrong).items() if field is not ...}
     with pytest.raises((ValueError, TypeError, AttributeError), match=f"(?:{message})"):
-        compiled().job(fields(**wrong))
-
-
-@pytest.mark.parametrize("name", ["T", "a", "sums", "threads"])
-def test_missing_fields_are_named(name):
-    given = fields()
-    del given[name]
-    with pytest.raises(TypeError, match=rf"scale\(\) missing 1 .*'{name}'"):
         compiled().job(given)
 
 
@@ -95,26 +92,18 @@ def test_new_arrays_are_made_as_declared():
     torch.testing.assert_close(job.made["b"], 7 * given["a"])
 
 
-def test_buffers_for_another_number_of_threads_are_refused():
-    """With more threads than tables, a thread would write beyond them."""
-    total = torch.zeros(2, 3)
-    job = folding(torch.zeros(2, padded(3 * panel_width(4), 4)), total)
-    with pytest.raises(ValueError, match="fold has buffers for 2 threads, not 3"):
-        parallel_for([job], 3)
-
-
-def test_slots_in_an_arena_are_checked_too():
-    arena = Arena()
-    taken = {name: arena.take(5, 3) for name in ("a", "b")}
-    signature = Signature("two", (), (Array("a", ("5", "3")), Array("b", ("3", "5"))))
-    with pytest.raises(ValueError, match=r"kernel two: b must be float64 \(3, 5\)"):
-        signature.layout(8)(**taken)
-
-
-def test_arrays_of_a_call_are_contiguous():
-    """Its code would read others' numbers."""
-    with pytest.raises(ValueError, match="kernel two: a must be contiguous"):
-        fields_as("two", {"a": torch.ones(3, 2).t(), "N": 2})
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: parallel_for([folding(SUMS, torch.zeros(2, 3))], 3), "fold .* 2 threads, not 3"),
+        (lambda: TWO.layout(8)(a=Arena().take(5, 3), b=Arena().take(5, 3)), "b .* float64 .3, 5"),
+        (lambda: fields_as("two", {"a": torch.ones(3, 2).t()}), "two: a must be contiguous"),
+    ],
+)
+def test_threads_slots_and_fields_of_a_call_are_checked_too(call, message):
+    """With more threads than tables, or strides, a kernel would read or write others' numbers."""
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_guards_detect_a_write_beyond_a_buffer():
@@ -134,3 +123,34 @@ def test_the_ir_is_dumped_with_names(tmp_path, monkeypatch):
     text = dumped.read_text()
     for name in SCALE.fields:
         assert f'%"{name}" = load' in text
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than GNU's")
+def test_freed_memory_stays_with_the_process():
+    """Guards against thousands of fresh pages, and the cost of zeroing them, in each step."""
+
+    def fill() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.empty(7 << 20).fill_(1.0)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    machine.keep_freed_memory()
+    for _ in range(20):  # aligned blocks settle in the heap after a few rounds
+        fill()
+    assert fill() < 100
+
+
+def test_large_blocks_are_reused_but_never_too_early(monkeypatch):
+    monkeypatch.setattr(memory, "LARGE", 1 << 20)
+    monkeypatch.setattr(memory, "KEEP_BYTES", 1 << 24)
+    monkeypatch.setattr(memory, "_spare", deque())
+    first = buffer(torch.float32, 300, 1000)
+    place, part = first.data_ptr(), first[7]
+    del first
+    other = buffer(torch.float32, 300, 1000)  # `part` still holds the first
+    assert other.data_ptr() != place
+    del part
+    assert buffer(torch.float32, 250, 1100).data_ptr() == place
+    # Small buffers never use spare blocks.
+    monkeypatch.setattr(memory, "LARGE", 1 << 22)
+    assert buffer(torch.float32, 250, 1100).data_ptr() != place

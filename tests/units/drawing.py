@@ -61,6 +61,13 @@ def random_state(unit, batch_size, *, seed=2):
     return tree_map(fill, unit.zero_state(batch_size))
 
 
+def as_torchs(state):
+    """A state as torch.nn has it: (layers, B, H) of each kind, in a tuple if there are several."""
+    layers = [state] if isinstance(state[0], torch.Tensor) else state
+    kinds = tuple(map(torch.stack, zip(*layers, strict=True)))
+    return kinds if len(kinds) > 1 else kinds[0]
+
+
 def weighted_sum(h, state, *, seed=3):
     """A scalar to which every element of the output and final state contributes differently."""
     return sum(

@@ -14,16 +14,11 @@ CPU, CUDA, META = (torch.device(kind) for kind in ("cpu", "cuda", "meta"))
 FLOATS = (torch.float32, torch.float64)
 TORCHS = ("tanh", "lstm-nopeephole", "gru-reset-after")
 """The units that torch.nn computes."""
+LARGE = {"H": 2048, "B": 256}
 
 
 def case(name="lstm-nopeephole", *, dtype=torch.float32, device=CPU, B=16, I=88, H=36, **options):  # noqa: E741
     return Case(unit_spec(name), dtype, device, B, I, H, **options)
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """Makes torch report a GPU."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
 def test_compiled_code_runs_every_unit():
@@ -84,39 +79,32 @@ def test_a_missing_device_is_a_one_line_error(monkeypatch):
         choose_device("cuda", case())
     with pytest.raises(UsageError, match="no device 'gpu'; choose one of auto, cpu, cuda"):
         choose_device("gpu", case())
-    assert choose_device("auto", case("lstm-nopeephole", H=2048, B=256)) == CPU
+    assert choose_device("auto", case(**LARGE)) == CPU
     assert choose_device("cpu", case()) == CPU
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"),
+    ("wanted", "option", "backend", "expected"),
     [
-        ({"H": 36, "B": 16}, CPU),  # 7 us per step; launching it takes a GPU about 40
-        ({"H": 46, "B": 1}, CPU),
-        ({"H": 1024, "B": 128}, CUDA),
-        ({"H": 2048, "B": 32}, CUDA),
+        # 7 us per step; launching it takes a GPU about 40.
+        *((case(name, H=36, B=16), "auto", "auto", CPU) for name in TORCHS),
+        *((case(name, H=46, B=1), "auto", "auto", CPU) for name in TORCHS),
+        *((case(name, H=1024, B=128), "auto", "auto", CUDA) for name in TORCHS),
+        *((case(name, H=2048, B=32), "auto", "auto", CUDA) for name in TORCHS),
+        # The specification would be loops of small kernels on a GPU.
+        *((case(name, **LARGE), "auto", "auto", CPU) for name in UNITS if name not in TORCHS),
+        *((case(name, **LARGE), "cuda", "auto", CUDA) for name in UNITS if name not in TORCHS),
+        (case("tanh", activation="sigmoid", **LARGE), "auto", "auto", CPU),
+        (case(**LARGE), "auto", "reference", CPU),
+        (case(**LARGE), "auto", "cpu", CPU),
+        (case(**LARGE), "auto", "torch-nn", CUDA),
     ],
 )
-def test_auto_takes_a_gpu_where_it_is_faster(gpu, size, expected):
-    """Guards against a GPU that waits for launches, or none where it is many times faster."""
-    for name in TORCHS:
-        assert choose_device("auto", case(name, **size)) == expected
-
-
-def test_auto_takes_no_gpu_for_the_specification(gpu):
-    """Guards against loops of small kernels on a GPU instead of compiled loops on the CPU."""
-    large = {"H": 2048, "B": 256}
-    for name in set(UNITS) - set(TORCHS):
-        assert choose_device("auto", case(name, **large)) == CPU
-        assert choose_device("cuda", case(name, **large)) == CUDA
-    assert choose_device("auto", case("tanh", activation="sigmoid", **large)) == CPU
-    assert choose_device("auto", case(**large), "reference") == CPU
-
-
-def test_the_configured_backend_decides_the_device(gpu):
-    """Guards against a device on which the requested backend cannot run."""
-    large = case(H=2048, B=256)
-    assert choose_device("auto", large, "cpu") == CPU
-    assert choose_device("auto", large, "torch-nn") == CUDA
+def test_auto_takes_a_gpu_where_the_backend_runs_and_is_faster(
+    wanted, option, backend, expected, monkeypatch
+):
+    """Guards against a GPU that waits for launches, and a device that the backend cannot use."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device(option, wanted, backend) == expected
     with pytest.raises(UsageError, match="the cpu backend cannot run"):
-        choose_device("cuda", large, "cpu")
+        choose_device("cuda", wanted, "cpu")

@@ -1,4 +1,8 @@
-"""The compiled CPU backend against the specification: values, states and every gradient."""
+"""The compiled CPU backend against the specification, in several threads and processes."""
+
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -12,12 +16,15 @@ from drawing import (
     random_tensor,
     random_unit,
 )
+from forking import outcome
 from guards import guarded
 from random_texts import random_text
 from torch.func import functional_call
 
+from seqmodel.kernels import device
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.memory import buffer
+from seqmodel.system import native
 from seqmodel.units import UNITS, make, zoo
 from seqmodel.units.cpu import recurrence
 
@@ -260,6 +267,7 @@ def test_values_and_gradients_of_random_units(seed):
         "c = 0.5 * c' + mean(c' (.) h')\nh = tanh(W x) - mean(norm(c) (.) V)",
         "h = 0.9 * h' + norm(W x)",  # h's gradient is read by two passes, and carried by one
         "c = norm(W x)\nh = c - 0 * c'",
+        "on = 1\np = h' + (1 - on') (.) bp\nh = phi(W x + U p + b)",  # starts at bp
         "h = tanh(max(W x, min(h', Wa x)) + U where(V (.) h' > b, norm(h'), 0.5))",
         *zoo(),
     ],
@@ -322,3 +330,84 @@ def test_several_graphs_at_once(monkeypatch):
             found.append({str(n): slope for n, slope in enumerate(slopes)})
     for ours, right in zip(found[:3], found[3:], strict=True):
         assert_agree(ours, right, 1e-10)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_fewer_threads_than_requested():
+    """OpenMP may provide fewer; the missing threads' shares must still be done."""
+    levels = {n: native.loaded(f"omp_{n}_max_active_levels") for n in ("get", "set")}
+    if None in levels.values():
+        pytest.skip("there is no OpenMP")
+    former = native.function(levels["get"], [], native.INT)()
+    set_levels = native.function(levels["set"], [native.INT])
+    set_levels(0)  # teams of one
+    try:
+        assert_backends_agree(random_unit("lstm", 8, 20), random_tensor(30, 6, 8))
+    finally:
+        set_levels(former)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_one_thread_affects_only_the_calling_thread():
+    """A thread whose first torch operation fell into the block used to keep one thread for good."""
+
+    def work():
+        _ = torch.ones(8) + 1
+        return torch.get_num_threads()
+
+    with device.one_thread(), ThreadPoolExecutor() as pool:
+        assert torch.get_num_threads() == 1
+        assert pool.submit(work).result() == 2
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_callers_in_several_threads():
+    unit, x = make("mgu", 8, 40), torch.randn(50, 6, 8)
+    right = unit(x)[0]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda _: unit(x)[0], range(80))
+    assert all(torch.equal(h, right) for h in found)
+
+
+def _child(unit, right):
+    """Torch's own products hang here (GNU OpenMP after a fork); ours must not."""
+    assert torch.get_num_threads() == 2
+    for ours, theirs in zip(_step(unit), right, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def _step(unit):
+    h, _ = unit(torch.ones(30, 6, 8))
+    weights = list(unit.parameters())
+    return [h.detach(), *torch.autograd.grad(h.sum(), weights)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.usefixtures("two_threads")
+def test_forked_children():
+    """After the parent has used its threads: two children and the parent run concurrently."""
+    unit = make("lstm", 8, 40)
+    right = _step(unit)
+    _ = torch.ones(600, 600) @ torch.ones(600, 600)
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=_child, args=(unit, right)) for _ in range(2)]
+    for child in children:
+        child.start()
+    concurrent = _step(unit)
+    for child in children:
+        child.join(60)
+        child.kill()
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0], "a forked child hangs, or is wrong"
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(concurrent, right, strict=True))
+
+
+def test_compiler_loads_at_first_use():
+    code = (
+        "import sys, torch; from seqmodel.units import make; unit = make('lstm', 3, 4);"
+        "assert 'llvmlite' not in sys.modules;"
+        "unit(torch.ones(2, 2, 3)); assert 'llvmlite' in sys.modules"
+    )
+    assert outcome("-c", code) == (0, "", "")

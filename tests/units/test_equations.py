@@ -154,21 +154,6 @@ def test_low_rank_and_heads_are_products_of_their_parts(backend):
     torch.testing.assert_close(block @ block.T, torch.eye(3), rtol=0, atol=1e-5)
 
 
-def test_a_first_state_can_be_learned():
-    """The README's text, which must be the unit started at the weight, with its gradient."""
-    started = random_unit("on = 1\np = h' + (1 - on') (.) bp\nh = phi(W x + U p + b)", 3, 5)
-    unit, x = random_unit("h = phi(W x + U h' + b)", 3, 5), random_tensor(4, 2, 3)
-    for term, weight in started.weights().items():
-        if weight is not None:
-            unit.weights()[term].data.copy_(weight[-len(unit.weights()[term]) :])
-    first = started.gates()["p"]["b"].detach().requires_grad_()
-    h, _ = unit(x, (first.expand(2, -1),))
-    torch.testing.assert_close(started(x)[0], h, rtol=0, atol=1e-14)
-    slopes = [torch.autograd.grad(one.cos().sum(), of)[0] for one, of in
-              ((started(x)[0], started.b), (h, first))]  # fmt: skip
-    torch.testing.assert_close(slopes[0][:5], slopes[1], rtol=0, atol=1e-13)
-
-
 @pytest.mark.parametrize(("gate_activation", "activation", "bias", "dtype"), CHOICES)
 @pytest.mark.parametrize("known", ["lstm", "gru-reset-after"])
 def test_every_activation_with_and_without_bias(known, gate_activation, activation, bias, dtype):

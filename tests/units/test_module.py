@@ -1,14 +1,21 @@
-"""A unit as a module: gates as views, initial weights, state, and what it rejects."""
+"""A unit as a module: weights, sizes, state, what it rejects, what its state_dict says of it."""
 
 import copy
-from dataclasses import replace
+import io
+import re
+from itertools import cycle
+from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from drawing import random_tensor, random_unit
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import func, nn
 
-from seqmodel.units import make
-from seqmodel.units.backends import BACKENDS
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.units import UNITS, hidden_size_for, make, unit_spec
 
 CELLS = ("lstm", "lstm-nopeephole")
 
@@ -33,6 +40,16 @@ def test_gates_are_views_that_cover_each_weight_once(name, bias):
     assert stored.min() == 1
     stack = make(name, 3, 4, layers=2, bias=bias)
     assert list(stack.gates()) == [f"{k}.{gate}" for k in (0, 1) for gate in unit.gates()]
+    for one, layers in ((unit, 1), (stack, 2)):
+        counted = sum(weight.numel() for weight in one.parameters())
+        assert one.parameter_count() == counted == count(name, 3, 4, layers, bias)
+
+
+def count(name, input_size, hidden_size, layers=1, bias=True):
+    """The number of weights, without building the unit."""
+    sizes = [input_size] + [hidden_size] * (layers - 1)
+    spec = unit_spec(name)
+    return sum(spec.parameter_count(size, hidden_size, bias=bias) for size in sizes)
 
 
 def test_changed_weights_take_effect_at_once(pair):
@@ -99,16 +116,136 @@ def test_a_type_or_device_unlike_the_weights_is_a_value_error():
         unit.float()(x, type(state)(*(t.float() for t in state[:-1]), state[-1]))
 
 
-def test_the_requested_backend_runs(monkeypatch):
-    """Guards against a silent fallback to another backend."""
-    ran = []
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    name=st.sampled_from(list(UNITS)),
+    input_size=st.integers(1, 200),
+    parameters=st.integers(1, 2_000_000),
+    layers=st.integers(1, 4),
+    bias=st.booleans(),
+)
+def test_the_solved_size_is_the_nearest(name, input_size, parameters, layers, bias):
+    """Guards against off-by-one sizes and forgotten layers or biases: budgets would differ."""
 
-    def probe(*arguments):
-        ran.append(arguments[0].spec.name)
-        return reference.run(*arguments)
+    def distance(hidden):
+        return abs(count(name, input_size, hidden, layers, bias) - parameters)
 
-    reference = BACKENDS["reference"]
-    monkeypatch.setitem(BACKENDS, "probe", replace(reference, name="probe", run=probe))
-    for unit in (make("gru", 3, 4, backend="probe"), make("mgu", 3, 4, backend="reference")):
-        unit(torch.zeros(2, 1, 3))
-    assert ran == ["gru"]
+    assume(count(name, input_size, 1, layers, bias) <= 2 * parameters)
+    hidden = hidden_size_for(name, input_size, parameters, layers=layers, bias=bias)
+    assert hidden >= 1
+    assert distance(hidden) <= distance(hidden + 1)
+    if hidden > 1:
+        assert distance(hidden) < distance(hidden - 1)
+
+
+def test_too_small_a_budget_is_refused():
+    """Guards against returning one hidden unit for a budget that it exceeds many times."""
+    least = count("lstm", 88, 1)
+    for parameters in (-5, 0, (least - 1) // 2):
+        with pytest.raises(UsageError, match=f"lstm.* {least}"):
+            hidden_size_for("lstm", 88, parameters)
+    assert hidden_size_for("lstm", 88, (least + 1) // 2) == 1
+
+
+def test_a_unit_of_a_file_is_made_as_the_command_line_makes_it(tmp_path, monkeypatch):
+    """Guards against a path taken for a name, and a unit that is not called as its file is."""
+    monkeypatch.chdir(tmp_path)
+    Path("my.unit").write_text("h = phi(W x + Um h')")
+    for path in ("my.unit", Path("my.unit"), tmp_path / "my.unit"):
+        stack = make(path, 3, 4, layers=2)
+        assert {unit.spec for unit in stack.units()} == {unit_spec(path)}
+        assert unit_spec(path).name == "my"
+        assert hidden_size_for(path, 3, 28) == 4
+    with pytest.raises(SeqmodelError, match=r"^there is no file mi\.unit; did you mean my\.unit"):
+        make("mi.unit", 3, 4)
+    missing = re.escape("gone/my.unit; units listed by `seqmodel units` have no suffix")
+    with pytest.raises(SeqmodelError, match=f"^there is no file {missing}$"):
+        make(Path("gone/my.unit"), 3, 4)
+    with pytest.raises(UsageError, match=r"package\.module:Class; did you mean lstm\?$"):
+        make("lsmt", 3, 4)
+
+
+TEXT = """\
+z = s(Wz x + Uz h' + bz)
+n = phi(Wn x + Un h' + bn)
+h = (1 - z) (.) h' + z (.) n
+unit: mine
+"""
+Z, N, H, NAME = TEXT.splitlines()
+SAME = (
+    f"# of the\nz = σ(Wz x+Uz h'+bz)  # gate\n{N}\n{H}\n{NAME}",  # noqa: RUF001
+    f"{Z}\nbz starts at 1\n{N}\n{H}\nunit: other",
+)
+SWAPPED, LONGER = "h = z (.) h' + (1 - z) (.) n", "q = 1 - z"
+OTHERS = [
+    (TEXT, f"{N}\n{Z}\n{H}", {}, "has the gates z n where this one has the gates n z"),
+    (TEXT, f"{Z}\n{N}\n{SWAPPED}", {}, f"has {H} where this one has {SWAPPED}"),
+    (f"{Z}\n{LONGER}\n{N}\nh = q (.) h' + z (.) n\n{NAME}", TEXT, {},
+     f"has {LONGER} where this one has no q"),
+    (f"{TEXT}Uz has 2 heads", f"{TEXT}Uz has rank 1", {},
+     "has a Uz of 2 heads where this one has a Uz of rank 1"),
+    (TEXT, TEXT, {"activation": "relu"}, "has phi = tanh where this one has phi = relu"),
+]  # fmt: skip
+
+
+def of(text, **options):
+    return make(text, 3, 4, layers=2, **options)
+
+
+def test_the_same_equations_take_the_weights():
+    """Guards against comparing comments, spaces, names and starts instead of what is computed."""
+    unit, x = of(TEXT), random_tensor(5, 2, 3).float()
+    for other in map(of, SAME):
+        other.load_state_dict(unit.state_dict())
+        assert torch.equal(other(x)[0], unit(x)[0])
+
+
+def saved(state_dict):
+    file = io.BytesIO()
+    torch.save(state_dict, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+WAYS = dict, saved, lambda weights: {name: weight.half() for name, weight in weights.items()}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "options", "differs", "way"),
+    [(*other, way) for other, way in zip(OTHERS, cycle(WAYS), strict=False)],
+)
+def test_another_unit_refuses_the_weights(theirs, ours, options, differs, way):
+    """Guards against 'All keys matched' and something else computed."""
+    unit, other = of(theirs), of(ours, **options)
+    before = {name: weight.clone() for name, weight in other.state_dict().items()}
+    weights = way(unit.state_dict())
+    for strict in (True, False):
+        with pytest.raises(RuntimeError) as caught:
+            other.load_state_dict(weights, strict=strict)
+        _, line, second = str(caught.value).split("\n\t")
+        assert line == (
+            f"these are the weights of another unit: mine {differs}; make it so, or delete "
+            "'layers.0._extra_state' to take them as they are"
+        )
+        assert "layers.1" in second
+    assert all(torch.equal(before[name], now) for name, now in other.state_dict().items())
+    unit.load_state_dict(weights)
+    taken = {name: weight for name, weight in weights.items() if "extra" not in name}
+    other.load_state_dict(taken)  # as of a version that said nothing
+    assert torch.equal(other.units()[1].U, unit.units()[1].U)
+
+
+def test_torchs_tools_carry_it(tmp_path):
+    """Guards against a key that other ways to handle weights stumble over."""
+    unit, x = of(TEXT), random_tensor(5, 2, 3).float()
+    safetensors.torch.save_model(unit, str(tmp_path / "m.safetensors"))
+    assert safetensors.torch.load_model(of(SAME[1]), tmp_path / "m.safetensors") == (set(), [])
+    with pytest.raises(RuntimeError, match="weights of another unit"):
+        safetensors.torch.load_model(of(OTHERS[0][1]), tmp_path / "m.safetensors")
+    h = func.functional_call(unit, unit.state_dict(), (x,))[0]
+    torch.testing.assert_close(h, unit(x)[0])
+    parallel = nn.DataParallel(of(TEXT))
+    parallel.load_state_dict(nn.DataParallel(unit).state_dict())
+    torch.testing.assert_close(parallel(x)[0], h)
+    with pytest.raises(RuntimeError, match="another unit: what they say of it cannot be read"):
+        unit.load_state_dict(unit.state_dict() | {"layers.0._extra_state": torch.zeros(9)})

@@ -17,7 +17,6 @@ from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import weight_noise, window_gradient
 from seqmodel.units import make
-from seqmodel.units.module import Stack
 from seqmodel.units.own_module import check_module
 
 
@@ -50,18 +49,6 @@ def test_padding_changes_nothing(kind):
             torch.testing.assert_close(ours[row], theirs[0])
 
 
-def test_a_stack_of_modules_goes_on_from_its_state():
-    unit = make("own_modules:LayerNormLSTM", 3, 4, layers=2, dropout=0.0)
-    assert isinstance(unit, Stack)
-    x = torch.randn(6, 2, 3)
-    whole, end = unit(x)
-    first, between = unit(x[:4])
-    second, after = unit(x[4:], between)
-    torch.testing.assert_close(torch.cat([first, second]), whole)
-    for ours, theirs in zip(after, end, strict=True):
-        torch.testing.assert_close(tuple(ours), tuple(theirs))
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -91,19 +78,20 @@ def test_what_would_go_wrong_is_said_in_one_line(name, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_exits_or_is_named_as_one(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("exits_at_once:Unit", "SystemExit: 3"),
+        ("exits_at_once.py:Unit", r"write exits_at_once:Unit, without \.py"),
+        ("no_such_module_here:Unit", "ModuleNotFoundError"),
+    ],
+)
+def test_a_file_that_exits_is_named_as_one_or_is_not_there(name, words, tmp_path, monkeypatch):
     """Guards against a command that ends without a word."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "exits_at_once.py").write_text("raise SystemExit(3)")
-    with pytest.raises(UsageError, match="SystemExit: 3"):
-        make("exits_at_once:Unit", 3, 4)
-    with pytest.raises(UsageError, match=r"write exits_at_once:Unit, without \.py"):
-        make("exits_at_once.py:Unit", 3, 4)
-
-
-def test_a_module_that_is_not_there():
-    with pytest.raises(UsageError, match="ModuleNotFoundError"):
-        make("no_such_module_here:Unit", 3, 4)
+    with pytest.raises(UsageError, match=words):
+        make(name, 3, 4)
 
 
 def test_a_file_in_the_working_directory_is_found_but_shadows_nothing(tmp_path, monkeypatch):

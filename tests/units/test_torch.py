@@ -1,4 +1,4 @@
-"""Units among torch's tools: what one may do with a torch.nn.LSTM, one may do with a unit."""
+"""Units among torch's tools, torch's layers as a backend, and weights to and from them."""
 
 import re
 from contextlib import nullcontext
@@ -8,24 +8,31 @@ import numpy as np
 import pytest
 import torch
 from drawing import (
+    as_torchs,
+    assert_agree,
+    assert_backends_agree,
     assert_same,
     gradients,
     random_state,
     random_tensor,
     random_unit,
+    results,
     weighted_sum,
 )
-from torch import func
+from torch import func, nn
+from torch.backends.cudnn import rnn as cudnn_rnn
 from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils._pytree import tree_leaves
 
 import seqmodel
 from seqmodel.errors import UsageError
-from seqmodel.units import make
+from seqmodel.units import UNITS, make, torch_nn
+from seqmodel.units.backends import BACKENDS
 from seqmodel.units.convert import from_torch, to_torch
 
 # A unit for each backend: what follows does not depend on the equations.
-UNITS = [("lstm", "cpu"), ("lstm", "reference"), ("lstm-nopeephole", "torch-nn")]
-each = pytest.mark.parametrize(("kind", "runs_on"), UNITS)
+EACH = [("lstm", "cpu"), ("lstm", "reference"), ("lstm-nopeephole", "torch-nn")]
+each = pytest.mark.parametrize(("kind", "runs_on"), EACH)
 RAGGED = [7, 2, 5]
 GUIDE = Path(__file__).parents[2] / "docs" / "researcher.md"
 
@@ -99,13 +106,11 @@ def test_a_packed_sequence_is_read_as_torch_reads_it(lengths, is_sorted, layers)
     x, start = random_tensor(7, 3, 3), random_state(unit, 3)
     packed = pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=is_sorted)
     ours, state = unit(packed, start)
-    stacked = [torch.stack(t) for t in (zip(*start, strict=True) if layers > 1 else zip(start))]
-    theirs, final = to_torch(unit)(packed, tuple(stacked))
+    theirs, final = to_torch(unit)(packed, as_torchs(start))
     assert_same([ours.data], [theirs.data])
     for mine, its in zip(ours[1:], theirs[1:], strict=True):
         assert its is mine is None or torch.equal(mine, its)
-    finals = [torch.stack(t) for t in (zip(*state, strict=True) if layers > 1 else zip(state))]
-    assert_same(finals, final)
+    assert_same(as_torchs(state), final)
     with pytest.raises(ValueError, match="a PackedSequence without lengths, not Packed"):
         unit(packed, None, lengths)
 
@@ -123,8 +128,7 @@ def test_batch_first_is_as_in_torch(layers, runs_on):
     x = random_tensor(5, 5, 3).requires_grad_()
     h, state = unit(x)
     right, final = theirs(x)
-    states = state if layers > 1 else (state,)
-    assert_same([h, *(layer.h for layer in states)], [right, *final])
+    assert_same([h, as_torchs(state)], [right, final])
     ours, its = (torch.autograd.grad(weighted_sum(r, []), x)[0] for r in (h, right))
     assert_same([ours], [its])
     assert_same([unit.step(x[:, 0])[0]], [right[:, 0]])
@@ -226,3 +230,143 @@ def test_torch_compile_and_export():
     torch.compiler.reset()
     with pytest.raises(Exception, match="no part of a graph: leave out fullgraph, or use"):
         torch.compile(unit, backend="eager", fullgraph=True)(x)
+
+
+KINDS = {"lstm-nopeephole": nn.LSTM, "gru-reset-after": nn.GRU}
+TORCHS = ("tanh", *KINDS)
+BOUND = {torch.float64: 1e-10, torch.float32: 2e-5}
+LENGTHS = None, torch.tensor([20, 3, 0, 7]), torch.tensor([5, 1, 2, 5])
+
+
+# ---- as a backend -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize(
+    ("known", "options"),
+    [*((n, {"bias": b}) for n in TORCHS for b in (True, False)), ("tanh", {"activation": "relu"})],
+)
+def test_every_gradient_equals_the_specifications(known, options, dtype):
+    """Guards against torch's order of gates or biases for ours, also in float32's own kernels."""
+    unit, x = random_unit(known, 7, 33, dtype=dtype, **options), random_tensor(20, 4, 7).to(dtype)
+    for lengths in LENGTHS:
+        assert_backends_agree(unit, x, BOUND[dtype], backend="torch-nn", lengths=lengths)
+
+
+def test_there_are_no_second_derivatives():
+    """Guards against a second derivative of zero: the layer's graph is cut off from the rest."""
+    unit = random_unit("gru-reset-after", 3, 4, backend="torch-nn")
+    h, _ = unit(random_tensor(5, 2, 3))
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        torch.autograd.grad(h.sum(), unit.U, create_graph=True)
+
+
+class OnGpu:
+    """A stand-in for a float32 tensor on a GPU."""
+
+    is_cuda, dtype = True, torch.float32
+
+
+def test_cudnn_computes_in_full_precision_unless_told_otherwise():
+    """Guards against TF32, torch's default for cuDNN but inexact, or a setting left changed."""
+    newer = hasattr(cudnn_rnn, "fp32_precision")
+
+    def rounds():
+        return cudnn_rnn.fp32_precision == "tf32" if newer else torch.backends.cudnn.allow_tf32
+
+    with torch_nn._full_precision(OnGpu()):
+        assert not rounds()
+    assert rounds()
+    with pytest.raises(KeyError), torch_nn._full_precision(OnGpu()):
+        raise KeyError
+    assert rounds()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with torch_nn._full_precision(OnGpu()):
+            assert rounds()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("known", TORCHS)
+def test_both_passes_run_in_full_precision(known, monkeypatch):
+    """Guards against TF32 in the backward pass, which autograd runs long after the call."""
+    entered, original = [], torch_nn._full_precision
+    monkeypatch.setattr(
+        torch_nn, "_full_precision", lambda x: entered.append(x.shape) or original(x)
+    )
+    h, _ = random_unit(known, 3, 4, backend="torch-nn")(random_tensor(5, 2, 3))
+    assert len(entered) == 1
+    h.sum().backward()
+    assert len(entered) == 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("known", UNITS)
+def test_units_on_a_gpu(known, bias, dtype):
+    """Guards against tensors made on the CPU in mid-run, or cuDNN rounding to TF32."""
+    unit, x = random_unit(known, 7, 33, bias=bias, backend="reference"), random_tensor(20, 4, 7)
+    for lengths in LENGTHS:
+        right = results(unit, x, lengths=lengths)
+        for backend in BACKENDS.values():
+            there = random_unit(known, 7, 33, dtype=dtype, bias=bias, backend=backend.name).cuda()
+            if backend.unsupported_reason(there.case(4)) is None:
+                found = results(there, x.to(dtype).cuda(), lengths=lengths)
+                assert_agree(found, right, BOUND[dtype])
+
+
+def test_a_text_of_the_name_of_a_unit_is_not_taken_for_it():
+    """Guards against a user's tanh.unit that runs as torch.nn.RNN on a GPU."""
+    own = make("h = phi(W x + U h' + b)\nunit: tanh", 3, 4)
+    assert own.spec.name == "tanh"
+    assert torch_nn.BACKEND.unsupported_reason(own.case(1)) is not None
+    assert torch_nn.BACKEND.unsupported_reason(make("tanh", 3, 4).case(1)) is None
+
+
+# ---- weights to and from torch.nn ---------------------------------------------------------------
+
+
+def assert_the_same_computation(unit, module):
+    x, start = random_tensor(11, 2, 3), random_state(unit, 2)
+    (ours, after), theirs = unit(x, start), module(x, as_torchs(start))
+    assert_same(tree_leaves((ours, as_torchs(after))), tree_leaves(theirs))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_both_directions_keep_what_is_computed(kind, layers):
+    """Guards against gates in the wrong order, a bias counted twice or lost, z for 1 - z."""
+    torch.manual_seed(5)
+    dropout = 0.0 if layers == 1 else 0.25
+    module = KINDS[kind](3, 5, layers, dtype=torch.float64, dropout=dropout)
+    unit, other = from_torch(module), random_unit(kind, 3, 5, layers=layers)
+    assert layers == 1 or unit.dropout.p == to_torch(unit).dropout == 0.25
+    back = to_torch(other)
+    assert type(back) is KINDS[kind]
+    assert_the_same_computation(unit.eval(), module.eval())
+    assert_the_same_computation(other, back)
+    with torch.no_grad():  # both directions copy
+        for weight in (*unit.parameters(), *other.parameters()):
+            weight.zero_()
+    assert module.weight_hh_l0.all()
+    assert back.weight_hh_l0.all()
+
+
+@pytest.mark.parametrize(
+    ("convert", "unit"),
+    [
+        *((from_torch, kind(3, 4, **{option: not default})) for kind in (nn.LSTM, nn.GRU)
+          for option, default in (("bidirectional", False), ("bias", True))),
+        (from_torch, nn.LSTM(3, 4, proj_size=2)), (from_torch, nn.RNN(3, 3)),
+        (from_torch, nn.Linear(3, 3)),
+        *((to_torch, make(known, 3, 4, layers=2)) for known in UNITS if known not in KINDS),
+        *((to_torch, make(kind, 3, 4, **options)) for kind in KINDS for options in (
+            {"activation": "relu"}, {"gate_activation": "hard-sigmoid"}, {"bias": False})),
+    ],
+)  # fmt: skip
+def test_what_has_no_counterpart_is_refused(convert, unit):
+    """Guards against half of a bidirectional module, dropped peepholes, and relu that is tanh."""
+    with pytest.raises(UsageError, match="torch"):
+        convert(unit)
