@@ -121,7 +121,6 @@ def outcomes(model, piece, free):
     ("kind", "particles", "candidates", "sweeps", "draws", "survivors"),
     [
         ("nade", 24, 4, 0, 100, 8),
-        ("nade", 12, 1, 1, 80, 12),
         ("nade", 2, 3, 4, 80, 2),
         ("first-change", 24, 4, 0, 100, 24),
     ],
