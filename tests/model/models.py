@@ -8,10 +8,8 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.clock import Clock
 from seqmodel.sampling.sampler import Sampler, plain_sampler
-
-DRAWN = 96
-"""Frames, at most: more than the rows of a clock's table. A plain one takes milliseconds."""
 
 
 def model_of(options, frame=FRAMES):
@@ -27,6 +25,13 @@ def random_model(options, frame=FRAMES, *, std=0.3, seed=0):
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=std)
     return model
+
+
+def clock_of(lengths, **options):
+    """A clock that has seen training pieces of these lengths."""
+    made = Clock(**options)
+    made.start_at(np.array(lengths))
+    return made
 
 
 def read_however_cut(encoder, frames, start):
@@ -48,11 +53,11 @@ def read_however_cut(encoder, frames, start):
     return whole
 
 
-def compiled_and_plain(model, prime, given=None):
+def compiled_and_plain(model, prime, steps):
     """A piece of each that goes on from `prime` (T, D), by the same uniforms; whether it ended."""
-    sampler = Sampler(model, given=given, chunk=DRAWN)
+    sampler = Sampler(model, chunk=steps)
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        draws = plain_sampler(sampler.double, DRAWN, 1.0)
+        draws = plain_sampler(sampler.double, steps, 1.0)
         plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
     return np.asarray(compiled), np.asarray(plain), ended

@@ -1,11 +1,9 @@
-"""A synthetic voice, recent levels by their definition, and the encoder's text, run by Python."""
+"""A synthetic voice, and recent levels by their definition."""
 
 import math
 
 import numpy as np
 import torch
-
-from seqmodel.model.sound.kernel import read_pieces
 
 
 def voice(T, B=1, *, grid=1, seed=0):
@@ -31,19 +29,3 @@ def mean_size(values, forget, start):
         weights = forget ** np.arange(t - 1, -1, -1.0)
         found.append(start * forget**t + (1 - forget) * (weights * np.abs(values[:t])).sum())
     return np.array(found)
-
-
-def specified(predictors, known, samples, memory, ends=None, noise=None):
-    """As `kernel.compiled_inputs`, piece by piece, in float64."""
-    (T, B), found, after = samples.shape, [], memory.clone()
-    for k in range(B):
-        S = predictors.memory_size + T * len(predictors.lines)
-        x, work = np.zeros(T * predictors.input_size), np.zeros(S)
-        end = np.array([T if ends is None else int(ends[k])])
-        own = None if noise is None else noise[:, k].double().numpy()
-        read_pieces(
-            samples[:, k].double().numpy(), own, after[k].numpy(), known.packed().numpy(), end, x,
-            work, 0, 1, 0, T, 1, S, noise is not None, 0, 1, predictors,
-        )  # fmt: skip
-        found.append(x.reshape(T, -1))
-    return torch.from_numpy(np.stack(found, 1)), after

@@ -6,25 +6,17 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
-from models import compiled_and_plain, random_model, read_however_cut
+from models import clock_of, compiled_and_plain, random_model
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.ages import AGES, count_ages, unchanged_before
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import DIGITS, HORIZONS, MOST_HELD, MOST_LENGTHS, ODDS_SCALE, Clock
-from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.clock import DIGITS, HORIZONS, MOST_LENGTHS, ODDS_SCALE, Clock
 from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
 LENGTHS = [12, 30, 30, 33, 40]
-
-
-def clock(lengths, *, metre=False, held=False):
-    made = Clock(metre=metre, held=held)
-    made.start_at(np.array(lengths))
-    return made
 
 
 def chances_by_hand(lengths, count):
@@ -49,7 +41,7 @@ def chances_by_hand(lengths, count):
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [7], [20] * 9, [1, 90]])
 def test_the_table_is_the_definition(lengths):
-    table = clock(lengths).table()
+    table = clock_of(lengths).table()
     count = 2 * max(lengths)
     chances = chances_by_hand(lengths, count + max(HORIZONS))
     assert table.shape == (count, len(HORIZONS) + 1)
@@ -63,46 +55,17 @@ def test_the_table_is_the_definition(lengths):
 
 def test_of_many_pieces_the_lengths_are_taken_evenly():
     lengths = np.random.default_rng(1).permutation(np.arange(1, 1025))
-    assert clock(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MOST_LENGTHS))
-
-
-def pieces(frames, batch, size):
-    random = torch.Generator().manual_seed(3)
-    return (torch.rand(frames, batch, size, generator=random) < 0.2).double()
+    assert clock_of(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MOST_LENGTHS))
 
 
 def test_the_metre_is_told_by_digits_of_the_number_of_frames():
     """Beside what is told of the end, or alone."""
-    table = clock(LENGTHS, metre=True).table()
+    table = clock_of(LENGTHS, metre=True).table()
     digits = [[int(d) for d in f"{t % 2**DIGITS:0{DIGITS}b}"[::-1]] for t in range(128)]
     assert table[:, :DIGITS].tolist() == digits  # 80 rows, up to a multiple of 64
-    assert torch.equal(table[:80, DIGITS:], clock(LENGTHS).table())
-    alone = Clock(end=False, metre=True)
-    alone.start_at(np.array(LENGTHS))
+    assert torch.equal(table[:80, DIGITS:], clock_of(LENGTHS).table())
+    alone = clock_of(LENGTHS, end=False, metre=True)
     assert alone.table().tolist() == digits[:64]
-
-
-@pytest.mark.parametrize("metre", [False, True])
-@pytest.mark.parametrize("echo", [False, True])
-@pytest.mark.parametrize("onsets", [False, True])
-def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre):
-    """In one window, in windows with a carry, and frame by frame; beyond the table's rows."""
-    encoder = NoteEncoder(13, onsets=onsets, echo=echo, clock=clock([9, 10], metre=metre))
-    table, last = encoder.clock.table(), 63 if metre else 19
-    frames = pieces(70, 2, 13 * (1 + onsets))
-    start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
-    whole = read_however_cut(encoder, frames, start)
-    for t in range(70):
-        row = table[t if t <= last else t - 64 if metre else last]
-        assert torch.equal(whole.inputs[t, :, -len(row) :], row.expand(26, len(row))), t
-
-
-def changing(frames, batch, size):
-    """Pieces (T, B, F) that are held at random."""
-    new, changes = pieces(frames, batch, size), torch.rand(frames, batch) < 0.3
-    changes[0] = True
-    at = torch.where(changes, torch.arange(frames).unsqueeze(1), 0).cummax(0).values
-    return new.gather(0, at.unsqueeze(2).expand(-1, -1, size))
 
 
 @pytest.mark.parametrize("last", [[8, 8, 11, 8], [8] * 9])
@@ -126,39 +89,6 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
     assert held.held.isfinite().all()  # pieces of one frame, which is always the last
 
 
-def test_how_long_nothing_has_changed_is_counted_alike_in_data_and_in_models():
-    for onsets in (False, True):
-        line = changing(60, 1, 13)[:, 0].to(torch.uint8).numpy()
-        struck = (line & (np.random.default_rng(2).random(line.shape) < 0.05)).astype(np.uint8)
-        piece = np.concatenate([line, struck], 1) if onsets else line
-        ages, found = [0] * 14, []
-        for frame in np.concatenate([np.zeros_like(piece[:1]), piece[:-1]]):
-            count_ages(frame.tolist(), ages, 13, onsets)
-            found.append(ages[13])
-        assert unchanged_before(piece, 13).tolist() == found
-
-
-def test_what_is_held_adds_to_the_odds_that_notes_read():
-    """In one window, in windows with a carry, and frame by frame."""
-    clocked = clock([9, 10], held=True)
-    with torch.no_grad():
-        clocked.held.copy_(torch.arange(MOST_HELD) / 8)
-    encoder = NoteEncoder(13, ages=True, clock=clocked)
-    T = MOST_HELD + 9
-    frames = changing(T, 2, 13)
-    frames[:, 1] = frames[0, 1]
-    start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
-    whole = encoder.encode(frames, start)
-    for b in range(2):
-        ages = unchanged_before(frames[:, b].to(torch.uint8).numpy(), 13).clip(max=MOST_HELD - 1)
-        for t in range(T):
-            expected = clocked.table()[min(t, 19), -1] + ages[t] / 8
-            column = whole.inputs[t, 13 * b : 13 * b + 13, -1 - AGES]
-            assert column.tolist() == pytest.approx([float(expected)] * 13, abs=1e-6)
-    first = encoder.encode(frames[:11], start)
-    assert torch.equal(encoder.encode(frames[11:], first.last).inputs, whole.inputs[11:])
-
-
 def tied(output, *, lengths=LENGTHS, **options):
     model = random_model({"model": "tied", "output": output, "end": True} | options, seed=4)
     model.encoder.clock.start_at(np.array(lengths))
@@ -177,7 +107,8 @@ def tied(output, *, lengths=LENGTHS, **options):
 def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, metre):
     """From a primer, whose frames count, to the end, or beyond the table's rows."""
     model = tied(output, echo=echo, end=clock, clock=clock, metre=metre)
-    compiled, plain, ended = compiled_and_plain(model, pieces(7, 1, 88)[:, 0].numpy())
+    prime = np.random.default_rng(3).random((7, 88)) < 0.2
+    compiled, plain, ended = compiled_and_plain(model, prime, 96)
     assert ended == clock
     np.testing.assert_array_equal(compiled, plain)
 

@@ -37,54 +37,23 @@ def predict(model, frames, carry):
     return model.output(reading.h), reading.after
 
 
-@notes
-def test_the_first_frame_is_predicted_from_a_zero_frame_and_zero_state(kind):
-    model, frames = model_and_frames(kind)
-    logits, _ = predict(model, frames, model.start(B))
-    h, _ = model.unit(torch.zeros(1, B, D, dtype=torch.float64))
-    torch.testing.assert_close(
-        logits[0], h[0] @ model.output.linear.weight.T + model.output.linear.bias
-    )
-
-
-@notes
-def test_a_frame_is_predicted_from_all_frames_before_it_and_no_others(kind):
-    """A model that sees its target would score wonderfully and compose nothing."""
-    model, frames = model_and_frames(kind)
-    logits, _ = predict(model, frames, model.start(B))
-    for t in range(T):
-        changed = frames.clone()
-        changed[t] = 1 - changed[t]
-        after, _ = predict(model, changed, model.start(B))
-        torch.testing.assert_close(after[: t + 1], logits[: t + 1], rtol=0, atol=0)
-        differs = (after != logits).any(-1)
-        assert differs[t + 1 :].all(), t
-
-
 @every_kind
-@pytest.mark.parametrize("cuts", [(3,), (1, 2, 6)])
-def test_windows_with_a_carry_equal_one_run(kind, cuts):
+def test_windows_and_steps_equal_one_run(kind):
+    """Sampling goes by steps, evaluation by windows: all must be the same model."""
     model, frames = model_and_frames(kind)
     whole, end = predict(model, frames, model.start(B))
-    carry, parts = model.start(B), []
-    for window in frames.tensor_split(cuts):
-        logits, carry = predict(model, window, carry)
-        parts.append(logits)
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-14)
-    for ours, theirs in zip(carry.tensors(), end.tensors(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
-
-
-@notes
-def test_step_by_step_equals_one_run(kind):
-    """Sampling goes by steps, evaluation by windows: both must be the same model."""
-    model, frames = model_and_frames(kind)
-    whole, _ = predict(model, frames, model.start(B))
+    for cuts in ((3,), (1, 2, 6)):
+        carry, parts = model.start(B), []
+        for window in frames.tensor_split(cuts):
+            logits, carry = predict(model, window, carry)
+            parts.append(logits)
+        torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-14)
+        for ours, theirs in zip(carry.tensors(), end.tensors(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
     carry = model.start(B)
     for t, frame in enumerate(frames):
         h, state = model.step(carry)
-        logits = model.output(h)
-        torch.testing.assert_close(logits, whole[t], rtol=0, atol=1e-14)
+        torch.testing.assert_close(model.output(h), whole[t], rtol=0, atol=1e-14)
         carry = type(carry)(state, model.encoder.append(carry.past, frame))
 
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import models
 import numpy as np
 import pytest
 import torch
@@ -24,10 +23,7 @@ LABELLED = replace(FRAMES, known_labels=KNOWN)
 
 
 def test_a_label_is_a_bias_of_the_unit_and_of_the_output():
-    """By a model without labels, to whose biases the weights of two values are added.
-
-    Of two pieces side by side, the other has no labels; then the model tells the first's to all.
-    """
+    """By a model without, to whose biases the weights of two values are added."""
     both = [random_model({"model": "frame-wise"}, frame).double() for frame in (LABELLED, FRAMES)]
     told, plain = both
     with torch.no_grad():
@@ -59,17 +55,16 @@ def test_a_label_is_a_bias_of_the_unit_and_of_the_output():
     ("frame", "options"),
     [
         (FRAMES, {"model": "frame-wise", "unit": "own_modules:LayerNormLSTM"}),
-        (FRAMES_WITH_ONSETS, {"model": "tied", "rests": True, "end": False}),
-        (AudioFrames(8000), {"model": "sample-wise"}),
+        (FRAMES_WITH_ONSETS, {"model": "tied", "output": "bernoulli", "rests": True}),
+        (AudioFrames(8000, 3), {"model": "sample-wise"}),
     ],
 )
-def test_compiled_sampling_is_told_too(frame, options, monkeypatch):
+def test_compiled_sampling_is_told_too(frame, options):
     """Guards the place of the columns in x, and beside h, where both begin or end with others."""
-    monkeypatch.setattr(models, "DRAWN", 40 * frame.frame_size if frame.rate else 40)
     model = random_model({"end": False, **options}, replace(frame, known_labels=KNOWN), std=0.2)
     prime, drawn = np.zeros((3, frame.frame_size), np.float32), []
     for labels in ([0, 0], [1, 3]):
-        compiled, plain, _ = compiled_and_plain(model.telling(labels), prime)
+        compiled, plain, _ = compiled_and_plain(model.telling(labels), prime, 15)
         np.testing.assert_array_equal(compiled, plain)
         drawn.append(compiled)
     assert (drawn[0] != drawn[1]).any()

@@ -1,37 +1,242 @@
-"""All that notes remember at once, in a black box: the likelihood of a piece is its frequency."""
+"""What notes remember of a piece, each by its definition; and at once, by frequencies."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from frequencies import assert_frequent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import clock_of, model_of, random_model, read_however_cut
 
 from seqmodel import units
+from seqmodel.config import MODELS
+from seqmodel.data.batches import load
+from seqmodel.data.bundled import FRAMES
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.export.onnx.encoders import _places
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.metre import given_of, signatures
-from seqmodel.model.clock import Clock
+from seqmodel.media.music.metre import MOST_SIGNATURES, given_of, signatures
+from seqmodel.model.ages import AGES, SILENT, SOUNDING, UNCHANGED, unchanged_before
+from seqmodel.model.bars import BARS, BEATS, DIGITS, LEFT, PLACES, write_place
+from seqmodel.model.build import with_sizes
+from seqmodel.model.clock import MOST_HELD
+from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
+from seqmodel.model.motifs import CONTEXTS, MOST, MOTIFS
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.note_unit import NoteUnitOutput
+from seqmodel.outputs.notes import as_drawn
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.training.state import TrainingState
+from seqmodel.training.update import window_gradient
+
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
+OF_TWO = [[0, 6, 8]], [[-5, 3, 4], [19, 5, 8]]
+METRES = [(4, 4), (3, 4), (6, 8), (9, 8), (12, 8), (5, 4), (7, 8), (3, 8), (2, 2), (3, 16), (11, 4)]
 
 
-@pytest.mark.usefixtures("unoptimised")
+def piece_of(T, notes, *, onsets, seed):
+    """Frames (T, F): a spell without changes, all of it transposed, then three kinds of frames."""
+    random = np.random.default_rng(seed)
+    changes, struck = random.random((2, T, notes)) < [[[0.08]], [[0.05]]]
+    A, C = 2 * T // 5, 4 * T // 5
+    changes[A // 6 : A * 8 // 9] = struck[A // 6 : A * 8 // 9] = False
+    sounding = np.cumsum(changes, 0) % 2
+    sounding[:, 0] = 0  # never
+    sounding[A : 2 * A, 5:] = sounding[:A, :-5]
+    sounding[C:] = (random.random((3, notes)) < 0.3)[random.integers(0, 3, T - C)]
+    if not onsets:
+        return sounding.astype(float)
+    drawn = torch.from_numpy(np.hstack([sounding, struck]).astype(float))
+    return as_drawn(drawn, torch.cat([torch.zeros(1, 2 * notes), drawn[:-1]])).numpy()
+
+
+def ages_by_hand(frames, notes):
+    """The inputs (T, D, AGES) after each frame, from the whole piece at once."""
+    sounding = frames[:, :notes] > 0
+    before = np.vstack([np.zeros((1, notes), bool), sounding[:-1]])
+    struck = frames[:, notes:] > 0 if frames.shape[1] > notes else sounding & ~before
+    found = np.zeros((len(frames), notes, AGES))
+    moved = (struck | (sounding != before)).any(1)
+    for t in range(len(frames)):
+        latest = np.flatnonzero(moved[: t + 1])
+        still = t - latest[-1] + 1 if len(latest) else t + 1
+        for n in range(notes):
+            strikes, sounded = np.flatnonzero(struck[: t + 1, n]), sounding[: t + 1, n].nonzero()[0]
+            age = t - strikes[-1] + 1 if sounding[t, n] else 0
+            silent = t - sounded[-1] if len(sounded) and not sounding[t, n] else np.inf
+            found[t, n] = [
+                *(age >= k for k in SOUNDING),
+                *(silent <= k for k in SILENT),
+                *(still >= k for k in UNCHANGED),
+            ]
+    return found
+
+
+def longest_stretch(heard):
+    """Of a list of frames: the longest stretch's length, and the frame that followed."""
+    last, best, after = len(heard) - 1, 0, None
+    for j in range(max(0, last - REACH_BACK + 1), last):
+        length = 0
+        while length < min(j + 1, LONGEST) and heard[j - length] == heard[last - length]:
+            length += 1
+        if length and length >= best:  # the latest wins a tie
+            best, after = length, heard[j + 1]
+    return best, after
+
+
+def echo_by_hand(frames, notes):
+    line, found = frames.tolist(), []
+    for t in range(len(line)):
+        length, after = longest_stretch(line[: t + 1])
+        known = np.array([length >= step for step in STEPS])
+        halves = np.reshape(after or [0.0] * len(line[0]), (-1, notes, 1))
+        found.append(np.hstack([np.tile(known, (notes, 1)), *(half * known for half in halves)]))
+    return np.array(found)
+
+
+def motifs_by_hand(frames, notes):
+    """By counts in a dictionary."""
+    found = np.zeros((len(frames), notes, MOTIFS))
+    seen = defaultdict(lambda: [0, 0])
+    keys = {}
+    wide = np.pad(frames, ((max(n for n, *_ in CONTEXTS), 0), (24, 24)))
+    for t, frame in enumerate(frames):
+        for (_, note), key in keys.items():
+            counts, sounds = seen[key], int(frame[note])
+            counts[sounds] = min(counts[sounds] + 1, MOST)
+            if counts[1 - sounds] > 2:
+                counts[1 - sounds] = counts[1 - sounds] // 2 + 1
+        keys = {}
+        for k, (back, width, absolute) in enumerate(CONTEXTS):
+            end = len(wide) - len(frames) + t + 1
+            for note in range(notes):
+                around = wide[end - back : end, note + 24 - width : note + 25 + width]
+                if around.any():
+                    keys[k, note] = k, around.tobytes(), note if absolute else None
+        for (k, note), key in keys.items():
+            silent, sounded = seen[key]
+            if silent + sounded:
+                odds = np.log((sounded + 0.4) / (silent + 0.4)) / 4
+                told = odds, 1, np.log2(1 + silent + sounded) / 4
+                found[t, note, 3 * k : 3 * k + 3] = told
+    return found
+
+
+def place_by_hand(found, steps, frame):
+    """The numbers of a frame in the bar, from quarter notes as fractions."""
+    first, beats, of = max(each for each in found if each[0] <= frame)
+    dotted = of >= 8 and beats in (6, 9, 12)
+    count = beats // 3 if dotted else beats
+    elapsed = Fraction(frame - first, steps) / Fraction(4 * (3 if dotted else 1), of)  # in beats
+    beat = math.floor(elapsed)
+    numbers = [0] * BARS
+    numbers[math.floor((elapsed - beat) * PLACES)] = 1
+    numbers[PLACES + min(beat % count, BEATS - 1)] = 1
+    numbers[PLACES + BEATS + min(count - 1 - beat % count, LEFT - 1)] = 1
+    numbers[-DIGITS:] = [int(digit) for digit in f"{beat // count % 8:03b}"[::-1]]
+    return numbers
+
+
+def expected_of(piece, encoder, metre):
+    """What each note reads besides the frame before, at each of a piece (T, F)."""
+    frames = np.vstack([np.zeros_like(piece[:1]), piece[:-1]])  # after a frame of silence
+    notes, clock, ages = encoder.rows, encoder.clock, ages_by_hand(frames, encoder.rows)
+    held = unchanged_before(piece.astype(np.uint8), notes)
+    told = []
+    if encoder.echo:
+        told.append(echo_by_hand(frames, notes))
+    if len(encoder.bars):
+        places = [place_by_hand(metre, 4, t) for t in range(len(frames))]
+        told.append(np.tile(np.array(places)[:, None], (notes, 1)))
+    if clock:
+        table = clock.table().numpy()
+        last = len(table) - clock.period
+        rows = [t if t < last else last + (t - last) % clock.period for t in range(len(frames))]
+        told.append(np.tile(table[rows][:, None], (notes, 1)))
+        if clock.held is not None:
+            told[-1][..., -1] += clock.held.numpy()[held.clip(max=MOST_HELD - 1)][:, None]
+    told += [ages] * encoder.ages
+    assert notes < 30 or len(frames) < 150 or ages.any((0, 1)).all()
+    if encoder.motifs:
+        told.append(motifs_by_hand(frames[:, :notes], notes))
+    assert ((held[:, None] >= UNCHANGED) == ages[:, 0, -len(UNCHANGED) :]).all()
+    return np.concatenate(told, 2)
+
+
+@pytest.mark.parametrize(
+    ("T", "notes", "onsets", "parts"),
+    [
+        (190, 30, False, "echo bars ages motifs"),
+        (190, 65, True, "echo clock ages"),  # frames of three words
+        (70, 13, True, "bars metre motifs"),
+        (70, 64, False, "echo metre clock"),
+        (600, 3, False, "held clock ages"),
+        (30, 13, False, "ages"),
+    ],
+)
+def test_notes_read_what_the_definitions_say_however_a_piece_is_cut(T, notes, onsets, parts):
+    """Guards places of numbers in x and of integers in the memory, and their carrying on."""
+    clock = clock_of([9, 10], metre="metre" in parts, held="held" in parts, end="clock" in parts)
+    if clock.held is not None:
+        clock.held.copy_(torch.arange(MOST_HELD) / 8)
+    encoder = NoteEncoder(
+        notes,
+        onsets=onsets,
+        bars=FRAMES.given({}) if "bars" in parts else None,
+        clock=clock if clock.size else None,
+        **{name: name in parts for name in ("echo", "ages", "motifs")},
+    )
+    pieces = [piece_of(T, notes, onsets=onsets, seed=seed) for seed in (1, 2)]
+    start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
+    start = encoder.told(start, np.stack([FRAMES.given({"metre": metre}) for metre in OF_TWO]))
+    whole = read_however_cut(encoder, torch.from_numpy(np.stack(pieces, 1)), start)
+    told = whole.skip.view(T, 2, notes, -1).numpy()
+    for b, (piece, metre) in enumerate(zip(pieces, OF_TWO, strict=True)):
+        expected = expected_of(piece, encoder, metre)
+        np.testing.assert_allclose(told[:, b], expected, rtol=0, atol=1e-12)
+        assert T < 100 or "echo" not in parts or expected[..., : len(STEPS)].any((0, 1)).all()
+
+
+def test_frames_too_far_back_are_forgotten():
+    """Guards the ring buffer: an overwritten frame must not be found, nor a run beyond it."""
+    numbers = np.arange(REACH_BACK + 60) % 200 + 1  # recurs after 200 frames
+    frames = (numbers[:, np.newaxis] >> np.arange(8) & 1).astype(float)
+    frames[20] = 0  # recurs once with the first just within reach, then just out of reach
+    encoder = NoteEncoder(8, echo=True)
+    for again, known in ((20 + REACH_BACK - 1, 1), (20 + REACH_BACK, 0)):
+        piece = torch.from_numpy(frames[: again + 2].copy()).unsqueeze(1)
+        piece[again] = 0
+        skip = encoder.encode(piece, encoder.start(piece.new_zeros(1), 1)).skip
+        told = np.zeros((8, 2, len(STEPS)))
+        told[:, 0, 0], told[:, 1, 0] = known, known * frames[21]
+        assert skip[again + 1].tolist() == told.reshape(8, -1).tolist()
+        assert (skip[again, :, : len(STEPS)] == 1).all()
+
+
+def test_without_echo_and_clock_there_is_no_memory():
+    """So that old checkpoints still give the same models."""
+    options = {"model": "tied", "unit": "gru", "hidden": 6}
+    model = model_of(options | dict.fromkeys(MODELS["tied"].settings, False))
+    assert model.start(2).past.memory is None
+    assert model.layers()[0].input_size == NoteEncoder(88).input_size == 58
+    assert len(model.start(1).tensors()) == 2
+
+
 @pytest.mark.parametrize("first_change", [False, True])
 def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
-    """Whole pieces, drawn by compiled code, appear as often as their nats and those of ends say.
-
-    Guards against a draw that reads other inputs than the likelihood: echo, bars, clock, ages and
-    motifs all speak of two notes within five frames.
-    """
+    """Whole pieces of two notes and five frames: guards against a draw that reads other inputs."""
     torch.manual_seed(3)
     bars = given_of(signatures([(0, (3, 8)), (2, (2, 4))], 5), Grid.of_beats(2))
-    clock = Clock()
-    clock.start_at(np.array([2, 3, 5]))
-    inputs = {"echo": True, "ages": True, "motifs": True, "bars": bars, "clock": clock}
-    encoder = NoteEncoder(2, **inputs, first_change=first_change)
+    inputs = {"echo": True, "ages": True, "motifs": True, "bars": bars}
+    encoder = NoteEncoder(2, **inputs, clock=clock_of([2, 3, 5]), first_change=first_change)
     width = 3 + encoder.skip_size
     unit = units.make("gru", encoder.input_size, 3)
     pitch = units.make("gru", width + below_size(onsets=False), 3)
@@ -41,14 +246,14 @@ def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.6)
     torch.nn.init.constant_(output.ending.bias, -1.0)
-    sampler, draws, found = Sampler(model), 1500, Counter()
+    sampler, draws, found = Sampler(model), 1000, Counter()
     assert sampler.is_compiled
     for number in range(draws):
         piece = sampler.piece(5, seed=1, number=number)
         found[np.concatenate(list(piece)).astype(int).tobytes(), piece.ended] += 1
-    expected, seen = [], []
+    expected = []
     model.double()
-    for (content, ended), count in found.items():
+    for content, ended in found:
         frames = torch.tensor(np.frombuffer(content, int).reshape(-1, 1, 2), dtype=torch.float64)
         last = torch.zeros(len(frames), 1, dtype=torch.float64)
         last[-1] = float(ended)
@@ -56,10 +261,78 @@ def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
             read = model.read(frames, model.start(1))
             nats = output.score(read.h, read.frames, read.past) + output.end_score(read.h, last)
         expected.append(draws * float(torch.exp(-nats.sum())))
-        seen.append(count)
-    expected, seen = np.array(expected), np.array(seen)
-    likely = expected > 6
-    assert likely.sum() > 20
-    assert expected.sum() < draws
-    expected, seen = (np.append(n[likely], draws - n[likely].sum()) for n in (expected, seen))
-    assert stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), len(seen) - 1) > 1e-3
+    assert_frequent(list(found.values()), expected, draws, least=20)
+
+
+@settings(deadline=None, derandomize=True, database=None, max_examples=40)
+@given(
+    changes=st.lists(st.tuples(st.integers(1, 90), st.sampled_from(METRES)), max_size=5),
+    first=st.sampled_from(METRES),
+    steps=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24, 480]),
+)
+def test_the_place_is_the_definition(changes, first, steps):
+    """Guards dotted beats, bars that are no whole number of frames, and where changes take over."""
+    found = signatures(sorted([(0, first), *changes]), 100)
+    told = given_of(found, Grid.of_beats(steps))
+    for frame in range(0, 100, 1 + steps // 24):
+        expected = place_by_hand(found, steps, frame)
+        place = np.full(BARS, np.nan)
+        write_place(place, told, frame, MOST_SIGNATURES)
+        assert place.tolist() == expected
+
+
+def test_real_time_and_the_usual_are_told_apart():
+    """Without its own a piece has the metre usual in train, or 4/4; real time counts fours."""
+    waltz = replace(FRAMES, metre=(3, 4))
+    assert np.array_equal(waltz.given({}), FRAMES.given({"metre": [[0, 3, 4]]}))
+    assert np.array_equal(FRAMES.given({}), FRAMES.given({"metre": [[0, 4, 4]]}))
+    seconds = replace(FRAMES, grid=Grid.of_seconds("0.1"))
+    assert np.array_equal(seconds.given({}), FRAMES.given({}))
+
+
+def test_likelihoods_are_of_each_pieces_own_metre(dataset):
+    """Guards pieces that trade their metres in a batch, and windows that begin them anew."""
+    model = random_model({"model": "tied", "output": "note-unit", "end": False}, seed=4)
+    split = dataset["valid"]
+    metres = [{"metre": [[0, *METRES[k % len(METRES)]]]} for k in range(len(split))]
+    pieces = [replace(p, facts=m) for p, m in zip(split.pieces, metres, strict=True)]
+    split = replace(split, pieces=pieces)
+    nats = likelihood(model, split).piece_nats
+    for k, piece in enumerate(split):
+        given = split.given(np.array([k]))
+        line = torch.from_numpy(piece.astype(np.float32)).unsqueeze(1)
+        with torch.inference_mode():
+            h, frames, past, _ = model.read(line, model.start(1, given))
+            own = float(model.output.score(h, frames, past).sum())
+        assert nats[k] == pytest.approx(own, rel=1e-4)
+    usual = likelihood(model, replace(split, pieces=dataset["valid"].pieces)).piece_nats
+    assert (abs(usual[1:] - nats[1:]) > 1e-3).any()
+
+
+def test_training_is_on_each_pieces_own_metre(dataset, make_config):
+    """The nats of a batch's first window, without dropout, are those of the pieces' metres."""
+    config = make_config(model="tied", bars=True, unit="gru", hidden=3, output="auto")
+    split = dataset["train"]
+    facts = [{"metre": [[0, *METRES[k % len(METRES)]]]} for k in range(len(split))]
+    split = replace(
+        split,
+        pieces=[replace(p, facts=m) for p, m in zip(split.pieces, facts, strict=True)],
+    )
+    state = TrainingState(with_sizes(config, split.frame), split, torch.device("cpu"))
+    torch.nn.init.normal_(next(state.model.unit.parameters()))
+    batch = load(split, np.arange(3))
+    nats, _ = window_gradient(state, batch, 1)
+    assert nats == pytest.approx(likelihood(state.model, split[:3]).piece_nats.sum(), rel=1e-4)
+    assert load(split, np.arange(3), begin=2).given is None
+
+
+def test_the_table_of_an_exported_model_repeats_the_places():
+    """Guards a period that is too short, on grids that bars do not fit."""
+    for metre in METRES:
+        for steps in (1, 3, 4, 12):
+            given = given_of(signatures([(0, metre)], 1), Grid.of_beats(steps))
+            table = _places(given)
+            for frame in range(0, 3000, 29):
+                assert table[frame % len(table)].tolist() == place_by_hand(
+                    [(0, *metre)], steps, frame
+                )

@@ -170,9 +170,7 @@ def moments_of(samples):
 
 
 def test_a_course_is_the_mean_of_the_recordings_with_the_labels():
-    """Of all that tell them, whatever else they tell; after their ends, as before. Guards against
-    a course of other labels, and one that no recording has of which nothing is known.
-    """
+    """Of all that tell them, whatever else they tell; after their ends, as before."""
     pieces = spoken(9, 1600, longer=160)
     labels = [{"who": "a", "n": "1"}] * 4 + [{"who": "b", "n": "1"}] * 4 + [{"n": "2"}]
     split, known = labelled(pieces, labels)

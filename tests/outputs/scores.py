@@ -3,6 +3,7 @@
 import copy
 import ctypes
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -10,6 +11,16 @@ import torch
 from seqmodel.kernels.run.calls import Arena, CallFields
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.outputs.protocol import DrawSetting
+
+C, MEAN, DEVIATION = 6, 0.01, 0.08
+LEVELS = torch.arange(-32768, 32768, dtype=torch.float64) / 32768
+
+
+def random_blocks(*shape):
+    """Blocks (..., F) of 16-bit samples, and the C before each."""
+    lines = MEAN + DEVIATION * torch.randn(*shape[:-1], shape[-1] + C, dtype=torch.float64)
+    lines = (lines * 32768).round() / 32768
+    return lines[..., C:], lines[..., :C]
 
 
 def plain(output, h, frames, past=None):
@@ -35,10 +46,7 @@ def assert_close(ours, theirs, bound):
 
 
 def assert_compiled_is_plain(output, h, frames, past=None, *, bound):
-    """In nats and every gradient, weighted or not; padding has weight 0.
-
-    The gradient that arrives at the weighted sum must not be lost.
-    """
+    """In nats and every gradient, weighted or not; padding has weight 0."""
     leaves = [h.requires_grad_(), *output.parameters()]
     theirs = plain(output, h, frames, past)
     weights = torch.rand(theirs.shape, dtype=h.dtype)
@@ -50,18 +58,6 @@ def assert_compiled_is_plain(output, h, frames, past=None, *, bound):
     assert_close(torch.autograd.grad(ours, leaves, weights), slopes, bound)
     assert_close(torch.autograd.grad(total, leaves, retain_graph=True), slopes, bound)
     assert_close(torch.autograd.grad(-2.5 * total, leaves), [-2.5 * s for s in slopes], bound)
-
-
-def assert_any_dimensions(output, frames, past):
-    """The score of blocks (3, 2, F) is the nats of `forward`, for any leading dimensions."""
-    h = torch.randn(3, 2, output.linear.in_features, dtype=torch.float64)
-    together = output.score(h, frames, past)
-    assert together.shape == (3, 2)
-    one_by_one = [
-        [output.nats(output(h[t, b]), frames[t, b], past[t, b]).item() for b in range(2)]
-        for t in range(3)
-    ]
-    np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
 
 
 def assert_compiled_draws_are_plain(output, chunks, temperature, uniforms_per_step):
@@ -91,3 +87,18 @@ def assert_compiled_draws_are_plain(output, chunks, temperature, uniforms_per_st
         assert drawn.dtype == np.float32
         np.testing.assert_array_equal(drawn, expected)
     return ends
+
+
+def exact_nats(sample, logits, means, scales, *, step=1 / 32768, uniform=2.0**-40):
+    """-log P of a raw sample's level in 60 digits, straight from the distribution functions."""
+    with mpmath.workdps(60):
+        total = mpmath.mpf(0)
+        normal = sum(mpmath.exp(logit) for logit in logits)
+        for logit, mean, scale in zip(logits, means, scales, strict=True):
+            lower = -mpmath.inf if sample <= -1 else mpmath.mpf(sample) - step / 2 - mean
+            upper = mpmath.inf if sample >= 1 - step else mpmath.mpf(sample) + step / 2 - mean
+            if sample > mean:  # mirrored: a difference of two ones has no digits left
+                lower, upper = -upper, -lower
+            within = 1 / (1 + mpmath.exp(-upper / scale)) - 1 / (1 + mpmath.exp(-lower / scale))
+            total += mpmath.exp(logit) / normal * within
+        return float(-mpmath.log((1 - uniform) * total + uniform / 65536))

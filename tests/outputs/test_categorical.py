@@ -1,13 +1,12 @@
 """A softmax over the 256 levels of mu-law, one row per sample."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from noise import in_memory
-from scipy import special, stats
+from scipy import special
 from scores import assert_compiled_draws_are_plain, assert_compiled_is_plain, both, compiled, plain
 
 from seqmodel.media.audio import mu_law
@@ -62,18 +61,6 @@ def test_nats_are_those_of_the_equations(score):
             assert ours[t, b].item() == pytest.approx(-sum(chances), rel=1e-12)
 
 
-@both
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
-def test_probabilities_of_all_levels_sum_to_one(score, scale):
-    output = make(frame_size=1)
-    with torch.no_grad():
-        output.linear.bias.mul_(scale)
-    h = torch.randn(H, dtype=torch.float64)
-    nats = score(output, h.expand(1, 256, H), SAMPLES.double().view(1, -1, 1))
-    assert nats.isfinite().all()
-    assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-12)
-
-
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sizes", [(1, 1, 4, 1), (35, 2, 33, 4), (3, 2, 195, 10)])
@@ -100,43 +87,6 @@ def test_nan_is_not_hidden_and_no_frames_have_no_nats(score):
     assert nats.shape == (0, 2)
 
 
-def test_likelihood_is_frequency():
-    """Short pieces drawn sample by sample appear as often as the score of whole pieces says.
-
-    Each row depends on the two samples before it: a row out of place, a wrong order of samples or
-    another level than the one drawn would show.
-    """
-    output, pieces = make(frame_size=2), 30_000
-    with torch.no_grad():
-        output.linear.bias.copy_(-(torch.arange(-128, 128).abs() ** 1.5) / 2)
-
-    def row(before, last):
-        past = 40 * torch.cat([before, last], -1)
-        turned = torch.cat(
-            [torch.sin(past * k) for k in (1, 2, 3)] + [torch.cos(past[..., :1])], -1
-        )
-        return torch.cat([turned, before, last], -1)
-
-    uniforms = torch.from_numpy(np.random.default_rng(2).random((4, pieces, 1)))
-    samples = [torch.zeros(pieces, 1, dtype=torch.float64)] * 2
-    with torch.no_grad():
-        for uniform in uniforms:
-            h = row(*samples[-2:])
-            samples.append(output.draw_frame(h, samples[-1], uniform, 1.0).frame)
-        line = torch.stack(samples)
-        raw = line[2:, :, 0]
-        frames = torch.stack([raw[::2], raw[1::2]], -1)
-        nats = output.score(row(line[:4], line[1:5]), frames, None).sum(0)
-    drawn = [tuple(piece) for piece in raw.T.tolist()]
-    of_piece = dict(zip(drawn, nats.tolist(), strict=True))
-    common = [(n, math.exp(-of_piece[piece])) for piece, n in Counter(drawn).items() if n > 20]
-    seen, p = np.array(common).T
-    assert len(common) > 80
-    assert 0.3 < p.sum() <= 1
-    spread = (seen - pieces * p) / np.sqrt(pieces * p * (1 - p))
-    assert stats.chi2.sf((spread**2).sum(), len(spread)) > 1e-3
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
@@ -154,11 +104,12 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
         assert drawn.frame[n].item() == mu_law.SAMPLES[k]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize(
+    ("temperature", "dtype"), [(0.0, torch.float32), (0.7, torch.float64), (1.0, torch.float32)]
+)
 def test_compiled_draw_draws_the_same(temperature, dtype):
     output = make().to(dtype)
-    rows = random_rows(150, 1, frame_size=1)[0][:, 0].split(50)
+    rows = random_rows(90, 1, frame_size=1)[0][:, 0].split(30)
     assert assert_compiled_draws_are_plain(output, rows, temperature, 1) == 0
 
 

@@ -1,21 +1,16 @@
-"""Discretised logistics of whole blocks, one sample at a time.
-
-The probabilities of levels are those of `test_sample_logistic`.
-"""
+"""Discretised logistics of whole blocks, one sample at a time."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
-from scores import assert_any_dimensions
+from scores import DEVIATION, MEAN, C, exact_nats, random_blocks
 
 from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
 
-H, F, K, C = 5, 3, 4, 6
-MEAN, DEVIATION = 0.01, 0.08
+H, F, K = 5, 3, 4
 
 
 def make(*, frame_size=F, components=K, hidden=H, seed=0, residual=0.3):
@@ -31,12 +26,6 @@ def make(*, frame_size=F, components=K, hidden=H, seed=0, residual=0.3):
         output.mixture.weight.normal_(0, 0.3)
         output.mixture.bias.normal_(0, 1)
     return output
-
-
-def random_blocks(*shape, frame_size=F):
-    frames = MEAN + DEVIATION * torch.randn(*shape, frame_size, dtype=torch.float64)
-    past = MEAN + DEVIATION * torch.randn(*shape, C, dtype=torch.float64)
-    return (frames * 32768).round() / 32768, (past * 32768).round() / 32768
 
 
 def mixtures(output, parameters, frames, past):
@@ -64,7 +53,7 @@ def mixtures(output, parameters, frames, past):
 def test_nats_are_those_of_the_equations():
     """Recomputed from the docstring by loops: windows, direction of time, units, tails, floor."""
     output = make()
-    frames, past = random_blocks(12)
+    frames, past = random_blocks(12, F)
     frames[0, 1], frames[1, 2] = -1.0, 32767 / 32768
     parameters = output(torch.randn(12, H, dtype=torch.float64)).detach()
     assert parameters.shape == (12, F, WIDTH)
@@ -76,10 +65,6 @@ def test_nats_are_those_of_the_equations():
             assert ours[n, j].item() == pytest.approx(expected, rel=1e-10)
     together = output.nats(parameters, frames, past)
     torch.testing.assert_close(together.detach(), ours.sum(-1))
-
-
-def test_score_is_the_nats_of_forward_for_any_leading_dimensions():
-    assert_any_dimensions(make(), *random_blocks(3, 2))
 
 
 def resonance(count, noise, seed=0):
@@ -139,39 +124,11 @@ def test_it_starts_on_data_that_never_changes(level):
     assert nats.item() / F < 2
 
 
-def level_probabilities(output, parameters, past, known):
-    """P of all levels of the sample after the `known` ones of one block."""
-    j = len(known)
-    frames = torch.zeros(65536, j + 1, dtype=torch.float64)
-    frames[:, :j], frames[:, j] = known, LEVELS
-    nats = output.sample_nats(
-        parameters[: j + 1].expand(65536, -1, -1), frames, past.expand(65536, C)
-    )
-    return torch.exp(-nats[:, j]).detach().numpy()
-
-
-@pytest.mark.parametrize(("j", "residual"), [(0, 0.001), (0, 30.0), (2, 0.3)])
-def test_draws_follow_the_probabilities(j, residual):
-    """Of single levels, of the tails that pile up at both ends, and after other drawn samples."""
-    output, draws = make(residual=residual), 20_000
-    parameters = output(torch.randn(1, H, dtype=torch.float64)).detach()
-    past = random_blocks(1)[1].expand(draws, C)
-    uniforms = np.random.default_rng(8).random((draws, 2 * F))
-    uniforms[:, : 2 * j] = uniforms[0, : 2 * j]  # the samples before are the same in all draws
-    with torch.no_grad():
-        drawn = output.draw(
-            parameters.expand(draws, F, WIDTH), past, torch.from_numpy(uniforms), 1.0
-        )
-    assert (drawn[:, :j] == drawn[0, :j]).all()
-    p = level_probabilities(output, parameters[0], past[0], drawn[0, :j])
-    assert_follow(drawn[:, j].numpy(), p)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
     parameters = output(torch.randn(B, H, dtype=torch.float64)).detach()
-    past = random_blocks(B)[1]
+    past = random_blocks(B, F)[1]
     uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
     uniforms[0] = 0.0
     with torch.no_grad():

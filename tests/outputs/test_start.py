@@ -56,10 +56,7 @@ def test_frames_are_taken_evenly_from_all_pieces(monkeypatch, make_audio_config,
 
 
 def test_a_signal_whose_period_is_whole_blocks_is_predicted_at_every_sample(make_audio_config):
-    """Fitted to the first samples of blocks alone, the predictor saw two phases of a square wave.
-
-    All others were far off: the run's figure was 175,992 nats per frame after an epoch.
-    """
+    """Fitted to the first samples of blocks alone, the predictor saw two phases of a wave."""
     frame = AudioFrames(8000, F, C, "float32", 0.0, 1.0)
     samples = np.tile(np.repeat(np.float32([0.99, -1.0]), F), 200)
     wave = in_memory(frame, samples)
@@ -83,10 +80,7 @@ def linear_nats(pieces):
 
 @pytest.mark.parametrize(("output", "worse"), [("gaussian", 0.0), ("logistic", 0.5)])
 def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, output, worse):
-    """Before the first update: below a single Gaussian, and near the linear prediction.
-
-    A random start is worse by several nats per frame, which take epochs to make up.
-    """
+    """Before the first update: below a single Gaussian, and near the linear prediction."""
     torch.manual_seed(0)
     config = make_audio_config(output=output, hidden=40, components=10)
     model = build_model(config, audio_dataset.frame)

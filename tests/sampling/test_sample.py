@@ -63,9 +63,7 @@ def endless(run, monkeypatch):
         bias[88] = before
 
 
-@pytest.mark.parametrize(
-    ("seed", "number", "temperature"), [(1, 0, 1.0), (1, 2, 1.0), (2**40, 0, 0.7)]
-)
+@pytest.mark.parametrize(("seed", "number", "temperature"), [(1, 2, 1.0), (2**40, 0, 0.7)])
 def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
     """So that another program, backend or release can draw the very same piece."""
     ours = draw_piece(endless, 300, seed=seed, number=number, temperature=temperature)
@@ -75,15 +73,25 @@ def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
 
 
 @pytest.mark.parametrize(
-    ("unit", "layers"),
-    [("lstm", 2), ("gru", 1), ("tanh", 2), ("gru-reset-after", 1), ("lstm-layer-norm", 2)],
+    ("unit", "layers", "hidden", "dtype"),
+    [
+        ("lstm", 1, 1, torch.float32),
+        ("gru", 1, 8, torch.float64),
+        ("gru-reset-after", 1, 13, torch.float32),
+        ("lstm-layer-norm", 2, 21, torch.float64),
+        ("tanh", 2, 25, torch.float32),
+        ("lstm", 2, 25, torch.float64),
+    ],
 )
-def test_compiled_and_plain_sampling_draw_the_same(make_config, monkeypatch, unit, layers):
-    """Units of all kinds, stacks, ends, temperatures: not one of some 20,000 draws may differ."""
-    monkeypatch.setattr(sample, "CHUNK", 40)
+def test_compiled_and_plain_sampling_draw_the_same(
+    make_config, monkeypatch, unit, layers, hidden, dtype
+):
+    """Units, stacks, ends, temperatures, products of all widths, across panel borders."""
+    monkeypatch.setattr(sample, "CHUNK", 20)
     end = layers == 2
     torch.manual_seed(7)
-    model = build_model(make_config(unit=unit, hidden=21, layers=layers, end=end), FRAMES)
+    config = make_config(unit=unit, hidden=hidden, layers=layers, end=end)
+    model = build_model(config, FRAMES).to(dtype)
     with torch.no_grad():  # far from the initial indifference, with a past that matters
         model.output.linear.weight.mul_(8)
         model.output.linear.bias.fill_(-3)
@@ -94,14 +102,14 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, monkeypatch, uni
                     gate[term].uniform_(-1, 1)
     prime = (torch.rand(9, 88) < 0.1).numpy()
     for temperature in (1.0, 0.8, 0.0):
-        same_draws(model, temperature=temperature, prime=prime)
+        drawn = same_draws(model, temperature=temperature, prime=prime)
+        assert 0.005 < drawn.mean() < 0.98 or temperature == 0
 
 
-@pytest.mark.parametrize("end", [False, True])
-@pytest.mark.parametrize("notes", [1, 8, 13, 88])
+@pytest.mark.parametrize(("notes", "end"), [(1, True), (8, False), (13, True), (88, False)])
 def test_compiled_and_plain_sampling_strike_and_hold_the_same(monkeypatch, notes, end):
     """At borders between the halves of a frame, after a primer, and never held after silence."""
-    monkeypatch.setattr(sample, "CHUNK", 100)
+    monkeypatch.setattr(sample, "CHUNK", 50)
     torch.manual_seed(notes)
     unit = units.make("gru", 2 * notes, 11)
     output = BernoulliOutput(11, notes, end=end, onsets=True)
@@ -115,26 +123,6 @@ def test_compiled_and_plain_sampling_strike_and_hold_the_same(monkeypatch, notes
         again = assert_strikes_are_possible(ours, prime[-1:, :notes])
         if temperature and len(ours) > 20:
             assert 0 < again.mean() < 1
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
-@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 1), ("gru", 8), ("gru", 13), ("lstm", 25)])
-def test_any_hidden_size_and_either_type_of_weights(make_config, monkeypatch, unit, hidden, dtype):
-    """Products of all widths, across panel borders: panels of float32 weights are wider."""
-    monkeypatch.setattr(sample, "CHUNK", 20)
-    torch.manual_seed(hidden)
-    model = build_model(make_config(unit=unit, hidden=hidden), FRAMES).to(dtype)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.normal_()
-        model.output.linear.bias.fill_(-2)
-    assert 0.02 < same_draws(model, chunks=3).mean() < 0.98
-
-
-def test_a_longer_piece_begins_with_the_shorter(endless):
-    long = draw_piece(endless, 600, seed=3)
-    for length in (1, 255, 256, 257):
-        np.testing.assert_array_equal(draw_piece(endless, length, seed=3), long[:length])
 
 
 def test_pieces_drawn_side_by_side_are_those_drawn_one_by_one(run):
@@ -190,31 +178,17 @@ def test_a_primer_is_read_frame_by_frame(endless, rolls):
     prime = rolls["valid"][2]
     ours = draw_piece(endless, 40, seed=5, prime=prime)
     np.testing.assert_array_equal(ours, by_hand(endless, 40, 5, 0, prime=prime))
-    other = prime.copy()
-    other[-1] = 1 - other[-1]
-    assert (draw_piece(endless, 40, seed=5, prime=other) != ours).any()
     nothing = draw_piece(endless, 40, seed=5, prime=prime[:0])
     np.testing.assert_array_equal(nothing, draw_piece(endless, 40, seed=5))
 
 
-def test_a_run_that_predicts_ends_stops_by_itself(run):
-    lengths = []
-    for number in range(20):
-        drawing = Sampler(run.model).piece(500, seed=6, number=number)
-        piece = np.concatenate(list(drawing))
-        np.testing.assert_array_equal(piece, by_hand(run, 500, 6, number))
-        lengths.append(len(piece))
-        assert (drawing.frames, drawing.ended) == (len(piece), True)
-    assert 3 < np.mean(lengths) < 60  # train's mean is 13
-    assert len(set(lengths)) > 5
-
-
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_an_end_can_be_put_off_and_forbidden(run, monkeypatch, backend):
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_end_can_be_put_off_and_forbidden(run, monkeypatch, plain):
     """At borders of a chunk too: what is drawn until then is what goes on from it."""
     monkeypatch.setattr(sample, "CHUNK", 32)
-    monkeypatch.setattr(run.model.unit, "backend", backend)
-    later = 0
+    if plain:
+        monkeypatch.setattr(sample, "compiled_sampler", lambda *_: None)
+    later, lengths = 0, set()
     for number, shortest in enumerate([1, 5, 31, 32, 33, 34, 64, 65, 90]):
         drawing = Sampler(run.model).piece(300, seed=6, number=number, shortest=shortest)
         piece = np.concatenate(list(drawing))
@@ -222,9 +196,11 @@ def test_an_end_can_be_put_off_and_forbidden(run, monkeypatch, backend):
         assert drawing.ended
         assert len(piece) >= shortest
         free = draw_piece(run, 300, seed=6, number=number)
+        lengths.add(len(free))
         np.testing.assert_array_equal(piece[: len(free)], free)
         later += len(piece) > len(free)
     assert later > 3
+    assert len(lengths) > 4
     eager = copy.deepcopy(run.model)
     with torch.no_grad():
         eager.output.linear.bias[88] = 100
@@ -242,16 +218,6 @@ def test_a_limit_cuts_a_piece_off_only_before_its_end(run):
         drawing = Sampler(run.model).piece(limit, seed=6)
         assert len(np.concatenate(list(drawing))) == drawing.frames == limit
         assert drawing.ended is ended
-
-
-def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
-    piece = draw_piece(endless, 30, seed=7, temperature=0.0)
-    np.testing.assert_array_equal(piece, draw_piece(endless, 30, seed=8, temperature=0.0))
-    with torch.no_grad():
-        frames = torch.from_numpy(piece).double()[:, None]
-        model = copy.deepcopy(endless.model).double()
-        logits = model.output(model.read(frames, model.start(1)).h)
-    np.testing.assert_array_equal(piece, logits[:, 0, :88].numpy() > 0)
 
 
 @given(
