@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-import mido
 import numpy as np
 import pytest
+from midi_tracks import notes, save
 from noise import places, prepared, split_by_hash
-from test_files import tree
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
@@ -20,21 +19,13 @@ FRAME = PianoRollFrames(Grid.of_beats(2))
 
 def tune(path, *pitches, transposed_by=0):
     """A MIDI file of quarter notes; on the grid of FRAME each is two frames."""
-    track = mido.MidiTrack()
-    for pitch in pitches:
-        track.append(mido.Message("note_on", note=pitch + transposed_by, velocity=64, time=0))
-        track.append(mido.Message("note_off", note=pitch + transposed_by, velocity=0, time=96))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(path)
-    return path
+    some = [(k, k + 1, pitch + transposed_by) for k, pitch in enumerate(pitches)]
+    return save(path, [notes(some, step=96)], division=96, kind=0)
 
 
 def roll_of(*pitches):
     """The roll that `tune` must become, built by hand."""
-    roll = np.zeros((2 * len(pitches), 88), np.uint8)
-    for k, pitch in enumerate(pitches):
-        roll[2 * k : 2 * k + 2, pitch - 21] = 1
-    return roll
+    return np.eye(88, dtype=np.uint8)[np.array(pitches) - 21].repeat(2, axis=0)
 
 
 def content_of_tune(*pitches):
@@ -115,7 +106,7 @@ def test_without_folders_the_content_decides(corpus, tmp_path):
     assert len(set(places(tmp_path / "out").values())) == 3
 
 
-def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
+def test_a_loose_copy_joins_the_split_of_a_folder_and_copies_in_two_are_reported(tmp_path):
     """Guards against training on a test piece because a copy of it lies outside the folder."""
     for k in range(20):
         tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
@@ -123,15 +114,10 @@ def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
     manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert (manifest["repeated_pieces"], manifest["also_in_another_split"]) == (20, [])
     assert set(places(tmp_path / "out").values()) == {"test"}
-
-
-def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path):
-    tune(tmp_path / "in/train/a.mid", 60, 62)
-    copy = tune(tmp_path / "in/valid/b.mid", 60, 62)
-    tune(tmp_path / "in/valid/c.mid", 61)
-    manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
+    copy = tune(tmp_path / "in/valid/b.mid", 40, 60)
+    manifest = prepared(tmp_path / "in", tmp_path / "both", FRAME)
     assert manifest["also_in_another_split"] == [str(copy)]
-    assert places(tmp_path / "out")[str(copy)] == "valid"
+    assert places(tmp_path / "both")[str(copy)] == "valid"
 
 
 def test_a_file_named_twice_comes_once(corpus, monkeypatch):
@@ -148,19 +134,14 @@ def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_pat
     iterdir = Path.iterdir
     monkeypatch.setattr(Path, "iterdir", lambda path: reversed(list(iterdir(path))))
     prepared(["corpus"], tmp_path / "b", FRAME)
-    monkeypatch.undo()
-    a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
-    assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
+    a, b = ({p.name: p.read_bytes() for p in iterdir(tmp_path / name)} for name in "ab")
+    assert a == b
     sources = open_dataset(tmp_path / "a")["train"].sources
     assert sources == sorted(sources)
 
 
-def test_published_rolls_keep_their_splits(tmp_path):
-    rolls = {
-        "train": [roll_of(60, 64), roll_of(30)],
-        "valid": [roll_of(62)],
-        "test": [roll_of(21, 108)],
-    }
+def test_published_rolls_keep_their_splits_or_go_by_folder_or_hash(tmp_path):
+    rolls = {"train": [roll_of(60, 64), roll_of(30)], "valid": [roll_of(62)]}
     file = tmp_path / "rolls.npz"
     np.savez(file, **{f"{name}_{k}": r for name, some in rolls.items() for k, r in enumerate(some)})
     prepared(file, tmp_path / "out", FRAME)
@@ -169,19 +150,12 @@ def test_published_rolls_keep_their_splits(tmp_path):
         assert found[name].sources == [f"{file}#{name}/{k}" for k in range(len(pieces))]
         for ours, theirs in zip(found[name], pieces, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-
-
-def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
-    for name in ("loose.npy", "valid/one.npy"):
+    by_hash = split_by_hash(np.packbits(roll_of(60, 61, 62), axis=1).tobytes())
+    for name, split in {"loose.npy": by_hash, "valid/one.npy": "valid"}.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "in" / name, roll_of(60, 61, 62))
-    prepared(tmp_path / "in", tmp_path / "out", FRAME)
-    assert places(tmp_path / "out") == {
-        f"{tmp_path}/in/loose.npy": split_by_hash(
-            np.packbits(roll_of(60, 61, 62), axis=1).tobytes()
-        ),
-        f"{tmp_path}/in/valid/one.npy": "valid",
-    }
+        prepared(tmp_path / "in", tmp_path / "out", FRAME, force=True)
+        assert places(tmp_path / "out")[f"{tmp_path}/in/{name}"] == split
 
 
 def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):

@@ -59,29 +59,24 @@ def _at_length(path):
     return bytes(2**20)
 
 
+def _paths(*numbers):
+    return [Path(str(number)) for number in numbers]
+
+
 def test_errors_are_told_where_they_belong(at_once):
-    """Guards an error that ends the reading of others, or is told of another file."""
-    paths = [Path(str(k)) for k in range(14)]
-    *others, last = reading.read_all(_numbered, paths, 3)
+    """Guards an error that ends the reading of others, is told of another file, or as a kill."""
+    *others, last = reading.read_all(_numbered, _paths(*range(14)), 3)
     assert others == [*range(13)]
     assert str(last) == "brings bad luck"
+    with pytest.raises(MemoryError, match="of another process"):
+        list(reading.read_all(_numbered, _paths(1, 2, 15), 2))
 
 
 def test_a_killed_process_is_told(at_once):
-    """Guards a command that waits for ever, or goes on without some files."""
+    """Also as it sends. Guards a command that waits for ever, or goes on without some files."""
     with pytest.raises(SeqmodelError, match="killed"):
-        list(reading.read_all(_numbered, [Path(str(k)) for k in range(20)], 3))
-
-
-def test_other_errors_are_those_of_one_process(at_once):
-    """Guards "was killed" where memory is short."""
-    with pytest.raises(MemoryError, match="of another process"):
-        list(reading.read_all(_numbered, [Path("1"), Path("2"), Path("15")], 2))
-
-
-def test_a_process_that_is_killed_as_it_sends_is_told(at_once):
-    """Guards the system's words for half a message, without a file's name."""
-    with closing(reading.read_all(_at_length, [Path(str(k)) for k in range(9)], 2)) as going:
+        list(reading.read_all(_numbered, _paths(*range(20)), 3))
+    with closing(reading.read_all(_at_length, _paths(*range(9)), 2)) as going:
         next(going), next(going)
         time.sleep(0.2)  # both wait for room in their pipes by now
         for child in multiprocessing.active_children():
@@ -92,17 +87,8 @@ def test_a_process_that_is_killed_as_it_sends_is_told(at_once):
 
 def test_nothing_is_left_of_a_reading_that_ends_early(at_once):
     """Guards processes that outlive the command, as where the disk is full."""
-    began = list[object]()
-
-    def start(*arguments):
-        began.append(original(*arguments))
-        return began[-1]
-
-    original = reading.start
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "start", start)
-        paths = [Path(str(100 + k)) for k in range(100_000)]
-        with closing(reading.read_all(_numbered, paths, 2)) as going:
-            assert [next(going), next(going), next(going)] == [100, 101, 102]
+    with closing(reading.read_all(_numbered, _paths(*range(100, 50_000)), 2)) as going:
+        assert [next(going), next(going), next(going)] == [100, 101, 102]
+        began = multiprocessing.active_children()
     assert len(began) == 2
-    assert not any(process.is_alive() for process, _ in began)
+    assert not any(process.is_alive() for process in began)

@@ -39,24 +39,17 @@ NOTES = st.lists(
 )
 
 
-def midi(notes, division=96, *, tracks=1, tempo=500_000, start=0):
+def tune(notes, division=96, *, tracks=1, tempo=500_000):
     """Notes (on, length, pitch, channel) as MIDI; times in quarter beats of division / 4 ticks."""
-    events = [[] for _ in range(tracks)]
-    for k, (on, length, pitch, channel) in enumerate(notes):
-        for time, kind in ((on, "note_on"), (on + length, "note_off")):
-            tick = time * division // 4
-            message = mido.Message(kind, note=pitch, channel=channel, velocity=60)
-            events[k % tracks].append((tick, kind == "note_on", k, message))
-    file = mido.MidiFile(type=1, ticks_per_beat=division)
-    for number, some in enumerate(events):
-        track, now = mido.MidiTrack(), 0
-        if number == 0:
-            track.append(mido.MetaMessage("set_tempo", tempo=tempo))
-        for tick, *_, message in sorted(some, key=lambda event: event[:3]):
-            track.append(message.copy(time=tick - now))
-            now = tick
-        file.tracks.append(track)
-    return file
+    step = division // 4
+    events = [
+        note(step * on, step * (on + length), pitch, channel)
+        for on, length, pitch, channel in notes
+    ]
+    parts = [sorted(chain(*events[k::tracks]), key=lambda each: each[0]) for k in range(tracks)]
+    parts = [[each for each in part if each] for part in parts]
+    parts[0].insert(0, (0, mido.MetaMessage("set_tempo", tempo=tempo)))
+    return midi(parts, division=division)
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +58,9 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     random = np.random.default_rng(5)
     for k in range(60):
-        on = random.integers(0, 64, 30)
-        length, pitch = random.integers(1, 12, 30), random.integers(40, 70, 30)
-        channel = random.choice([0, 1, 9], 30, p=[0.6, 0.3, 0.1])
-        notes = zip(on.tolist(), length.tolist(), pitch.tolist(), channel.tolist(), strict=True)
-        midi(list(notes), tempo=300_000 + 7_000 * k).save(folder / f"{k:02}.mid")
+        columns = [random.integers(*of, 30) for of in ((0, 64), (1, 12), (40, 70))]
+        columns.append(random.choice([0, 1, 9], 30, p=[0.6, 0.3, 0.1]))
+        tune(np.transpose(columns).tolist(), tempo=300_000 + 7_000 * k).save(folder / f"{k:02}.mid")
     return folder
 
 
