@@ -43,23 +43,15 @@ def test_three_readers_agree_on_the_wav():
     assert "should be" not in info.extra_info  # how it marks a wrong size
 
 
-def test_flac_holds_the_same_samples_and_their_number():
-    """Guards against a FLAC whose header was never completed, which players show as endless."""
+def test_flac_raw_and_npy_hold_the_same_samples():
+    """Guards headers that were never completed: players show such a FLAC as endless."""
     data = written("flac")
     info = soundfile.info(io.BytesIO(data))
     assert (info.format, info.subtype, info.frames) == ("FLAC", "PCM_16", LEVELS.size)
     assert info.samplerate == 11_025
     samples, _ = soundfile.read(io.BytesIO(data), dtype="int16")
     np.testing.assert_array_equal(samples, LEVELS.reshape(-1))
-
-
-def test_raw_is_the_samples_alone_and_little_endian():
     assert written("raw") == LEVELS.astype("<i2").tobytes()
-    assert written("raw")[:4] == b"\x00\x80\xff\x7f"
-
-
-def test_npy_is_what_numpy_would_save():
-    """Guards the header, which is written before the array is known."""
     expected = io.BytesIO()
     np.save(expected, (LEVELS / 32768).astype(np.float32))
     assert written("npy") == expected.getvalue()
@@ -99,12 +91,10 @@ def test_a_pipe_has_every_block_before_the_next_is_drawn(kind):
     assert got == whole
 
 
-@pytest.mark.parametrize(
-    ("length", "sizes"), [(1, (38, 2)), (MAX_SAMPLES, (2**32 - 2, 2**32 - 38))]
-)
-def test_the_sizes_in_the_header_of_the_shortest_and_the_longest_wav(length, sizes):
+def test_the_sizes_in_the_header_of_the_shortest_and_the_longest_wav():
     """Guards the first and last lengths whose sizes fit into the header."""
-    buffer = io.BytesIO()
-    write_audio("wav", buffer, [], AudioFrames(8000, frame_size=1), length)
-    data = buffer.getvalue()
-    assert tuple(int.from_bytes(data[k : k + 4], "little") for k in (4, 40)) == sizes
+    for length, sizes in ((1, (38, 2)), (MAX_SAMPLES, (2**32 - 2, 2**32 - 38))):
+        buffer = io.BytesIO()
+        write_audio("wav", buffer, [], AudioFrames(8000, frame_size=1), length)
+        data = buffer.getvalue()
+        assert tuple(int.from_bytes(data[k : k + 4], "little") for k in (4, 40)) == sizes

@@ -58,7 +58,7 @@ def test_what_surrounds_the_sound_loses_no_sample_and_is_none(tmp_path, kind):
     """A FLAC with an ID3v1 tag, as rippers make them, was refused, or lost its last second, and so
     was an Ogg with a tag in front."""
     path = tmp_path / f"a.{kind}"
-    for samples in (300, 5000, 2 * BLOCK, 2 * BLOCK + 77):
+    for samples in (300, 2 * BLOCK, 2 * BLOCK + 77):
         data = made(path, voice(samples))
         whole, remarks = read(path)
         assert (len(whole), remarks) == (samples, [])
@@ -95,8 +95,7 @@ def sizes(kind, data):
 WHOLE = {"wav": (4, "<I"), "aiff": (4, ">I"), "w64": (16, "<q"), "rf64": (20, "<q")}
 
 
-@pytest.mark.parametrize("claim", [0, -1])
-@pytest.mark.parametrize("whole", [None, 0, -1])
+@pytest.mark.parametrize(("claim", "whole"), [(0, None), (0, 0), (-1, 0), (-1, -1)])
 @pytest.mark.parametrize("kind", PCM)
 def test_a_size_that_was_never_filled_in_hides_no_sound(tmp_path, kind, whole, claim):
     """A recorder that crashes leaves 0, one that writes to a pipe all ones. Was "is empty"."""
@@ -129,11 +128,9 @@ def test_a_low_size_in_a_file_never_closed_hides_no_sound(tmp_path, kind):
     assert len(read(path)[0]) == 500
     at, outer = WHOLE[kind]
     path.write_bytes(put(low, at, struct.pack(outer, 0)))
-    found, remarks = read(path)
+    found, (remark,) = read(path)
     np.testing.assert_array_equal(found, samples)
-    assert remarks == [
-        f"its header claims 1,000 bytes but {2 * BLOCK:,} are there; read to the end"
-    ]
+    assert remark == f"its header claims 1,000 bytes but {2 * BLOCK:,} are there; read to the end"
 
 
 CHUNK = {
@@ -160,9 +157,15 @@ def test_metadata_are_never_read_as_sound(tmp_path, kind, behind):
         read(path)
 
 
-@pytest.mark.parametrize("behind", ["", "ID3v1", "zeros"])
-@pytest.mark.parametrize("claim", [0, 1000, 2**36 - 1])
-def test_a_flac_is_read_whole_however_many_samples_it_claims(tmp_path, claim, behind):
+@pytest.mark.parametrize(
+    ("claim", "remarks"),
+    [
+        (0, []),
+        (1000, ["has 24,581 samples, though its header claims 1,000"]),
+        (2**36 - 1, [f"ends after 24,581 of the {2**36 - 1:,} samples of its header"]),
+    ],
+)
+def test_a_flac_is_read_whole_however_many_samples_it_claims(tmp_path, claim, remarks):
     """0 of a pipe; libFLAC stops at a number that is too low: 64 % of a public test file were lost
     without a word. 2^36 samples as floats are 256 GB, which must never be allocated."""
     path = write(tmp_path / "a.flac", voice(3 * BLOCK + 5), subtype="PCM_16")
@@ -170,14 +173,13 @@ def test_a_flac_is_read_whole_however_many_samples_it_claims(tmp_path, claim, be
     head, frames = flac_parts(path)
     bits = int.from_bytes(head[18:26], "big") >> 36 << 36  # rate, channels, bits; then 36 bits
     head = put(head, 18, (bits | claim).to_bytes(8, "big"))
-    path.write_bytes(head + frames + BEHIND.get(behind, b""))
-    found, remarks = read(path)
+    path.write_bytes(head + frames)
+    found, told = read(path)
     np.testing.assert_array_equal(found, whole)
-    if not behind:
-        ends = f"ends after 24,581 of the {claim:,} samples of its header"
-        assert remarks == {0: [], 1000: ["has 24,581 samples, though its header claims 1,000"]}.get(
-            claim, [ends]
-        )
+    assert told == remarks
+    for behind in (ID3V1, bytes(5000)):
+        path.write_bytes(head + frames + behind)
+        np.testing.assert_array_equal(read(path)[0], whole)
 
 
 def test_all_samples_up_to_a_break_are_kept(tmp_path):
@@ -197,15 +199,16 @@ def mp3(path, samples, mode):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE", "AVERAGE"])
-@pytest.mark.parametrize("loud", ["at first", "at last"])
-def test_an_mp3_without_a_count_of_its_frames_is_read_to_its_end(tmp_path, mode, loud):
+@pytest.mark.parametrize(
+    ("mode", "order"), [("CONSTANT", 1), ("VARIABLE", 1), ("VARIABLE", -1), ("AVERAGE", -1)]
+)
+def test_an_mp3_without_a_count_of_its_frames_is_read_to_its_end(tmp_path, mode, order):
     """libmpg123 takes the first frames for typical: 82 % of a recording were lost without a word,
     and others were said to end early."""
     path = tmp_path / "a.mp3"
-    noise = np.random.default_rng(0).uniform(-0.9, 0.9, 5 * 44100)
-    sound = np.concatenate([noise, np.zeros(5 * 44100)])
-    data = mp3(path, sound if loud == "at first" else sound[::-1], mode)
+    noise = np.random.default_rng(0).uniform(-0.9, 0.9, 2 * 44100)
+    sound = np.concatenate([noise, np.zeros(2 * 44100)])
+    data = mp3(path, sound[::order], mode)
     whole, remarks = read(path)
     assert (len(whole), remarks) == (len(sound), [])
     tag = max(data.find(b"Xing"), data.find(b"Info"))
@@ -256,7 +259,7 @@ def test_what_interrupts_a_read_is_not_taken_for_the_end(tmp_path, monkeypatch, 
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_sound_is_found_behind_a_chunk_of_odd_size(tmp_path):
+def test_the_sound_is_found_behind_a_chunk_of_odd_size_and_none_behind_a_lying_one(tmp_path):
     """A byte of padding follows such a chunk: without it the lying size would go unnoticed."""
     path = tmp_path / "a.wav"
     data = made(path, voice(2 * BLOCK + 7, 1))
@@ -268,9 +271,5 @@ def test_the_sound_is_found_behind_a_chunk_of_odd_size(tmp_path):
     found, remarks = read(path)
     np.testing.assert_array_equal(found, samples)
     assert len(remarks) == 1
-
-
-def test_a_chunk_that_claims_more_than_there_is_ends_the_search(tmp_path):
-    path = tmp_path / "a.wav"
     path.write_bytes(b"RIFF\0\0\0\0WAVEjunk\xff\xff\xff\x7f" + wav())
     assert reason(path).startswith("cannot be read as audio (")

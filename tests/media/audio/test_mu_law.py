@@ -44,23 +44,14 @@ def test_a_level_stands_for_the_middle_of_its_step():
     np.testing.assert_array_equal(mu_law.encode(found), levels)
 
 
-@pytest.mark.parametrize("kind", ["wav", "npy"])
-def test_a_primer_is_companded(tmp_path, kind):
+def test_a_primer_is_companded(tmp_path):
     """Guards against a model that hears samples it never saw in training."""
     samples = np.random.default_rng(3).uniform(-1, 1, (40, 10)).astype(np.float32)
-    path = tmp_path / f"prime.{kind}"
-    if kind == "npy":
-        np.save(path, samples)
-    else:
-        soundfile.write(path, samples.ravel(), RATE, subtype="FLOAT")
-    primer = AudioSampling(FRAME, SampleRequest("wav", prime=path)).primer
-    np.testing.assert_array_equal(primer, mu_law.decode(mu_law.encode(samples)))
-
-
-def split_of(levels):
-    """One piece of mu-law levels, a sample a frame."""
-    frame = AudioFrames(RATE, frame_size=1, dtype="mu-law")
-    return in_memory(frame, levels)
+    np.save(tmp_path / "prime.npy", samples)
+    soundfile.write(tmp_path / "prime.wav", samples.ravel(), RATE, subtype="FLOAT")
+    for path in tmp_path.iterdir():
+        primer = AudioSampling(FRAME, SampleRequest("wav", prime=path)).primer
+        np.testing.assert_array_equal(primer, mu_law.decode(mu_law.encode(samples)))
 
 
 def test_baselines_are_probabilities_of_the_256_levels():
@@ -73,9 +64,10 @@ def test_baselines_are_probabilities_of_the_256_levels():
     silence = stats.laplace(0, np.abs(x).mean())
     gaussian = stats.norm(x.mean(), x.std())
     total = dict.fromkeys(("silence", "gaussian"), 0.0)
+    frame = AudioFrames(RATE, frame_size=1, dtype="mu-law")
     for k in range(256):
-        one = split_of(np.array([k - 128], np.int8))
-        nats = audio_nats_per_frame(split_of(train), one, one.frame, discrete=True)
+        one = in_memory(frame, np.array([k - 128], np.int8))
+        nats = audio_nats_per_frame(in_memory(frame, train), one, frame, discrete=True)
         assert list(nats) == ["silence", "gaussian"]  # no FLAC has these levels
         for name, distribution in (("silence", silence), ("gaussian", gaussian)):
             total[name] += math.exp(-nats[name])

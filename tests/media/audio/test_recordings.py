@@ -6,11 +6,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from noise import make_corpus, pieces, prepared, record, split_by_hash
-from test_files import tree
 
 from seqmodel.errors import UsageError
 from seqmodel.media.audio import corpus as recordings
@@ -19,11 +18,7 @@ from seqmodel.media.audio.frames import AudioSettings, Windows
 FLOATS = st.floats(-1, 1, width=32)
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    return make_corpus(tmp_path / "corpus")
-
-
+@settings(deadline=None)
 @given(
     arrays(np.float32, st.integers(0, 200), elements=FLOATS),
     st.lists(st.integers(0, 200), max_size=8),
@@ -42,8 +37,8 @@ def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
     for k in range(25):
         path = tmp_path / "in" / f"{k:02}.wav"
         whole[str(path)] = record(path, 3000 + 1111 * k, seed=k)[:, 0]
-    settings = AudioSettings(frame_size=12, clip_seconds=0.5)
-    manifest = prepared(tmp_path / "in", tmp_path / "out", settings)
+    how = AudioSettings(frame_size=12, clip_seconds=0.5)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", how)
     assert manifest["clip_seconds"] == 0.5
     assert manifest["also_in_another_split"] == []
     found = pieces(tmp_path / "out")
@@ -69,20 +64,24 @@ def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
 def test_a_clip_shorter_than_a_frame_is_a_usage_error(tmp_path):
     """Such clips would have no frames, and there would be no end of them."""
     record(tmp_path / "a.wav")
-    settings = AudioSettings(clip_seconds=0.001)
+    short = AudioSettings(clip_seconds=0.001)
     with pytest.raises(UsageError, match=r"--clip-seconds .* is shorter than a frame of 10"):
-        prepared(tmp_path / "a.wav", tmp_path / "out", settings)
+        prepared(tmp_path / "a.wav", tmp_path / "out", short)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatch):
+def test_a_recording_that_waits_on_disk_is_the_same(tmp_path, monkeypatch):
     """Guards the code path of long recordings; those of the other tests are too short for it."""
+    corpus = make_corpus(tmp_path / "corpus")
     prepared(corpus, tmp_path / "memory", AudioSettings(clip_seconds=0.02))
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100)
     monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 64)
     prepared(corpus, tmp_path / "disk", AudioSettings(clip_seconds=0.02))
-    memory, disk = tree(tmp_path / "memory"), tree(tmp_path / "disk")
-    assert {p.name: data for p, data in memory.items()} == {p.name: d for p, d in disk.items()}
+    memory, disk = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("memory", "disk")
+    )
+    assert memory == disk
 
 
 def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):

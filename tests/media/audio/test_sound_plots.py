@@ -17,8 +17,9 @@ def tone(hertz, samples):
     return (0.5 * np.sin(2 * np.pi * hertz * np.arange(samples) / RATE)).astype(np.float32)
 
 
-@pytest.mark.parametrize("hop", [6, 256, 1000, 3000])
-@pytest.mark.parametrize("samples", [1, 255, 7000])
+@pytest.mark.parametrize(
+    ("samples", "hop"), [(1, 6), (255, 256), (255, 3000), (2000, 6), (7000, 256), (7000, 1000)]
+)
 def test_columns_do_not_depend_on_blocks(samples, hop):
     """Guards block boundaries against columns lost, doubled, or begun a sample late."""
     sound = np.random.default_rng(samples).uniform(-1, 1, samples).astype(np.float32)
@@ -55,14 +56,10 @@ def test_time_goes_right_and_pitch_up(tmp_path):
     assert np.median(rows[early]) > np.median(rows[~early]) + 100
 
 
-def test_sounds_of_any_length_and_silence_are_drawn_reproducibly(tmp_path):
-    for sound in (tone(440, 50_000), np.zeros(1, np.float32)):
-        first = picture(tmp_path / "a.png", sound)
-        np.testing.assert_array_equal(first, picture(tmp_path / "b.png", sound))
-        assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
-def test_sample_values_are_drawn(tmp_path):
+def test_sample_values_and_silence_are_drawn_reproducibly(tmp_path):
+    for name in "ab":
+        picture(tmp_path / f"{name}.png", np.zeros(1, np.float32))
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     split = in_memory(AudioFrames(RATE), (32767 * tone(1000, 8000)).astype(np.int16))
     inspect_splits({"train": split}, tmp_path / "a.png", "t")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -9,8 +9,19 @@ from itertools import pairwise
 
 import mido
 import numpy as np
+from hypothesis import strategies as st
 
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.placing import place
+
+
+def grids(least=10**6, most=6 * 10**10):
+    """Grids of beats, and of so many nanoseconds."""
+    return st.one_of(
+        st.builds(Grid.of_beats, st.integers(1, 96)),
+        st.builds(lambda n: Grid(step_nanoseconds=n), st.integers(least, most)),
+    )
+
 
 FAR = 1 << 40
 """A time is a tick times this, and the place in order among all events."""

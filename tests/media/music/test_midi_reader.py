@@ -31,20 +31,11 @@ LATER = 20 * 480  # beyond the pause after which a key owes no off
 @pytest.mark.parametrize(
     ("ticks", "notes"),
     [
-        # Four notes in a row, each struck before the last one's off: at its tick, or one early.
-        (
-            [0, 480, -480, 960, -960, 1440, -1440, -1920],
-            [(0, 480), (480, 960), (960, 1440), (1440, 1920)],
-        ),
-        (
-            [0, 479, -480, 959, -960, 1439, -1440, -1920],
-            [(0, 479), (479, 959), (959, 1439), (1439, 1920)],
-        ),
+        # Notes in a row, each struck before the last one's off: at its tick, or one early.
+        ([0, 480, -480, 960, -960, -1440], [(0, 480), (480, 960), (960, 1440)]),
+        ([0, 479, -480, 959, -960, -1440], [(0, 479), (479, 959), (959, 1440)]),
         # One that hangs, and notes that end by themselves all the same.
-        (
-            [0, 480, -720, 960, -1200, 1440, -1680],
-            [(0, 480), (480, 720), (960, 1200), (1440, 1680)],
-        ),
+        ([0, 480, -720, 960, -1200], [(0, 480), (480, 720), (960, 1200)]),
         # It does not wait for an off too many after a pause, at the end of the piece.
         (
             [0, 480, -720, LATER, -LATER - 9, -LATER - 9],
@@ -147,13 +138,13 @@ JUNK = st.one_of(st.integers(1, 12).map(bytes), st.binary(min_size=1, max_size=4
 @settings(deadline=None, database=None, derandomize=True, max_examples=100)
 @given(
     junk=st.tuples(JUNK, JUNK, JUNK).filter(lambda junk: b"MTrk" not in b"".join(junk)),
-    size=st.one_of(st.none(), st.integers(0, 40_000), st.integers(0, 2**32 - 1)),
+    size=st.one_of(st.none(), st.integers(0, 4_000), st.integers(0, 2**32 - 1)),
 )
 @example(junk=(b"", bytes(6), b""), size=None)
 @example(junk=(b"", bytes(7), b""), size=None)
 def test_junk_between_tracks_loses_none(junk, size):
     """Guards against a length read from what is no chunk, which leads into a track or beyond it."""
-    bodies = [note(k, 5) * 3000 for k in range(3)]
+    bodies = [note(k, 5) * 300 for k in range(3)]
     tracks = [chunk(b"MTrk", bodies[0] + END, size)]
     tracks += [chunk(b"MTrk", body + END) for body in bodies[1:]]
     clean = read_score(midi_file(*bodies))
@@ -162,13 +153,14 @@ def test_junk_between_tracks_loses_none(junk, size):
     assert score.remarks
 
 
-@pytest.mark.parametrize("kept", range(22, 44))
-def test_a_truncated_file_keeps_its_complete_notes(kept):
+def test_a_truncated_file_keeps_its_complete_notes():
     """Guards against losing a file for its missing bytes, not reporting them, or reading on."""
-    score = read_score(midi_file(note(0, 5) + tempo(5, 1000) + note(0, 5))[:kept])
-    assert notes_of(score) == [(0, 5, 60, 0, 0)][: kept >= 30]
-    assert score.tempo.tolist() == ([500_000, 1000] if kept >= 37 else [500_000])
-    assert any("truncated" in remark or "end" in remark for remark in score.remarks)
+    whole = midi_file(note(0, 5) + tempo(5, 1000) + note(0, 5))
+    for kept in range(22, 44):
+        score = read_score(whole[:kept])
+        assert notes_of(score) == [(0, 5, 60, 0, 0)][: kept >= 30]
+        assert score.tempo.tolist() == ([500_000, 1000] if kept >= 37 else [500_000])
+        assert any("truncated" in remark or "end" in remark for remark in score.remarks)
 
 
 def test_the_tempo_map_merges_the_tracks():
@@ -213,7 +205,6 @@ MANY_FAR = b"".join(quantity(2**28 - 1) + b"\xf8" for _ in range(1100))
         (b"Dear reader, this is no music.\n" * 9, "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00RMIDdata", "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00WAVEMThd", "is not a MIDI file"),
-        (b"MThd", "cut short"),
         (header()[:13], "cut short"),
         (chunk(b"MThd", b"\x00\x01\x00\x01") + bytes(20), "cut short"),
         (header(), "has no track"),

@@ -8,6 +8,7 @@ import scipy.io
 from midi_files import midi_file, note, piano_roll, quantity, tempo
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music.contents import semitones_to_c
 from seqmodel.media.music.frames import transposed
 from seqmodel.media.music.grid import MAX_FRAMES, Grid
 from seqmodel.media.music.midi import read_score
@@ -26,13 +27,14 @@ def roll_of(*tracks, grid=None, drums=False, transpose=0, short_notes=True, **he
     return piano_roll(score, grid or Grid.of_beats(1), **how)
 
 
-def test_files_give_their_published_rolls(shared_data, music, listing):
-    """Guards the rule as a whole: every bit of a third (rounding, restrikes, folds, ends)."""
+def test_files_give_their_published_rolls_and_keys(shared_data, music, listing):
+    """Guards the rule as a whole: every bit of a quarter (rounding, restrikes, folds, ends); and
+    --transpose-to-c: at least 95% as listed, and over 92% of each set's."""
     mats = {
         name: scipy.io.loadmat(shared_data / f"music/rolls/{mat}.mat") for name, mat in MATS.items()
     }
-    different = []
-    for name, entry in [*listing.items()][::3]:
+    different, agreed = [], {name: [] for name in MATS}
+    for name, entry in [*listing.items()][::4]:
         collection, split, _ = name.split("/")
         jsb = collection == "jsb_chorales"
         grid = Grid.of_seconds("0.6") if jsb else Grid.of_beats(2)
@@ -42,7 +44,27 @@ def test_files_give_their_published_rolls(shared_data, music, listing):
         published = mats[collection][f"{split}data"][0][entry["index"]]
         if not np.array_equal(roll if jsb else roll[1:], published):
             different.append(name)
+        agreed[collection].append(semitones_to_c(score) == entry["transpose"])
     assert (different, len(listing)) == ([], 1930)
+    del agreed["jsb_chorales"]  # in the keys that they are in
+    count = sum(map(len, agreed.values()))
+    assert count > 375
+    assert sum(map(sum, agreed.values())) >= 0.95 * count
+    assert all(sum(found) > 0.92 * len(found) for found in agreed.values())
+
+
+@pytest.mark.parametrize("scale", [(0, 2, 4, 5, 7, 9, 11, 12), (0, 2, 3, 5, 7, 8, 11, 12)])
+def test_scales_go_to_c_by_the_nearer_way_and_what_has_no_key_stays(scale):
+    """Guards the sign and the range, -5 to 6, in both modes; pieces without notes, too."""
+
+    def semitones(piece):
+        return semitones_to_c(read_score(midi_file(piece)))
+
+    for tonic in range(12):
+        piece = b"".join(note(0, 480, pitch=48 + tonic + degree) for degree in (*scale, 7, 0))
+        assert semitones(piece) == (-tonic if tonic < 6 else 12 - tonic)
+    for piece in (b"", note(0, 9, channel=9), b"".join(note(0, 9, pitch=p) for p in range(48, 60))):
+        assert semitones(piece) == 0
 
 
 @pytest.mark.parametrize(

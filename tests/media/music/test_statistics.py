@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onsets import as_frames, random_states
 
-from seqmodel.media.music.evaluation import (
-    MusicComparison,
-    Statistics,
-    chord_lengths,
-    mean,
-)
+from seqmodel.media.music.evaluation import MusicComparison, Statistics, chord_lengths, mean
 from seqmodel.media.music.frames import note_lengths
 
 
@@ -43,11 +38,7 @@ def test_a_small_tune_counted_by_hand():
     assert of.figures()["dissonance"] == 2 / 4
     assert of.voices == 2
     assert mean(of.counts["note_lengths"]) == 9 / 7
-
-
-def test_pieces_add_up_and_do_not_run_into_each_other():
-    """A note that ends one piece and begins the next is two notes."""
-    of = Statistics([TUNE[:2], TUNE[:2], TUNE[2:]])
+    of = Statistics([TUNE[:2], TUNE[:2], TUNE[2:]])  # pieces do not run into each other
     assert of.counts["note_lengths"] == {2: 4, 1: 5}
     assert of.longest["note"] == [2, 2, 1]
     assert of.counts["notes_per_frame"] == {2: 6, 1: 1, 0: 1}
@@ -127,21 +118,24 @@ def train(tmp_path, write_dataset):
     return write_dataset(tmp_path, {"train": [roll_of(*walk)] * 3})["train"]
 
 
-def test_a_drone_is_found(train):
-    """A drone is a note or a whole chord held for longer than in training, not for as long."""
-    walk = train[0]
+def test_drones_and_silences_are_found(train):
+    """A note, a whole chord or a rest, longer than in training, not as long, wherever it is."""
+    walk, rest = train[0], np.zeros((2, 88), np.uint8)
     note = roll_of(*[(48, 60 + k % 3) for k in range(7)])
     chord = roll_of(*[(48, 60, 64)] * 3)
     values = MusicComparison().compare([walk, note, chord, chord[:2]], None, train)
-    assert values["train"]["longest_note"] == 6
-    assert values["train"]["longest_chord"] == 2
-    assert (values["drawn"]["longest_note"], values["drawn"]["longest_chord"]) == (7, 3)
-    assert values["drawn"]["long_note_share"] == 1 / 4
-    assert values["drawn"]["long_chord_share"] == 1 / 4
-    assert (values["drawn"]["shortest"], values["drawn"]["longest"]) == (2, 7)
-    assert values["drawn"]["length"] == 4.5
-    assert values["drawn"]["length_share"] == 1 / 4
+    longest = [f"longest_{kind}" for kind in ("note", "chord", "silence")]
+    assert [values["train"][name] for name in longest] == [6, 2, 0]
+    drawn = values["drawn"]
+    assert [drawn[name] for name in longest] == [7, 3, 0]
+    assert drawn["long_note_share"] == drawn["long_chord_share"] == 1 / 4
+    assert (drawn["shortest"], drawn["longest"], drawn["length"]) == (2, 7, 4.5)
+    assert drawn["length_share"] == 1 / 4
     assert "split" not in values
+    silent = [np.concatenate(parts) for parts in ((rest, walk), (walk, rest, walk), (walk, rest))]
+    drawn = MusicComparison().compare([walk, *silent, rest], None, train)["drawn"]
+    assert (drawn["longest_silence"], drawn["long_silence_share"]) == (2, 4 / 5)
+    assert Statistics([*silent, rest, walk]).longest["silence"] == [2, 2, 2, 2, 0]
 
 
 def test_training_data_is_at_distance_0_and_wholly_copied(train):
@@ -152,16 +146,6 @@ def test_training_data_is_at_distance_0_and_wholly_copied(train):
         assert values[name]["copied_frames"] == values[name]["most_copied_frames"] == 6
     assert values["voices"] == 3
     assert values["drawn"]["voices_share"] == 1
-
-
-def test_a_silence_is_found(train):
-    """Longer than any in training, wherever it is in the piece; one of a whole piece too."""
-    walk, rest = train[0], np.zeros((2, 88), np.uint8)
-    silent = [np.concatenate(parts) for parts in ((rest, walk), (walk, rest, walk), (walk, rest))]
-    values = MusicComparison().compare([walk, *silent, rest], None, train)
-    assert (values["train"]["longest_silence"], values["drawn"]["longest_silence"]) == (0, 2)
-    assert values["drawn"]["long_silence_share"] == 4 / 5
-    assert Statistics([*silent, rest, walk]).longest["silence"] == [2, 2, 2, 2, 0]
 
 
 def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_dataset):

@@ -1,6 +1,5 @@
 """Notes struck and held: edge cases of the rule, storage, transposition, .npy of 0, 1 and 2."""
 
-import io
 import json
 from dataclasses import replace
 
@@ -33,12 +32,6 @@ random_frames = st.builds(
 )
 
 
-def states_of(*tracks, restrike="close", drums=False, pitch=60):
-    """The states of a pitch, at ten ticks a frame."""
-    score = read_score(midi_file(*tracks, division=10), restrike=restrike)
-    return states(piano_roll(score, GRID, drums=drums, onsets=True))[:, pitch - 21].tolist()
-
-
 HOLD = note(0, 40)
 AGAIN = b"\x00\x90\x3c\x40\x14\x90\x3c\x40\x14\x80\x3c\x40"  # on, 20 later on again, 20 later off
 
@@ -62,17 +55,17 @@ AGAIN = b"\x00\x90\x3c\x40\x14\x90\x3c\x40\x14\x80\x3c\x40"  # on, 20 later on a
         ([HOLD, note(0, 20)], "close", [1, 2, 2, 2]),  # by both at once
         ([HOLD, note(10, 10, channel=1)], "discard", [1, 1, 2, 2]),  # nothing to discard
         ([HOLD, note(20, 10, channel=9)], "close", [1, 2, 2, 2]),  # drums
+        ([HOLD, note(20, 10, channel=9)], "drums", [1, 2, 1, 2]),  # where they are kept
         ([note(0, 40, pitch=12), note(20, 10, pitch=24)], "close", [1, 2, 1, 2]),  # both fold to 24
     ],
 )
 def test_where_a_note_is_struck(tracks, restrike, expected):
     """Guards the rule: a note is struck in its first frame, whatever else its pitch does there."""
-    pitch = 24 if tracks[0] == note(0, 40, pitch=12) else 60
-    assert states_of(*tracks, restrike=restrike, pitch=pitch) == expected
-
-
-def test_kept_drums_strike_too():
-    assert states_of(HOLD, note(20, 10, channel=9), drums=True) == [1, 2, 1, 2]
+    pitch, drums = 24 if tracks[0] == note(0, 40, pitch=12) else 60, restrike == "drums"
+    data = midi_file(*tracks, division=10)  # at ten ticks a frame
+    score = read_score(data, restrike="close" if drums else restrike)
+    found = states(piano_roll(score, GRID, drums=drums, onsets=True))
+    assert found[:, pitch - 21].tolist() == expected
 
 
 @settings(deadline=None, max_examples=50)
@@ -97,16 +90,10 @@ def test_transposed_notes_keep_their_strikes(frames, semitones):
         place += 12 * (place < 0) - 12 * (place > 87)
         both = found[t, pitch], expected[t, place]
         expected[t, place] = STRUCK if STRUCK in both else HELD
-    moved = FRAME.vary(frames, semitones)
+    batch = np.stack([frames, frames], axis=1)  # a column of which is not contiguous
+    moved = FRAME.vary(batch[:, 1], semitones)
     assert np.array_equal(moved, as_frames(expected))
     assert possible(moved)
-
-
-def test_a_view_of_a_batch_is_transposed_like_a_piece():
-    """Training varies a column of a batch, whose frames are not contiguous."""
-    frames = as_frames(random_states(4, 12, 88, density=0.2))
-    batch = np.stack([frames, frames], axis=1)
-    assert np.array_equal(FRAME.vary(batch[:, 1], 3), FRAME.vary(frames, 3))
 
 
 def test_only_frames_with_onsets_say_so():
@@ -135,41 +122,30 @@ def test_strikes_of_a_plain_roll():
     assert states(cut)[0, 7] == HELD  # unchanged
 
 
-def written(path, array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    path.write_bytes(stream.getvalue())
-    return path
-
-
 def test_a_npy_of_states_is_read_with_and_without_onsets(tmp_path):
     """Guards its split too: one content with or without onsets, other than the plain roll's."""
     found = random_states(1, 9, 88, density=0.3)
-    path = written(tmp_path / "a.npy", found.astype(np.float64))
+    path = tmp_path / "a.npy"
+    np.save(path, found.astype(np.float64))
     assert np.array_equal(load_roll(path)[0], as_frames(found))
     (told,) = MusicCorpus(FRAME).works(path)
     (plain,) = MusicCorpus(PianoRollFrames(GRID)).works(path)
-    assert np.array_equal(rows_of(told), np.packbits(as_frames(found), axis=1))
-    assert np.array_equal(rows_of(plain), np.packbits(found > 0, axis=1))
-    (roll,) = MusicCorpus(PianoRollFrames(GRID)).works(written(tmp_path / "b.npy", found > 0))
+    for work, frames in ((told, as_frames(found)), (plain, found > 0)):
+        (rows,) = work.rows(0, work.frames)
+        assert np.array_equal(rows, np.packbits(frames, axis=1))
+    np.save(tmp_path / "b.npy", found > 0)
+    (roll,) = MusicCorpus(PianoRollFrames(GRID)).works(tmp_path / "b.npy")
     assert told.content == plain.content != roll.content
     assert plain.prepared == roll.prepared
 
 
-def rows_of(work):
-    (rows,) = work.rows(0, work.frames)
-    return rows
-
-
-@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_rolls_without_onsets_are_refused(tmp_path, name):
+def test_rolls_without_onsets_are_refused(tmp_path):
     """Guards against made-up strikes: in a roll a repeated note and a long one look alike."""
     roll = np.ones((3, 88), np.uint8)
-    path = tmp_path / name
-    np.save(path, roll) if name == "a.npy" else np.savez(path, train_0=roll)
-    with pytest.raises(SourceError, match=r"as MIDI files do, and \.npy of 0 \(off\)"):
-        list(MusicCorpus(FRAME).works(path))
-    if name == "a.npz":
-        np.savez(path, train_0=np.where(np.arange(3)[:, None] > 0, 2, roll))
-        with pytest.raises(SourceError, match="other than 0 and 1"):
-            list(MusicCorpus(FRAME).works(path))
+    np.save(tmp_path / "a.npy", roll)
+    np.savez(tmp_path / "a.npz", train_0=roll)
+    np.savez(tmp_path / "held.npz", train_0=np.where(np.arange(3)[:, None] > 0, 2, roll))
+    needed = r"as MIDI files do, and \.npy of 0 \(off\)"
+    for name, why in (("a.npy", needed), ("a.npz", needed), ("held.npz", "other than 0 and 1")):
+        with pytest.raises(SourceError, match=why):
+            list(MusicCorpus(FRAME).works(tmp_path / name))

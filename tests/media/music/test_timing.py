@@ -1,8 +1,10 @@
 """How far onsets lie from a grid, and which grid is suggested."""
 
+import io
+
 import numpy as np
 import pytest
-from midi_files import midi_file, quantity
+from midi_tracks import midi, notes
 
 from seqmodel.media.music.contents import Timing, timing_text
 from seqmodel.media.music.grid import Grid
@@ -33,15 +35,10 @@ def timing_of(*files, grid=FOUR):
 
 def at(ticks, *, division=480, length=20):
     """A file of notes that begin at the ticks, of pitches that differ from one to the next."""
-    events, now = b"", 0
-    times = sorted(
-        [(tick, 0x90, 60 + k % 7) for k, tick in enumerate(ticks)]
-        + [(tick + length, 0x80, 60 + k % 7) for k, tick in enumerate(ticks)]
-    )
-    for tick, status, pitch in times:
-        events += quantity(tick - now) + bytes([status, pitch, 64])
-        now = tick
-    return midi_file(events, division=division)
+    some = notes((tick, tick + length, 60 + k % 7) for k, tick in enumerate(ticks))
+    file = io.BytesIO()
+    midi([some], division=division).save(file=file)
+    return file.getvalue()
 
 
 PERFORMED = np.cumsum(np.random.default_rng(3).integers(20, 300, 400)).tolist()
@@ -63,19 +60,16 @@ def test_what_is_suggested_suits_real_music(shared_data, name):
 @pytest.mark.parametrize(
     ("ticks", "division", "grid", "suggestion"),
     [
-        (range(0, 48000, 120), 480, FOUR, None),
         ([t + k % 7 for k, t in enumerate(range(0, 48000, 120))], 480, FOUR, None),
         (range(0, 48000, 120), 480, Grid.of_beats(2), "--steps-per-beat 4"),
         (range(0, 4800, 60), 480, FOUR, "--steps-per-beat 8"),
         (range(0, 4800, 160), 480, FOUR, "--steps-per-beat 12"),
-        (range(0, 4800, 160), 480, Grid.of_beats(12), None),
         ([round(k * 100 / 3) for k in range(90)], 100, FOUR, "--steps-per-beat 12"),
         ([480 * k // 2 + 80 * (k % 2) for k in range(90)], 480, FOUR, "--steps-per-beat 12"),
         (range(0, 4800, 20), 480, FOUR, "--steps-per-beat 24"),
         (range(0, 12000, 120), 100, FOUR, "--step-seconds 0.6"),
         (range(0, 12000, 120), 100, Grid.of_seconds("0.6"), None),
         (PERFORMED, 480, FOUR, "--step-seconds 0.05"),
-        (PERFORMED, 480, Grid.of_beats(12), None),
         (PERFORMED, 480, Grid.of_seconds("0.05"), None),
         (range(0, 4800, 480), 480, Grid.of_seconds("0.1"), None),
         (range(0, 4800, 160), 480, Grid.of_seconds("0.2"), "--steps-per-beat 12"),

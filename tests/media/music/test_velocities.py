@@ -7,6 +7,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
+from midi_tracks import notes, save
 from onsets import marked
 
 from seqmodel.data.batches import load
@@ -25,24 +26,15 @@ STEP = 120
 """Ticks of a frame."""
 
 
-def write(path, notes):
+def write(path, some):
     """A file of notes (begin, end, pitch, velocity), in frames of a quarter of 480 ticks."""
-    events = []
-    for begin, end, pitch, velocity in notes:
-        events += [(begin, 1, pitch, velocity), (end, 0, pitch, 64)]
-    track, now = mido.MidiTrack(), 0
-    for frame, on, note, velocity in sorted(events, key=lambda event: event[:2]):
-        kind, time = "note_on" if on else "note_off", (frame - now) * STEP
-        track.append(mido.Message(kind, note=note, velocity=velocity, time=time))
-        now = frame
-    mido.MidiFile(tracks=[track], ticks_per_beat=480).save(path)
+    return save(path, [notes(some, step=STEP)])
 
 
 def prepared(folder, pieces, **options):
     """A dataset of files, each of which goes to train."""
-    (folder / "train").mkdir(parents=True)
-    for name, notes in pieces.items():
-        write(folder / "train" / f"{name}.mid", notes)
+    for name, some in pieces.items():
+        write(folder / "train" / f"{name}.mid", some)
     sources = find_sources([str(folder)])
     settings = sources.medium.settings({"velocity": True} | options)
     prepare(sources, folder / "data", settings)
@@ -50,13 +42,13 @@ def prepared(folder, pieces, **options):
 
 
 def random_notes(random, count):
-    notes = []
+    some = []
     for pitch in random.choice(np.arange(21, 109), 12, replace=False).tolist():
         begins = np.unique(random.integers(0, 60, count // 12)).tolist()
         for begin, after in zip(begins, [*begins[1:], 64], strict=True):
             end = int(random.integers(begin + 1, after + 1))
-            notes.append((begin, end, pitch, int(random.integers(1, 128))))
-    return notes
+            some.append((begin, end, pitch, int(random.integers(1, 128))))
+    return some
 
 
 def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path):
@@ -68,9 +60,8 @@ def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path):
     batch = load(train, np.arange(2), begin=3, window=40)
     assert "velocity" in batch.marks
     for k, source in enumerate(train.sources):
-        notes = pieces[Path(source).stem]
         expected = np.zeros((64, 88), int)
-        for begin, end, pitch, velocity in notes:
+        for begin, end, pitch, velocity in pieces[Path(source).stem]:
             expected[begin:end, pitch - 21] = velocity
         found = train.frame.marks_of(train.stored(k))["velocity"]
         assert (found == expected[: len(found)]).all()
@@ -81,21 +72,12 @@ def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path):
     assert not plain.frame.marks
 
 
-def test_transposed_pieces_take_their_velocities_with_them(tmp_path):
-    dataset = prepared(tmp_path, {"a": [(0, 4, 60, 33), (2, 4, 64, 99)]})
-    batch = load(dataset["train"], np.arange(1), np.array([5]))
-    assert "velocity" in batch.marks
-    assert batch.marks["velocity"][3, 0, 60 - 21 + 5] == 33
-    assert batch.marks["velocity"][3, 0, 64 - 21 + 5] == 99
-    assert batch.frames.sum(axis=(0, 1))[60 - 21 + 5] == 4
-
-
-def test_the_loudest_counts_where_notes_meet(tmp_path):
-    # Guards against the last, or any mixture of both: on one key at one time, or moved onto one.
+def test_transposed_pieces_take_velocities_with_them_of_which_the_loudest_counts(tmp_path):
+    # Where notes meet, on one key at one time, or moved onto one: not the last, or a mixture.
     struck_twice = [(0, 4, 60, 99), (0, 4, 60, 36), (0, 4, 62, 36), (0, 4, 62, 99)]
     dataset = prepared(tmp_path, {"a": [*struck_twice, (1, 3, 96, 33), (1, 3, 108, 64)]})
     batch = load(dataset["train"], np.arange(1), np.array([5]))
-    assert "velocity" in batch.marks
+    assert batch.frames.sum(axis=(0, 1))[60 - 21 + 5] == 4
     assert (batch.marks["velocity"][0, 0, [60 - 21 + 5, 62 - 21 + 5]] == 99).all()
     assert batch.marks["velocity"][1, 0, 96 - 21 + 5] == 64  # 113 is off the keyboard
 
@@ -105,12 +87,9 @@ def test_a_velocity_that_is_not_known_follows_the_rules():
     frames, loud = np.zeros((8, 176), np.uint8), np.zeros((8, 88))
     frames[:, [40, 47]] = 1
     frames[0, 88 + 47], loud[:, 47] = 1, 3
-    notes = notes_of(frames)
-    by_rule = velocities(notes, frames, Grid.of_beats(4))
-    assert velocities(notes, marked(frames, velocity=loud), Grid.of_beats(4)).tolist() == [
-        by_rule[0],
-        3,
-    ]
+    some, grid = notes_of(frames), Grid.of_beats(4)
+    by_rule = velocities(some, frames, grid)
+    assert velocities(some, marked(frames, velocity=loud), grid).tolist() == [by_rule[0], 3]
 
 
 def test_what_holds_a_primers_note_on_is_as_loud_as_that(tmp_path):
