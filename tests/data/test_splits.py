@@ -100,7 +100,7 @@ def content(file):
     return content_of(read_score(buffer.getvalue()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(notes=NOTES, data=st.data())
 def test_a_piece_encoded_in_two_ways_has_one_content(notes, data):
     """Guards copies of a piece from another sequencer: other ticks, tempo, order and tracks."""
@@ -113,7 +113,7 @@ def test_a_piece_encoded_in_two_ways_has_one_content(notes, data):
     assert content(again) == content(tune(notes))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(notes=NOTES, which=st.integers(0, 3), place=st.integers(0, 11))
 def test_a_changed_note_changes_the_content(notes, which, place):
     """Guards against an incomplete hash: different pieces would share a split needlessly."""

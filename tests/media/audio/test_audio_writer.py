@@ -9,9 +9,10 @@ import pytest
 import scipy.io.wavfile
 import soundfile
 
+from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.sampling import write_audio
-from seqmodel.media.sound import MAX_SAMPLES
+from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 
 FRAME = AudioFrames(11_025, frame_size=7)
 LEVELS = np.random.default_rng(1).integers(-32768, 32768, (60, 7)).astype(np.int16)
@@ -98,3 +99,46 @@ def test_the_sizes_in_the_header_of_the_shortest_and_the_longest_wav():
         write_audio("wav", buffer, [], AudioFrames(8000, frame_size=1), length)
         data = buffer.getvalue()
         assert tuple(int.from_bytes(data[k : k + 4], "little") for k in (4, 40)) == sizes
+
+
+RATE = 44_100
+TONE = (0.3 * np.sin(np.arange(5 * RATE) * 0.05)).astype(np.float32)
+
+
+def encoded(kind):
+    buffer = io.BytesIO()
+    write_sound(kind, buffer, np.array_split(TONE, 7), RATE, len(TONE))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "container", "error"),
+    [("wav", "WAV", 0), ("flac", "FLAC", 0), ("ogg", "OGG", 0.01), ("mp3", "MP3", 0.01)],
+)
+def test_every_kind_reads_back(kind, container, error):
+    """Guards the rate, the length and the sound of each format; two of them are lossy."""
+    data = encoded(kind)
+    info = soundfile.info(io.BytesIO(data))
+    assert (info.format, info.samplerate, info.channels) == (container, RATE, 1)
+    sound, _ = soundfile.read(io.BytesIO(data))
+    assert len(sound) == len(TONE)
+    middle = slice(RATE, 4 * RATE)  # lossy ones are rough where the tone starts and stops
+    assert np.abs(sound - np.rint(TONE * 32_768) / 32_768)[middle].max() <= error
+
+
+def test_a_libsndfile_that_cannot_encode_is_reported_beforehand(monkeypatch):
+    """Guards against a traceback from libsndfile 1.0 once everything has been sampled."""
+    new = soundfile.SoundFile
+
+    def old(*given, format, **options):
+        if format != "FLAC":
+            raise soundfile.LibsndfileError(1)
+        return new(*given, format=format, **options)
+
+    monkeypatch.setattr(soundfile, "SoundFile", old)
+    monkeypatch.setattr(soundfile, "__libsndfile_version__", "1.0.31")
+    for kind in ("wav", "raw", "npy", "png", "flac"):
+        check_encoder(kind)
+    for kind in ("ogg", "mp3"):
+        with pytest.raises(UsageError, match=rf"libsndfile 1\.0\.31 cannot write {kind} .*wav"):
+            check_encoder(kind)

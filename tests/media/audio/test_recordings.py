@@ -2,23 +2,24 @@
 
 import hashlib
 import json
+import math
 import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from noise import make_corpus, pieces, prepared, record, split_by_hash
+from refusals import refused
 
 from seqmodel.errors import UsageError
 from seqmodel.media.audio import corpus as recordings
-from seqmodel.media.audio.frames import AudioSettings, Windows
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows
 
 FLOATS = st.floats(-1, 1, width=32)
 
 
-@settings(deadline=None)
 @given(
     arrays(np.float32, st.integers(0, 200), elements=FLOATS),
     st.lists(st.integers(0, 200), max_size=8),
@@ -93,3 +94,25 @@ def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4e6
+
+
+@given(arrays(np.int16, st.integers(1, 20).map(lambda t: 10 * t)))
+def test_encoded_samples_decode(samples):
+    """The round trip of any 16-bit values, including the lowest and the highest."""
+    values = samples.astype(np.float32) / 32768
+    for dtype in ("int16", "float32"):
+        frame = AudioFrames(8000, dtype=dtype)
+        frames = frame.decode(frame.encode(values))
+        np.testing.assert_array_equal(frames, values.reshape(-1, 10))
+    np.testing.assert_array_equal(AudioFrames(8000, dtype="int16").encode(values), samples)
+
+
+WRONG = {"rate": (0, 10**7), "frame_size": (0,), "context": (-1, 10**6)}
+WRONG["clip_seconds"] = (0.0, math.nan, math.inf)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, one) for name in WRONG for one in WRONG[name]])
+def test_settings_out_of_range_are_usage_errors(name, value):
+    """Guards against sizes that fail, or are allocated, only when the files are read."""
+    option = "--" + name.removesuffix("_size").replace("_", "-")
+    refused(lambda: AudioSettings(**{name: value}), option)

@@ -46,7 +46,7 @@ FEW = st.lists(
 )  # a chord, and for how long it is held
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),
     st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),

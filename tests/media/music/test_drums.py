@@ -50,7 +50,7 @@ def by_mido(data, steps_per_beat):
     return roll
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(frames_of_kits, grids(), st.floats(3.6, 1000), st.booleans())
 def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
     """Guards against hits that merge where a sound is struck in every frame, and lost ends."""

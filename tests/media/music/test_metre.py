@@ -165,7 +165,7 @@ def places_by_hand(found, grid, frame):
     return quarters / beat - number, number % count, number // count, count
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
 def test_places_follow_from_what_is_given(changes, first, grid, cut):
     """Guards bars that are no whole number of frames, dotted beats, changes, excerpts."""
@@ -192,7 +192,7 @@ def test_a_bar_that_ends_between_frames_has_no_signature_of_its_own():
     assert [*written([begun], Grid.of_beats(1))] == [Signature(0, 5, 8)]
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
 def test_what_is_written_reads_back(changes, first, grid, cut):
     """By mido and by our reader: from where a piece goes on its accents are the same bar for bar,

@@ -47,7 +47,7 @@ def test_every_note_matches_symusic(shared_data, awkward):
     """Guards the pairing of strikes and offs: an 18th of all files, and the awkward ones."""
     symusic = pytest.importorskip("symusic")
     others, refused, files, notes = {}, {}, 0, 0
-    for path in [*sorted((shared_data / "music").rglob("*.mid"))[::18], *awkward]:
+    for path in [*sorted((shared_data / "music").rglob("*.mid"))[9::18], *awkward]:
         try:
             score = read_score(data := path.read_bytes())
         except SourceError:
@@ -64,10 +64,10 @@ def test_every_note_matches_symusic(shared_data, awkward):
             others[path.name] = (ours - theirs).total()
     assert (len(others), sum(others.values())) == HANGS, others
     assert refused == UNKNOWN_MESSAGES
-    assert (files, notes) == (306, 289_661)
+    assert (files, notes) == (186, 153_151)
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from([0, 1, 16, 17]), st.booleans(), st.sampled_from([60, 61])),
@@ -123,7 +123,7 @@ def file_of(tracks, division):
     return stream.getvalue()
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     tracks=tracks,
     division=st.integers(1, 32767),

@@ -47,7 +47,7 @@ frames = st.builds(
 )
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     frames=frames,
     onsets=st.booleans(),
@@ -69,7 +69,7 @@ def test_everything_reads_back(frames, onsets, grid, tempo_bpm, restrike):
     assert np.array_equal(again, frames)
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(frames=frames, seed=st.integers(0, 2**32), grid=grids())
 def test_what_was_given_reads_back(frames, seed, grid):
     """Guards notes of both kinds that follow each other at one pitch, and tracks without notes."""

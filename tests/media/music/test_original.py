@@ -120,7 +120,7 @@ def pieces(draw):
 TWO_TRACKS = [[(125, 615, (62, 0)), (0, 90, (60, 0))], [(479, 661, (62, 0))]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(pieces())
 @example((TWO_TRACKS, np.random.default_rng(90), "cells", False))
 def test_the_file_reads_as_what_was_drawn(tmp_path_factory, piece):

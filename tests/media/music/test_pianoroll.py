@@ -28,13 +28,13 @@ def roll_of(*tracks, grid=None, drums=False, transpose=0, short_notes=True, **he
 
 
 def test_files_give_their_published_rolls_and_keys(shared_data, music, listing):
-    """Guards the rule as a whole: every bit of a quarter (rounding, restrikes, folds, ends); and
+    """Guards the rule as a whole: every bit of a third (rounding, restrikes, folds, ends); and
     --transpose-to-c: at least 95% as listed, and over 92% of each set's."""
     mats = {
         name: scipy.io.loadmat(shared_data / f"music/rolls/{mat}.mat") for name, mat in MATS.items()
     }
     different, agreed = [], {name: [] for name in MATS}
-    for name, entry in [*listing.items()][::4]:
+    for name, entry in [*listing.items()][::3]:
         collection, split, _ = name.split("/")
         jsb = collection == "jsb_chorales"
         grid = Grid.of_seconds("0.6") if jsb else Grid.of_beats(2)
@@ -48,7 +48,7 @@ def test_files_give_their_published_rolls_and_keys(shared_data, music, listing):
     assert (different, len(listing)) == ([], 1930)
     del agreed["jsb_chorales"]  # in the keys that they are in
     count = sum(map(len, agreed.values()))
-    assert count > 375
+    assert count > 500
     assert sum(map(sum, agreed.values())) >= 0.95 * count
     assert all(sum(found) > 0.92 * len(found) for found in agreed.values())
 

@@ -468,7 +468,7 @@ CELLS = st.lists(
 )
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=30)
+@settings(derandomize=True, max_examples=30)
 @given(pieces=CELLS, columns=st.integers(1, 3), packed=st.booleans(), other=st.booleans())
 def test_mat_is_read_as_scipy_reads_it(tmp_path_factory, pieces, columns, packed, other):
     """Guards our own reader: types, shapes of the cell array, packing, other variables."""

@@ -68,7 +68,7 @@ def test_where_a_note_is_struck(tracks, restrike, expected):
     assert found[:, pitch - 21].tolist() == expected
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(random_frames)
 def test_frames_are_stored_in_22_bytes_and_read_back(frames):
     rows = FRAME.encode(frames)
@@ -79,7 +79,7 @@ def test_frames_are_stored_in_22_bytes_and_read_back(frames):
     assert possible(frames)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(random_frames, st.sampled_from(FRAME.variants))
 def test_transposed_notes_keep_their_strikes(frames, semitones):
     """Recomputed note by note: two that folding brings together are struck if either is."""
