@@ -27,17 +27,7 @@ from seqmodel.media.music.contents import semitones_to_c
 from seqmodel.media.music.grid import MAX_TICK, Grid
 from seqmodel.media.music.midi import read_score
 
-STRIKE, AGAIN, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x90\x3c\x40", b"\x0a\x80\x3c\x40"
-
-
-@pytest.mark.parametrize(
-    ("restrike", "notes"),
-    [("close", [(0, 10, 60, 0, 0), (10, 30, 60, 0, 0)]), ("discard", [(10, 20, 60, 0, 0)])],
-)
-def test_a_note_struck_again(restrike, notes):
-    """Guards the two rules, of which only one gives the published rolls."""
-    data = midi_file(STRIKE + AGAIN + RELEASE + RELEASE)
-    assert notes_of(read_score(data, restrike=restrike)) == notes
+STRIKE, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x80\x3c\x40"
 
 
 LATER = 20 * 480  # beyond the pause after which a key owes no off
