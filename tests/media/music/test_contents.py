@@ -196,7 +196,7 @@ def at(ticks, *, division=480, length=20):
     """A file of notes that begin at the ticks, of pitches that differ from one to the next."""
     some = notes((tick, tick + length, 60 + k % 7) for k, tick in enumerate(ticks))
     file = io.BytesIO()
-    midi([some], division=division).save(file=file)
+    midi([some], division=division - 2**16 * (division >= 2**15)).save(file=file)
     return file.getvalue()
 
 

@@ -179,6 +179,8 @@ def test_awkward_files_stay(shared_data):
     """Or are refused in a line. What mido cannot read, or reads otherwise, our reader compares."""
     compared = Counter[str]()
     for path in sorted((shared_data / "awkward/midi").rglob("*.mid")):
+        if path.stat().st_size > 50_000:  # long rather than odd
+            continue
         try:
             original = Original(path, BEATS, transposed=0)
         except (UsageError, SourceError):
