@@ -380,6 +380,7 @@ CALLS_OF_ONE_TUPLE = (
         ("a.json", b"[" * 10**5, "not valid JSON: nested too deeply"),
         ("a.json", b"[]", "not of a dict of splits"),
         ("a.json", b'{"loss": 0.5}', "holds 'loss', which is not a list of a split's pieces"),
+        ("a.json", b'{"train": {"a": 1}}', "holds 'train', which is not a list"),
         ("a.json", b'{"train": []}', "no pieces"),
         ("a.json", b'{"train": [[]]}', "0 frames in piece 0 of train"),
         ("a.json", b'{"train": [[[]]]}', "not one number for each voice"),
