@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-settings.register_profile("quick", max_examples=40)
+settings.register_profile("quick", max_examples=40, deadline=None, database=None)
 settings.load_profile("quick")
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Tests run in parallel; torch's threads, waiting for each other, would take ten times as long.

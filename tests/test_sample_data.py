@@ -1,4 +1,4 @@
-"""The sample music: the output of its script, with nothing in it twice."""
+"""The sample music and speech: the output of their scripts, with nothing in it twice."""
 
 import importlib
 import re
@@ -7,17 +7,22 @@ import sys
 from pathlib import Path
 
 import mido
+import numpy as np
 import pytest
+import soundfile
 
 ROOM = Path(__file__).resolve().parent.parent / "sample_data"
-SPLITS = {"train": 100, "valid": 20, "test": 20}
 EIGHTH = 240  # ticks
-Piece = frozenset[tuple[int, int, int, int]]
-"""Its notes: voice, start and end in eighths, and pitch less the first one's of all."""
+RATE = 8000
+SPLITS = {"music": (100, 20, 20), "speech": (14, 3, 3)}
+"""Pieces in train, valid and test."""
+MOST = {"music": 400_000, "speech": 1_000_000}
+"""Bytes."""
 
 
-def read(path):
-    notes = list[tuple[int, int, int, int]]()
+def notes(path):
+    """A set of (voice, start and end in eighths, pitch less the first one's of all)."""
+    found = []
     for voice, track in enumerate(mido.MidiFile(path).tracks[1:]):
         now, begun = 0, 0
         for message in track:
@@ -25,50 +30,70 @@ def read(path):
             if message.type == "note_on" and message.velocity:
                 begun = now
             elif message.type == "note_on":
-                notes.append((voice, begun // EIGHTH, now // EIGHTH, message.note))
-    return frozenset((v, begin, end, pitch - notes[0][3]) for v, begin, end, pitch in notes)
+                found.append((voice, begun // EIGHTH, now // EIGHTH, message.note))
+    return frozenset((v, begin, end, pitch - found[0][3]) for v, begin, end, pitch in found)
 
 
-@pytest.fixture(scope="module")
-def pieces():
-    """Path within the sample -> piece."""
-    return {str(path.relative_to(ROOM)): read(path) for path in (ROOM / "music").rglob("*.mid")}
+def samples(path):
+    """The bytes around them carry the encoder's version."""
+    info = soundfile.info(path)
+    assert (info.samplerate, info.channels, info.subtype) == (RATE, 1, "PCM_16")
+    return soundfile.read(path, dtype="int16")[0].tobytes()
 
 
-def test_the_script_writes_what_is_committed(tmp_path):
-    """Guards against a script changed without its music, and unseeded randomness."""
-    subprocess.run([sys.executable, ROOM / "make_music.py", tmp_path], check=True)
-
-    def contents(folder):
-        paths = (path for path in folder.rglob("*") if path.is_file())
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-    assert contents(tmp_path / "music") == contents(ROOM / "music")
+READ = {"music": notes, "speech": samples}
 
 
-def test_enough_pieces_in_little_space():
-    """Guards against a lost split, and a corpus too large for the wheel."""
-    paths = list((ROOM / "music").rglob("*.mid"))
-    assert {s: sum(path.parent.name == s for path in paths) for s in SPLITS} == SPLITS
-    assert len(paths) == sum(SPLITS.values())
-    assert sum(path.stat().st_size for path in paths) < 400_000
+@pytest.fixture(scope="module", params=SPLITS)
+def sample(request):
+    """Its name, and path within it -> piece."""
+    kind = request.param
+    paths = [path for path in (ROOM / kind).rglob("*.*") if path.is_file()]
+    return kind, {path.relative_to(ROOM / kind): READ[kind](path) for path in paths}
 
 
-def test_no_piece_twice(pieces):
-    """Guards against names that draw the same music, even transposed: valid would not be unseen."""
+def test_the_script_writes_what_is_committed(sample, tmp_path):
+    """Guards against a script changed without its sample, and unseeded randomness."""
+    kind, pieces = sample
+    subprocess.run([sys.executable, ROOM / f"make_{kind}.py", tmp_path], check=True)
+    made = {
+        path.relative_to(tmp_path / kind): path
+        for path in (tmp_path / kind).rglob("*")
+        if path.is_file()
+    }
+    assert made.keys() == pieces.keys()
+    for name, path in made.items():
+        if kind == "music":
+            assert path.read_bytes() == (ROOM / kind / name).read_bytes()
+        else:
+            assert samples(path) == pieces[name]
+
+
+def test_enough_pieces_in_little_space_and_none_twice(sample):
+    """Guards against a lost split, a corpus too large for the wheel, and names that draw the same
+    music, even transposed, or babble: valid would not be unseen."""
+    kind, pieces = sample
+    assert sum((ROOM / kind / name).stat().st_size for name in pieces) < MOST[kind]
+    counts = [sum(name.parent.name == s for name in pieces) for s in ("train", "valid", "test")]
+    assert (tuple(counts), sum(counts)) == (SPLITS[kind], len(pieces))
     assert len({*pieces.values()}) == len(pieces)
+    if kind == "speech":
+        seconds = [len(piece) / 2 / RATE for piece in pieces.values()]
+        assert 3.5 <= min(seconds) <= max(seconds) <= 6
+        assert np.sum(seconds) == pytest.approx(89, rel=0.05)
 
 
-def test_the_pretrained_run_has_seen_nothing_of_valid_or_test(pieces, tmp_path, monkeypatch):
+def test_the_pretrained_run_has_seen_nothing_of_valid_or_test(tmp_path, monkeypatch):
     """In any key. Guards its figures, which are of valid; sample_data/README.md has the command.
 
-    Every tenth of its pieces tells, since each is drawn by its name alone.
+    Every 25th of its pieces tells, since each is drawn by its name alone.
     """
     (count,) = re.findall(r"make_music\.py more (\S+) ", (ROOM / "README.md").read_text())
     monkeypatch.syspath_prepend(ROOM)
-    make_music, train = importlib.import_module("make_music"), set[Piece]()
-    for number in range(1, int(count) + 1, 10):
+    make_music, train = importlib.import_module("make_music"), set()
+    for number in range(1, int(count) + 1, 25):
         make_music.compose(f"train/{number:03}").save(path := tmp_path / f"{number:03}.mid")
-        train.add(read(path))
-    assert len(train) == 100
-    assert not train & {piece for path, piece in pieces.items() if "/train/" not in path}
+        train.add(notes(path))
+    assert len(train) == 40
+    others = [ROOM / "music" / split for split in ("valid", "test")]
+    assert not train & {notes(path) for folder in others for path in folder.iterdir()}

@@ -12,7 +12,7 @@ from calling import call_ok
 
 import seqmodel
 from seqmodel.data.bundled import PREPARED, PRETRAINED, pretrained_run
-from seqmodel.evaluation.evaluate import evaluate
+from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS
 
 ROOM = Path(__file__).resolve().parent.parent / "sample_data"
@@ -36,7 +36,7 @@ def test_they_score_what_was_recorded(medium, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = seqmodel.load_run(pretrained_run(medium))
     recorded = json.loads(members(medium)[METRICS].splitlines()[run.epoch - 1])
-    scored = evaluate(run, run.dataset(), "valid", batch_size=32)
+    scored = likelihood(run.model, run.dataset()["valid"], batch_size=32).to_json()
     for name in ("nats_per_frame", "accuracy", "bits_per_sample"):
         if name in scored:
             assert scored[name] == pytest.approx(recorded[f"valid_{name}"], abs=1e-4)

@@ -1,40 +1,42 @@
-"""From files to a dataset: which split a piece goes to, what is skipped and how it is reported."""
+"""From files to a dataset: which split a piece goes to, what is skipped, by which processes."""
 
 import json
+import multiprocessing
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
-import mido
 import numpy as np
 import pytest
+from midi_tracks import notes, save
 from noise import places, prepared, split_by_hash
-from test_files import tree
 
-from seqmodel.data.dataset import open_dataset
+from seqmodel.data import bundled
+from seqmodel.data import prepare as reading
+from seqmodel.data.bundled import PREPARED, sample_dataset, sample_sources
+from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
+from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.registry import MEDIA
 
 FRAME = PianoRollFrames(Grid.of_beats(2))
 
 
 def tune(path, *pitches, transposed_by=0):
     """A MIDI file of quarter notes; on the grid of FRAME each is two frames."""
-    track = mido.MidiTrack()
-    for pitch in pitches:
-        track.append(mido.Message("note_on", note=pitch + transposed_by, velocity=64, time=0))
-        track.append(mido.Message("note_off", note=pitch + transposed_by, velocity=0, time=96))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(path)
-    return path
+    some = [(k, k + 1, pitch + transposed_by) for k, pitch in enumerate(pitches)]
+    return save(path, [notes(some, step=96)], division=96, kind=0)
 
 
 def roll_of(*pitches):
     """The roll that `tune` must become, built by hand."""
-    roll = np.zeros((2 * len(pitches), 88), np.uint8)
-    for k, pitch in enumerate(pitches):
-        roll[2 * k : 2 * k + 2, pitch - 21] = 1
-    return roll
+    return np.eye(88, dtype=np.uint8)[np.array(pitches) - 21].repeat(2, axis=0)
 
 
 def content_of_tune(*pitches):
@@ -52,15 +54,6 @@ def corpus(tmp_path):
     for k in range(40):
         tune(tmp_path / "corpus" / f"{k:02}.mid", 40 + k, 45 + k // 2, 62)
     return tmp_path / "corpus"
-
-
-def test_a_piece_holds_the_notes_of_its_file(tmp_path):
-    tune(tmp_path / "a.mid", 21, 60, 64, 108)
-    manifest = prepared(tmp_path / "a.mid", tmp_path / "out", FRAME, split_by="piece")
-    expected = roll_of(21, 60, 64, 108)
-    split = open_dataset(tmp_path / "out")[split_by_hash(content_of_tune(21, 60, 64, 108))]
-    np.testing.assert_array_equal(split[0], expected)
-    assert open_dataset(tmp_path / "out").manifest == manifest
 
 
 def test_folders_decide_the_split_the_nearest_first(tmp_path):
@@ -107,15 +100,21 @@ def test_files_that_are_named_are_placed_only_by_folders_that_differ(tmp_path, m
         assert [source.split for source in find_sources(names).files] == splits, names
 
 
-def test_without_folders_the_content_decides(corpus, tmp_path):
-    prepared(corpus, tmp_path / "out", FRAME)
-    for source, split in places(tmp_path / "out").items():
-        k = int(Path(source).stem)
-        assert split == split_by_hash(content_of_tune(40 + k, 45 + k // 2, 62)), source
-    assert len(set(places(tmp_path / "out").values())) == 3
+def test_a_piece_holds_the_notes_of_its_file_whose_content_decides_without_folders(
+    corpus, tmp_path
+):
+    manifest = prepared(corpus, tmp_path / "out", FRAME)
+    dataset = open_dataset(tmp_path / "out")
+    assert (dataset.manifest, len(dataset.splits)) == (manifest, 3)
+    for split in dataset.splits:
+        for source, roll in zip(dataset[split].sources, dataset[split], strict=True):
+            k = int(Path(source).stem)
+            pitches = 40 + k, 45 + k // 2, 62
+            assert split == split_by_hash(content_of_tune(*pitches)), source
+            np.testing.assert_array_equal(roll, roll_of(*pitches))
 
 
-def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
+def test_a_loose_copy_joins_the_split_of_a_folder_and_copies_in_two_are_reported(tmp_path):
     """Guards against training on a test piece because a copy of it lies outside the folder."""
     for k in range(20):
         tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
@@ -123,15 +122,10 @@ def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
     manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
     assert (manifest["repeated_pieces"], manifest["also_in_another_split"]) == (20, [])
     assert set(places(tmp_path / "out").values()) == {"test"}
-
-
-def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path):
-    tune(tmp_path / "in/train/a.mid", 60, 62)
-    copy = tune(tmp_path / "in/valid/b.mid", 60, 62)
-    tune(tmp_path / "in/valid/c.mid", 61)
-    manifest = prepared(tmp_path / "in", tmp_path / "out", FRAME)
+    copy = tune(tmp_path / "in/valid/b.mid", 40, 60)
+    manifest = prepared(tmp_path / "in", tmp_path / "both", FRAME)
     assert manifest["also_in_another_split"] == [str(copy)]
-    assert places(tmp_path / "out")[str(copy)] == "valid"
+    assert places(tmp_path / "both")[str(copy)] == "valid"
 
 
 def test_a_file_named_twice_comes_once(corpus, monkeypatch):
@@ -148,19 +142,14 @@ def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_pat
     iterdir = Path.iterdir
     monkeypatch.setattr(Path, "iterdir", lambda path: reversed(list(iterdir(path))))
     prepared(["corpus"], tmp_path / "b", FRAME)
-    monkeypatch.undo()
-    a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
-    assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
+    a, b = ({p.name: p.read_bytes() for p in iterdir(tmp_path / name)} for name in "ab")
+    assert a == b
     sources = open_dataset(tmp_path / "a")["train"].sources
     assert sources == sorted(sources)
 
 
-def test_published_rolls_keep_their_splits(tmp_path):
-    rolls = {
-        "train": [roll_of(60, 64), roll_of(30)],
-        "valid": [roll_of(62)],
-        "test": [roll_of(21, 108)],
-    }
+def test_published_rolls_keep_their_splits_or_go_by_folder_or_hash(tmp_path):
+    rolls = {"train": [roll_of(60, 64), roll_of(30)], "valid": [roll_of(62)]}
     file = tmp_path / "rolls.npz"
     np.savez(file, **{f"{name}_{k}": r for name, some in rolls.items() for k, r in enumerate(some)})
     prepared(file, tmp_path / "out", FRAME)
@@ -169,19 +158,12 @@ def test_published_rolls_keep_their_splits(tmp_path):
         assert found[name].sources == [f"{file}#{name}/{k}" for k in range(len(pieces))]
         for ours, theirs in zip(found[name], pieces, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-
-
-def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
-    for name in ("loose.npy", "valid/one.npy"):
+    by_hash = split_by_hash(np.packbits(roll_of(60, 61, 62), axis=1).tobytes())
+    for name, split in {"loose.npy": by_hash, "valid/one.npy": "valid"}.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "in" / name, roll_of(60, 61, 62))
-    prepared(tmp_path / "in", tmp_path / "out", FRAME)
-    assert places(tmp_path / "out") == {
-        f"{tmp_path}/in/loose.npy": split_by_hash(
-            np.packbits(roll_of(60, 61, 62), axis=1).tobytes()
-        ),
-        f"{tmp_path}/in/valid/one.npy": "valid",
-    }
+        prepared(tmp_path / "in", tmp_path / "out", FRAME, force=True)
+        assert places(tmp_path / "out")[f"{tmp_path}/in/{name}"] == split
 
 
 def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
@@ -212,3 +194,114 @@ def test_voices_are_kept_frame_by_frame(tmp_path, split_by):
         for roll, piece in zip(dataset[split], dataset[split].pieces, strict=True):
             sets = [sorted({p for p in frame if p > 0}) for frame in piece.facts["voices"]]
             assert [(np.flatnonzero(frame) + 21).tolist() for frame in roll] == sets
+
+
+SAMPLES = Path(__file__).parents[2] / "sample_data"
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Other processes help from the second file on."""
+    monkeypatch.setattr(reading, "ALONE", 0.0)
+    monkeypatch.setattr(reading, "FEW", 0)
+
+
+@pytest.mark.parametrize(("medium", "room"), [("music", "music"), ("audio", "speech")])
+def test_the_number_of_processes_changes_no_byte(at_once, tmp_path, monkeypatch, medium, room):
+    """Guards the order of pieces, what is counted of them, and why a file is skipped."""
+    sources, folders = tmp_path / "in" / "train", []
+    shutil.copytree(SAMPLES / room / "train", sources)
+    first = min(sources.iterdir())
+    (sources / f"damaged{first.suffix}").write_bytes(first.read_bytes()[:30])
+    for processes in (1, 3):
+        monkeypatch.setattr("seqmodel.data.prepare.cores", lambda n=processes: n)
+        folders.append(tmp_path / f"by-{processes}")
+        found = find_sources([str(sources)])
+        manifest = prepare(found, folders[-1], MEDIA[medium].settings({}))
+        assert len(manifest["skipped"]) == 1
+        assert manifest["splits"]["train"]["pieces"] > 5
+    one, other = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders)
+    assert one == other
+
+
+def _numbered(path):
+    """What the tests read of a file that is called by a number."""
+    if path.name == "13":
+        raise SourceError("brings bad luck")
+    if path.name == "14":
+        os._exit(1)
+    if path.name == "15":
+        raise MemoryError("of another process")
+    return int(path.name)
+
+
+def _at_length(path):
+    """More than a pipe holds."""
+    return bytes(2**20)
+
+
+def _paths(*numbers):
+    return [Path(str(number)) for number in numbers]
+
+
+def test_errors_are_told_where_they_belong(at_once):
+    """Guards an error that ends the reading of others, is told of another file, or as a kill."""
+    *others, last = reading.read_all(_numbered, _paths(*range(14)), 3)
+    assert others == [*range(13)]
+    assert str(last) == "brings bad luck"
+    with pytest.raises(MemoryError, match="of another process"):
+        list(reading.read_all(_numbered, _paths(1, 2, 15), 2))
+
+
+def test_a_killed_process_is_told(at_once):
+    """Also as it sends. Guards a command that waits for ever, or goes on without some files."""
+    with pytest.raises(SeqmodelError, match="killed"):
+        list(reading.read_all(_numbered, _paths(*range(20)), 3))
+    with closing(reading.read_all(_at_length, _paths(*range(9)), 2)) as going:
+        next(going), next(going)
+        time.sleep(0.2)  # both wait for room in their pipes by now
+        for child in multiprocessing.active_children():
+            child.kill()
+        with pytest.raises(SeqmodelError, match="killed"):
+            list(going)
+
+
+def test_nothing_is_left_of_a_reading_that_ends_early(at_once):
+    """Guards processes that outlive the command, as where the disk is full."""
+    with closing(reading.read_all(_numbered, _paths(*range(100, 50_000)), 2)) as going:
+        assert [next(going), next(going), next(going)] == [100, 101, 102]
+        began = multiprocessing.active_children()
+    assert len(began) == 2
+    assert not any(process.is_alive() for process in began)
+
+
+@pytest.mark.parametrize("sample", PREPARED)
+def test_a_sample_is_prepared_once_and_anew_if_it_is_of_an_older_version(
+    tmp_path, monkeypatch, sample
+):
+    """Concurrent first uses wait for one. Without metres all pieces would be taken as 4/4."""
+    prepare, times = bundled.prepare, []
+
+    def slow(*args, **options):
+        times.append(args)
+        time.sleep(0.1)
+        prepare(*args, **options)
+
+    monkeypatch.setattr(bundled, "prepare", slow)
+    with ThreadPoolExecutor(3) as pool:
+        found = {*pool.map(lambda _: sample_dataset(tmp_path / "runs", sample), range(3))}
+    (path,) = found
+    assert path == sample_dataset(tmp_path / "runs", sample)
+    assert [*(tmp_path / "runs").iterdir()] == [path]
+    assert len(times) == 1
+    dataset = open_dataset(path)
+    assert dataset.frame.medium == ("audio" if sample == "speech" else "music")
+    assert dataset.frame.onsets is (sample == "music")
+    for split in ("train", "valid", "test"):
+        assert len(dataset[split]) == len(list((sample_sources(sample) / split).iterdir()))
+    assert dataset.manifest["skipped"] == dataset.manifest["also_in_another_split"] == []
+    if sample == "rolls":  # as the others, but sooner prepared
+        older = {name: value for name, value in dataset.manifest.items() if name != "metre"}
+        (path / MANIFEST).write_text(json.dumps(older))
+        sample_dataset(tmp_path / "runs", sample)
+        assert open_dataset(path).manifest == dataset.manifest

@@ -87,34 +87,33 @@ def test_all_samples_become_16_bit_levels(tmp_path, how, rounded):
         assert np.abs(found * 32768 - levels).max() <= 1
 
 
-def test_samples_beyond_full_scale_are_clipped_and_counted(tmp_path):
-    """Guards against clipping that goes unreported, and counting a full-scale 1.0 as clipped."""
+def test_samples_beyond_full_scale_are_clipped_and_counted_and_other_scales_refused(tmp_path):
+    """Guards against clipping that goes unreported, and counting a full-scale 1.0 as clipped; an
+    amplitude of 20000 clips to nothing but end levels, which score 2.5 "bits per sample"."""
     sound = np.linspace(-0.5, 0.5, 400)
     sound[[3, 50, 399]] = (1.5, -2.25, 1.0)
     (tmp_path / "train").mkdir()
     soundfile.write(tmp_path / "train/a.wav", sound, RATE, subtype="FLOAT")
+    for k, scale in enumerate((20_000.0, 128.0, 4.1, 1e25)):
+        loud = scale * np.sin(np.arange(1000))
+        soundfile.write(tmp_path / f"train/loud{k}.wav", loud, RATE, subtype="FLOAT")
     manifest = prepared(tmp_path / "train", tmp_path / "out", AudioSettings())
-    (entry,) = manifest["repaired"]
-    assert entry["source"] == str(tmp_path / "train/a.wav")
-    assert entry["repairs"] == ["clipped 2 samples beyond full scale"]
+    assert manifest["repaired"] == [
+        {
+            "source": str(tmp_path / "train/a.wav"),
+            "repairs": ["clipped 2 samples beyond full scale"],
+        }
+    ]
     stored = np.load(tmp_path / "out/train.npy")
     assert stored[[3, 50, 399]].tolist() == [32767, -32768, 32767]
     np.testing.assert_array_equal(stored[100:300], np.rint(sound[100:300] * 32768))
-
-
-@pytest.mark.parametrize("scale", [20_000.0, 128.0, 4.1, 1e25])
-def test_floats_of_another_scale_are_refused(tmp_path, scale):
-    """An amplitude of 20000 clips to nothing but end levels, which score 2.5 "bits per sample"."""
-    record(tmp_path / "in/train/good.wav")
-    sound = scale * np.sin(np.arange(1000))
-    soundfile.write(tmp_path / "in/train/loud.wav", sound, RATE, subtype="FLOAT")
-    manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
-    (skipped,) = manifest["skipped"]
-    assert skipped["source"] == str(tmp_path / "in/train/loud.wav")
-    assert skipped["reason"].startswith("holds samples up to ")
+    assert [Path(entry["source"]).stem for entry in manifest["skipped"]] == [
+        f"loud{k}" for k in range(4)
+    ]
     advice = "where full scale is 1: divide them by their full scale, such as 32,768"
-    assert skipped["reason"].endswith(advice)
-    assert manifest["splits"]["train"]["pieces"] == 1
+    for entry in manifest["skipped"]:
+        assert entry["reason"].startswith("holds samples up to ")
+        assert entry["reason"].endswith(advice)
 
 
 def test_an_older_dataset_of_floats_is_still_read(tmp_path, recordings):
@@ -153,13 +152,20 @@ def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_pa
 
 
 def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):
-    """Figures on valid must not depend on valid itself, nor on the order or size of blocks."""
+    """Figures on valid must not depend on valid itself, nor on the order or size of blocks; a
+    deviation of 0 would make every standardised sample nan, one of 1e-17 blow up all else."""
     record(corpus / "long.wav", 5 * BLOCK + 123, seed=77)
     manifest = prepared(corpus, tmp_path / "out", AudioSettings())
     train = open_dataset(tmp_path / "out")["train"]
     samples = np.concatenate([frames.ravel() for frames in train]).astype(np.float64)
     assert manifest["frame"]["mean"] == pytest.approx(samples.mean(), rel=1e-9)
     assert manifest["frame"]["deviation"] == pytest.approx(samples.std(), rel=1e-9)
+    for folder, level, mean in (("train", 0, 0), ("train", 3277, 3277 / 32768), ("test", 500, 0)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        soundfile.write(tmp_path / folder / "a.wav", np.full(1340, level, np.int16), RATE)
+        prepared(tmp_path / folder, tmp_path / "out", AudioSettings(), force=True)
+        frame = open_dataset(tmp_path / "out").frame
+        assert (frame.mean, frame.deviation) == (mean, 1.0)
 
 
 def test_the_longest_pause_is_one_of_train_before_a_sound(tmp_path):
@@ -183,16 +189,6 @@ def test_the_longest_pause_is_one_of_train_before_a_sound(tmp_path):
     assert longest == pytest.approx(0.5 * RATE, abs=100)
 
 
-@pytest.mark.parametrize(("folder", "level"), [("train", 0), ("train", 3277), ("test", 500)])
-def test_equal_samples_can_still_be_divided_by_their_deviation(tmp_path, folder, level):
-    """A deviation of 0 would make every standardised sample nan, one of 1e-17 blow up all else."""
-    (tmp_path / folder).mkdir()
-    soundfile.write(tmp_path / folder / "a.wav", np.full(1340, level, np.int16), RATE)
-    prepared(tmp_path / folder, tmp_path / "out", AudioSettings())
-    frame = open_dataset(tmp_path / "out").frame
-    assert (frame.mean, frame.deviation) == (level / 32768 * (folder == "train"), 1.0)
-
-
 def test_the_rate_is_the_sources_own_where_they_agree(tmp_path):
     record(tmp_path / "in/a.wav", rate=16000)
     manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
@@ -207,7 +203,7 @@ def test_the_rate_is_the_sources_own_where_they_agree(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
+def test_bad_files_are_skipped_or_repaired_counted_and_explained(corpus, tmp_path):
     """One bad file among thousands must neither abort the work nor vanish silently."""
     (corpus / "text.wav").write_text("Dear Sir or Madam")
     (corpus / "empty.flac").touch()
@@ -217,17 +213,23 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     infinite = np.zeros(500)
     infinite[123] = np.inf
     soundfile.write(corpus / "inf.wav", infinite, RATE, subtype="DOUBLE")
+    cut = corpus / "cut.wav"
+    samples = record(cut, 1000, seed=50)
+    cut.write_bytes(cut.read_bytes()[: 44 + 2 * 405])
     calls = []
     manifest = prepared(
         corpus, tmp_path / "out", AudioSettings(), progress=lambda *done: calls.append(done)
     )
-    assert calls == [(k, 46) for k in range(1, 47)]
+    assert calls == [(k, 47) for k in range(1, 48)]
     bad = ("empty.flac", "folder.mp3", "gone.ogg", "inf.wav", "text.wav", "tiny.wav")
     assert [entry["source"] for entry in manifest["skipped"]] == [str(corpus / x) for x in bad]
     reasons = {Path(entry["source"]).name: entry["reason"] for entry in manifest["skipped"]}
     assert reasons["tiny.wav"] == "is shorter than a frame of 10 samples at 8,000 Hz"
     assert reasons["inf.wav"] == "holds inf at 0.015 s (sample 123)"
-    assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 40
+    assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 41
+    repair = "its header claims 2,000 bytes but 810 are there; read as far as it goes"
+    assert manifest["repaired"] == [{"source": str(cut), "repairs": [repair]}]
+    np.testing.assert_array_equal(pieces(tmp_path / "out")[str(cut)][1], samples[:400, 0])
     for name in sorted(set(bad) - {"folder.mp3"}):  # given alone, it is a folder to search
         with pytest.raises(SeqmodelError) as caught:
             prepared(corpus / name, tmp_path / "alone", AudioSettings())
@@ -235,19 +237,6 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     with pytest.raises(SeqmodelError, match=str(corpus / "empty.flac")):
         prepared(corpus, tmp_path / "alone", AudioSettings(), strict=True)
     assert not (tmp_path / "alone").exists()
-
-
-def test_repairs_are_in_the_manifest(corpus, tmp_path):
-    cut = corpus / "cut.wav"
-    samples = record(cut, 1000, seed=50)
-    cut.write_bytes(cut.read_bytes()[: 44 + 2 * 405])
-    manifest = prepared(corpus, tmp_path / "out", AudioSettings())
-    (entry,) = manifest["repaired"]
-    assert entry["source"] == str(cut)
-    assert entry["repairs"] == [
-        "its header claims 2,000 bytes but 810 are there; read as far as it goes"
-    ]
-    np.testing.assert_array_equal(pieces(tmp_path / "out")[str(cut)][1], samples[:400, 0])
 
 
 def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
@@ -271,17 +260,6 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.wav"]
 
 
-def test_music_and_audio_do_not_mix(tmp_path):
-    record(tmp_path / "in/b.wav")
-    (tmp_path / "in/a.mid").touch()
-    for frame in (AudioSettings(), PianoRollFrames(Grid.of_beats(4))):
-        with pytest.raises(SeqmodelError) as caught:
-            prepared(tmp_path / "in", tmp_path / "out", frame)
-        assert f"{tmp_path}/in/b.wav is audio, {tmp_path}/in/a.mid is music" in str(caught.value)
-    with pytest.raises(SeqmodelError, match=r"b\.wav is audio, not music"):
-        prepared(tmp_path / "in/b.wav", tmp_path / "out", frame)
-
-
 def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
     """Whatever the values, there is no division by 0 and no traceback."""
     record(tmp_path / "train/a.wav")
@@ -301,23 +279,32 @@ def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
             open_dataset(tmp_path / "out")["train"]
 
 
-def test_a_stray_array_among_recordings_is_skipped(tmp_path):
+def test_music_and_audio_do_not_mix_but_a_stray_array_is_skipped(tmp_path):
     """A labels.npy next to the recordings used to fail the whole folder with "not both"."""
     for k in range(3):
         record(tmp_path / "in" / f"{k}.wav", 500, seed=k)
     np.save(tmp_path / "in/labels.npy", np.arange(3))
     manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
-    assert sum(counts["pieces"] for counts in manifest["splits"].values()) >= 3
-    labels = str(tmp_path / "in/labels.npy")
     assert manifest["skipped"] == [
-        {"source": labels, "reason": "is not audio, unlike the other files"}
+        {
+            "source": str(tmp_path / "in/labels.npy"),
+            "reason": "is not audio, unlike the other files",
+        }
     ]
     with pytest.raises(SeqmodelError, match=r"labels.npy: is not audio"):
         prepared(tmp_path / "in", tmp_path / "strict", AudioSettings(), strict=True)
+    music = PianoRollFrames(Grid.of_beats(4))
+    with pytest.raises(SeqmodelError, match=r"0\.wav is audio, not music"):
+        prepared(tmp_path / "in", tmp_path / "other", music)
     for k in range(3):  # now the recordings are in the minority
         np.save(tmp_path / "in" / f"{k}.npy", np.eye(4, 88))
     with pytest.raises(SeqmodelError, match="not both"):
         prepared(tmp_path / "in", tmp_path / "both", AudioSettings())
+    (tmp_path / "in/0.mid").touch()
+    for frame in (AudioSettings(), music):
+        both = rf"{tmp_path}/in/0.wav is audio, {tmp_path}/in/0.mid is music"
+        with pytest.raises(SeqmodelError, match=both):
+            prepared(tmp_path / "in", tmp_path / "both", frame)
 
 
 def test_all_awkward_audio_goes_through_without_a_traceback(shared_data, tmp_path, capfd):

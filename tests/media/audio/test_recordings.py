@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import tracemalloc
 
 import numpy as np
@@ -10,18 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from noise import make_corpus, pieces, prepared, record, split_by_hash
-from test_files import tree
+from refusals import refused
 
 from seqmodel.errors import UsageError
 from seqmodel.media.audio import corpus as recordings
-from seqmodel.media.audio.frames import AudioSettings, Windows
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows
 
 FLOATS = st.floats(-1, 1, width=32)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    return make_corpus(tmp_path / "corpus")
 
 
 @given(
@@ -42,8 +38,8 @@ def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
     for k in range(25):
         path = tmp_path / "in" / f"{k:02}.wav"
         whole[str(path)] = record(path, 3000 + 1111 * k, seed=k)[:, 0]
-    settings = AudioSettings(frame_size=12, clip_seconds=0.5)
-    manifest = prepared(tmp_path / "in", tmp_path / "out", settings)
+    how = AudioSettings(frame_size=12, clip_seconds=0.5)
+    manifest = prepared(tmp_path / "in", tmp_path / "out", how)
     assert manifest["clip_seconds"] == 0.5
     assert manifest["also_in_another_split"] == []
     found = pieces(tmp_path / "out")
@@ -69,20 +65,24 @@ def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
 def test_a_clip_shorter_than_a_frame_is_a_usage_error(tmp_path):
     """Such clips would have no frames, and there would be no end of them."""
     record(tmp_path / "a.wav")
-    settings = AudioSettings(clip_seconds=0.001)
+    short = AudioSettings(clip_seconds=0.001)
     with pytest.raises(UsageError, match=r"--clip-seconds .* is shorter than a frame of 10"):
-        prepared(tmp_path / "a.wav", tmp_path / "out", settings)
+        prepared(tmp_path / "a.wav", tmp_path / "out", short)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatch):
+def test_a_recording_that_waits_on_disk_is_the_same(tmp_path, monkeypatch):
     """Guards the code path of long recordings; those of the other tests are too short for it."""
+    corpus = make_corpus(tmp_path / "corpus")
     prepared(corpus, tmp_path / "memory", AudioSettings(clip_seconds=0.02))
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100)
     monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 64)
     prepared(corpus, tmp_path / "disk", AudioSettings(clip_seconds=0.02))
-    memory, disk = tree(tmp_path / "memory"), tree(tmp_path / "disk")
-    assert {p.name: data for p, data in memory.items()} == {p.name: d for p, d in disk.items()}
+    memory, disk = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("memory", "disk")
+    )
+    assert memory == disk
 
 
 def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):
@@ -94,3 +94,25 @@ def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4e6
+
+
+@given(arrays(np.int16, st.integers(1, 20).map(lambda t: 10 * t)))
+def test_encoded_samples_decode(samples):
+    """The round trip of any 16-bit values, including the lowest and the highest."""
+    values = samples.astype(np.float32) / 32768
+    for dtype in ("int16", "float32"):
+        frame = AudioFrames(8000, dtype=dtype)
+        frames = frame.decode(frame.encode(values))
+        np.testing.assert_array_equal(frames, values.reshape(-1, 10))
+    np.testing.assert_array_equal(AudioFrames(8000, dtype="int16").encode(values), samples)
+
+
+WRONG = {"rate": (0, 10**7), "frame_size": (0,), "context": (-1, 10**6)}
+WRONG["clip_seconds"] = (0.0, math.nan, math.inf)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, one) for name in WRONG for one in WRONG[name]])
+def test_settings_out_of_range_are_usage_errors(name, value):
+    """Guards against sizes that fail, or are allocated, only when the files are read."""
+    option = "--" + name.removesuffix("_size").replace("_", "-")
+    refused(lambda: AudioSettings(**{name: value}), option)

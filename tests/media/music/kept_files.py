@@ -7,6 +7,7 @@ from itertools import accumulate
 import mido
 import numpy as np
 from midi_files import closed
+from midi_tracks import note, notes, save, tempo
 
 from seqmodel.media.music.frames import PianoRollFrames, is_kit
 from seqmodel.media.music.grid import Grid
@@ -15,26 +16,6 @@ from seqmodel.media.music.sampling import as_played
 
 BEATS = PianoRollFrames(Grid.of_beats(4), onsets=True)
 DRUMS = 9
-
-
-def save(path, tracks, *, division=480, kind=1):
-    """A MIDI file of tracks of (tick, message), in order of time."""
-    file = mido.MidiFile(type=kind, ticks_per_beat=division)
-    for events in tracks:
-        track, now = mido.MidiTrack(), 0
-        for tick, message in sorted(events, key=lambda event: event[0]):
-            track.append(message.copy(time=tick - now))
-            now = tick
-        file.tracks.append(track)
-    file.save(path)
-    return path
-
-
-def note(on, off, pitch, channel=0, velocity=64):
-    return [
-        (on, mido.Message("note_on", note=pitch, channel=channel, velocity=velocity)),
-        (off, mido.Message("note_off", note=pitch, channel=channel, velocity=velocity // 2)),
-    ]
 
 
 def at_ticks(track):
@@ -72,24 +53,20 @@ def song_at(path):
     meta, message = mido.MetaMessage, mido.Message
     head = [
         (0, meta("track_name", name="Straßenlied")),
-        (0, meta("set_tempo", tempo=400_000)),
+        tempo(0, 400_000),
         (0, meta("time_signature", numerator=4, denominator=4)),
         (0, meta("key_signature", key="F")),
         (960, meta("marker", text="verse")),
-        (2000, meta("set_tempo", tempo=600_000)),
+        tempo(2000, 600_000),
         (2000, mido.UnknownMetaMessage(0x60, data=(1, 2, 3))),
-        (7680, meta("set_tempo", tempo=300_000)),
+        tempo(7680, 300_000),
     ]
     lead = [
         (0, meta("track_name", name="Lead")),
         (0, message("sysex", data=(0x7E, 0x7F, 9, 1))),
         (0, message("program_change", program=73)),
         (0, message("control_change", control=7, value=90)),
-        *[
-            each
-            for beat in range(16)
-            for each in note(480 * beat, 480 * beat + 470, 70 + beat % 3, velocity=60 + beat)
-        ],
+        *notes((480 * k, 480 * k + 470, 70 + k % 3, 60 + k) for k in range(16)),
         *[(tick, message("pitchwheel", pitch=tick - 3000)) for tick in range(2400, 3400, 55)],
         *[(480 * beat, meta("lyrics", text=f"la{beat}")) for beat in range(16)],
         (2500, message("aftertouch", value=44)),
@@ -98,15 +75,13 @@ def song_at(path):
     bass = [
         (0, meta("track_name", name="Bass")),
         (0, message("program_change", channel=1, program=33)),
-        *note(7, 2411, 38, 1),  # lasts into the second bar
-        *note(2399, 2890, 41, 1),
-        *note(3333, 5333, 43, 1),  # lasts beyond it
-        *note(5791, 7680, 38, 1),
-        *note(3000, 3100, 5, 1),  # off the keyboard
+        # Of the first one lasts into the second bar, the third beyond it; the last is no key.
+        *notes([(7, 2411, 38), (2399, 2890, 41), (3333, 5333, 43), (5791, 7680, 38)], channel=1),
+        *note(3000, 3100, 5, 1),
     ]
     drums = [
         (0, meta("track_name", name="Kit")),
-        *[each for k in range(32) for each in note(240 * k, 240 * k + 30, 36 + k % 5, DRUMS)],
+        *notes(((240 * k, 240 * k + 30, 36 + k % 5) for k in range(32)), channel=DRUMS),
     ]
     return save(path, [head, lead, bass, drums])
 

@@ -9,8 +9,19 @@ from itertools import pairwise
 
 import mido
 import numpy as np
+from hypothesis import strategies as st
 
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.placing import place
+
+
+def grids(least=10**6, most=6 * 10**10):
+    """Grids of beats, and of so many nanoseconds."""
+    return st.one_of(
+        st.builds(Grid.of_beats, st.integers(1, 96)),
+        st.builds(lambda n: Grid(step_nanoseconds=n), st.integers(least, most)),
+    )
+
 
 FAR = 1 << 40
 """A time is a tick times this, and the place in order among all events."""
@@ -80,25 +91,6 @@ def closed(events, pause):
             struck = None
         struck = tick if strike else struck
     return notes
-
-
-def notes_by_mido(data, restrike):
-    """Notes as sorted (on, off, pitch, channel, track), each track walked message by message."""
-    notes, file = [], mido.MidiFile(file=io.BytesIO(data))
-    for number, track in enumerate(file.tracks):
-        now, keys = 0, defaultdict(list)
-        for message in track:
-            now += message.time
-            if message.type in ("note_on", "note_off"):
-                strike = message.type == "note_on" and message.velocity > 0
-                keys[message.note, message.channel].append((now, strike))
-        for key, events in keys.items():
-            if restrike == "close":
-                pairs = closed(events, 16 * file.ticks_per_beat)
-            else:
-                pairs = [(on, off) for (on, a), (off, b) in pairwise(events) if a and not b]
-            notes += [(*pair, *key, number) for pair in pairs]
-    return sorted(notes)
 
 
 def sounds_by_mido(data, restrike="close"):
@@ -195,7 +187,7 @@ def states_by_mido(data, grid, *, restrike, drums, transpose=0, short_notes=True
 
     notes = [
         (on, frame(on), max(frame(off), frame(on) + short_notes), fold(pitch + transpose))
-        for on, off, pitch, channel, _ in notes_by_mido(data, restrike)
+        for on, off, _, pitch, channel, _ in sounds_by_mido(data, restrike)
         if drums or channel != 9
     ]
     states = np.zeros((max((end for _, _, end, _ in notes), default=0), 88), dtype=np.uint8)

@@ -1,12 +1,12 @@
-"""Copies across splits, compared with looking every window up as text."""
+"""Copies across splits and the longest one, compared with looking every window up."""
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqmodel.media.music import copies
-from seqmodel.media.music.copies import shares_in_train
+from seqmodel.media.music.copies import longest_copies, shares_in_train
 from seqmodel.media.music.published import read_published
 
 
@@ -46,6 +46,7 @@ FEW = st.lists(
 )  # a chord, and for how long it is held
 
 
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),
     st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),
@@ -118,3 +119,28 @@ def test_the_time_grows_with_the_pieces_not_their_square():
     Counted.measured = 0
     assert len([*copies._blocks(pieces)]) == 1
     assert Counted.measured < 5 * len(pieces)
+
+
+FRAMES = np.zeros((5, 176), np.uint8)
+"""Silence, the lowest key, the highest key, both, both with the lowest one struck."""
+FRAMES[[1, 3, 4], 0] = FRAMES[[2, 3, 4], 87] = FRAMES[4, 88] = 1
+PIECE = st.lists(st.integers(0, 4), min_size=1, max_size=12)
+
+
+def by_trying(piece, train):
+    """The longest stretch of a piece that is at any place of any other."""
+    for length in range(len(piece), 0, -1):
+        stretches = {tuple(piece[t : t + length]) for t in range(len(piece) - length + 1)}
+        for other in train:
+            for t in range(len(other) - length + 1):
+                if tuple(other[t : t + length]) in stretches:
+                    return length
+    return 0
+
+
+@given(st.lists(PIECE, max_size=4), st.lists(PIECE, max_size=4))
+def test_the_longest_copy_is_found(pieces, train):
+    """Guards against packing 176 numbers as 88, too: frames differ if their strikes do."""
+    expected = [by_trying(piece, train) for piece in pieces]
+    found = longest_copies([FRAMES[p] for p in pieces], [FRAMES[p] for p in train])
+    assert found.tolist() == expected

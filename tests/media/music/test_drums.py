@@ -1,13 +1,15 @@
 """Drums as the hits of a kit: placed, written, read back, counted, rendered."""
 
 import io
+from fractions import Fraction
+from math import floor
 
 import mido
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from midi_files import midi_file, note
+from midi_files import grids, midi_file, note
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.corpus import load_midi
@@ -21,10 +23,6 @@ from seqmodel.media.music.writing import midi_bytes, render, velocities
 
 BEATS = Grid.of_beats(4)
 KIT = PianoRollFrames(BEATS, drums=True, kit=True)
-grids = st.one_of(
-    st.builds(Grid.of_beats, st.integers(1, 96)),
-    st.builds(lambda n: Grid(step_nanoseconds=n), st.integers(1_000_000, 60 * 10**9)),
-)
 
 
 def hits(seed, length, density):
@@ -44,18 +42,16 @@ def by_mido(data, steps_per_beat):
         for message in track:
             now += message.time
             if message.type == "note_on" and message.velocity and message.channel == 9:
-                frame = (2 * now * steps_per_beat + file.ticks_per_beat) // (
-                    2 * file.ticks_per_beat
-                )
-                found.add((frame, message.note - 35))
+                steps = Fraction(now * steps_per_beat, file.ticks_per_beat)
+                found.add((floor(steps + Fraction(1, 2)), message.note - 35))
     roll = np.zeros((1 + max((t for t, _ in found), default=-1), 47), np.uint8)
     for place_of in found:
         roll[place_of] = 1
     return roll
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=60)
-@given(frames_of_kits, grids, st.floats(3.6, 1000), st.booleans())
+@settings(derandomize=True, max_examples=40)
+@given(frames_of_kits, grids(), st.floats(3.6, 1000), st.booleans())
 def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
     """Guards against hits that merge where a sound is struck in every frame, and lost ends."""
     try:
@@ -98,17 +94,14 @@ def test_hits_have_no_length_and_the_rest_of_the_band_is_left_out():
     ]
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=50)
-@given(frames_of_kits)
-def test_frames_and_their_definition_are_stored_and_read(frames):
-    """Guards against the bit that 47 leave unused in 6 bytes."""
-    rows = KIT.encode(frames)
-    assert rows.shape[1:] == KIT.row_shape
-    assert np.array_equal(KIT.decode(rows), frames)
+def test_frames_and_their_definition_are_stored_and_read():
+    """Guards against the bit that 47 leave unused in 6 bytes, and definitions of before."""
+    for density in (0, 0.3, 1):
+        frames = hits(1, 40, density)
+        rows = KIT.encode(frames)
+        assert rows.shape[1:] == KIT.row_shape
+        assert np.array_equal(KIT.decode(rows), frames)
     assert PianoRollFrames.from_json(KIT.to_json()) == KIT
-
-
-def test_definitions_of_before_are_read_as_before():
     old = {"notes": 88, "grid": {"steps_per_beat": 4}, "restrike": "close", "drums": True,
            "transpose_to_c": False}  # fmt: skip
     definition = PianoRollFrames.from_json(old)
@@ -129,16 +122,15 @@ def test_accents_follow_the_bar_alone():
     assert (notes[:, 1] - notes[:, 0] == 1).all()
 
 
-@pytest.mark.parametrize("key", range(35, 82), ids=sound_name)
-def test_each_sound_is_heard_within_its_bounds_and_decays(key):
+def test_each_sound_is_heard_within_its_bounds_and_decays():
     """Guards against overflow, clicks at the end, and sounds that are silent or alike."""
-    sound = hit(key, 44_100)
-    assert np.isfinite(sound).all()
-    assert 0.1 < np.abs(sound).max() <= 1
-    assert abs(sound[0]) < 1e-6
-    assert np.abs(sound[-100:]).max() < 2e-4
-    others = [hit(35 + row, 44_100) for row in range(47) if 35 + row != key]
-    assert not any(np.array_equal(sound, other) for other in others)
+    sounds = {sound_name(key): hit(key, 44_100) for key in range(35, 82)}
+    for name, sound in sounds.items():
+        assert np.isfinite(sound).all(), name
+        assert 0.1 < np.abs(sound).max() <= 1, name
+        assert abs(sound[0]) < 1e-6, name
+        assert np.abs(sound[-100:]).max() < 2e-4, name
+    assert len({sound.tobytes() for sound in sounds.values()}) == 47
 
 
 def test_a_hit_rings_on_and_the_whole_kit_does_not_clip():

@@ -3,6 +3,7 @@
 import mido
 import numpy as np
 import pytest
+from midi_tracks import notes, save, tempo
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.frames import PianoRollFrames
@@ -15,22 +16,12 @@ BEATS = PianoRollFrames(Grid.of_beats(4))
 @pytest.fixture
 def melody(tmp_path):
     """Two bars of 3/4 at 90 bpm over a bass: C5 struck twice, E5, rest, G5; C3 throughout."""
-    track = mido.MidiTrack(
-        [
-            mido.MetaMessage("time_signature", numerator=3, denominator=4),
-            mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(90)),
-        ]
-    )
-    events = [(0, 72, 48), (48, 72, 48), (96, 76, 96), (240, 79, 48), (0, 48, 288)]
-    times = [(on, "note_on", pitch) for on, pitch, _ in events]
-    times += [(on + length, "note_off", pitch) for on, pitch, length in events]
-    now = 0
-    for tick, kind, pitch in sorted(times, key=lambda event: (event[0], event[1] == "note_on")):
-        track.append(mido.Message(kind, note=pitch, velocity=64, time=tick - now))
-        now = tick
-    path = tmp_path / "melody.mid"
-    mido.MidiFile(type=0, ticks_per_beat=48, tracks=[track]).save(path)
-    return path
+    head = [
+        (0, mido.MetaMessage("time_signature", numerator=3, denominator=4)),
+        tempo(0, mido.bpm2tempo(90)),
+    ]
+    tune = notes([(0, 1, 72), (1, 2, 72), (2, 4, 76), (5, 6, 79), (0, 6, 48)], step=48)
+    return save(tmp_path / "melody.mid", [head + tune], division=48, kind=0)
 
 
 def free_of(path, **options):
@@ -112,19 +103,15 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
     [
         ({}, "select the part to draw with --bars, --frames, --time, --notes, --below, --above"),
         ({"bars": "3:3"}, "begin in .*melody.mid's bars, 1 to 2"),
-        ({"bars": "0:1"}, "begin in .*melody.mid's bars, 1 to 2"),
         ({"bars": "2:1"}, "--bars 2:1 is the wrong way round"),
         ({"notes": "C7:C4"}, "--notes C7:C4 is the wrong way round"),
         ({"bars": "2"}, "--bars must be FROM:TO, not '2'"),
         ({"frames": "4:4"}, "none of .*melody.mid's frames, 0 to 23"),
         ({"frames": "-1:4"}, "--frames must be FROM:TO, not '-1:4'"),
-        ({"frames": "1.5:4"}, "--frames must be FROM:TO"),
         ({"time": "4:5"}, "no frame of .*melody.mid, which lasts 4.0 s"),
         ({"time": "nan:5"}, "--time must be FROM:TO"),
-        ({"time": "-3:1"}, "--time must be FROM:TO"),
         ({"time": "1:inf"}, "--time must be FROM:TO"),
         ({"notes": ":C-1"}, "--notes :C-1 contains none of the keys, A0 to C8"),
-        ({"notes": "C9:D9"}, "none of the keys"),
         ({"notes": "C2"}, "--notes must be LOW:HIGH, such as C2:B3, not 'C2'"),
         ({"notes": "H2:"}, "--notes must be LOW:HIGH"),
         ({"notes": ":A1", "above": True}, "there is nothing to draw in that part"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from midi_files import midi_file, note
+from midi_tracks import notes, save, tempo
 
 from seqmodel.media.music.corpus import MusicCorpus, metre_of, stated_metre
 from seqmodel.media.music.frames import PianoRollFrames, struck
@@ -42,45 +43,32 @@ def signature(delta, beats, power):
     return bytes([delta]) + bytes([0xFF, 0x58, 4, beats, power, 24, 8])
 
 
-def mido_file(path, *changes, notes=12, tempo=500_000, end=None):
+def quarters(path, *changes, count=12, tempos=((0, 500_000),), length=480):
     """Quarter notes from 0 on, and signatures (tick, beats, of), 480 ticks a quarter."""
-    head, now = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=tempo)]), 0
+    head = [tempo(*each) for each in tempos]
     for tick, beats, of in changes:
-        head.append(
-            mido.MetaMessage("time_signature", numerator=beats, denominator=of, time=tick - now)
-        )
-        now = tick
-    track = mido.MidiTrack()
-    for _ in range(notes):
-        track.append(mido.Message("note_on", note=60, velocity=64))
-        track.append(mido.Message("note_off", note=60, time=480))
-    mido.MidiFile(ticks_per_beat=480, tracks=[head, track]).save(path)
-    return path
+        head.append((tick, mido.MetaMessage("time_signature", numerator=beats, denominator=of)))
+    some = [(k, k + 1, 60 + k % 5) for k in range(count)]
+    return save(path, [head, notes(some, step=length)])
 
 
-@pytest.mark.parametrize("odd", [(0, 2), (5, 0), (255, 5), (4, 7), (33, 4), (1, 200)])
-def test_impossible_signatures_are_dropped_and_the_file_is_kept(odd):
+def test_impossible_signatures_are_dropped_in_files_and_refused_as_options():
     """0/4, 5/1 of five whole notes, 255/32, 4/128: nothing that music has."""
-    score = read_score(midi_file(signature(0, 6, 3) + signature(0, *odd) + note(0, 480)))
-    assert score.meters == ((0, 6, 8),)
-    assert score.remarks == ("impossible time signature ignored",)
-    assert len(score.pitch) == 1
-
-
-@pytest.mark.parametrize("text", ["0/4", "5/0", "255/32", "6/7", "6", "6/8/4", "/4", "-3/4", "²/4"])
-def test_impossible_signatures_are_refused(text):
-    with pytest.raises(ValueError, match=r"^a time signature such as 3/4 or 6/8"):
-        parse_metre(text)
+    for odd in ((0, 2), (5, 0), (255, 5), (4, 7), (33, 4), (1, 200)):
+        score = read_score(midi_file(signature(0, 6, 3) + signature(0, *odd) + note(0, 480)))
+        assert score.meters == ((0, 6, 8),)
+        assert score.remarks == ("impossible time signature ignored",)
+        assert len(score.pitch) == 1
+    for text in ("0/4", "5/0", "255/32", "6/7", "6", "6/8/4", "/4", "-3/4", "²/4"):
+        with pytest.raises(ValueError, match=r"^a time signature such as 3/4 or 6/8"):
+            parse_metre(text)
 
 
 def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
     """A change within a bar; two at one frame; one repeated; one after the end. The tempo is the
     median by duration."""
     changes = [(0, 6, 8), (1440, 6, 8), (1680, 5, 4), (4400, 2, 4), (4330, 3, 4), (9000, 3, 8)]
-    file = mido.MidiFile(mido_file(tmp_path / "a.mid", *sorted(changes), tempo=400_000))
-    file.tracks[0].insert(1, mido.MetaMessage("set_tempo", tempo=400_000))
-    file.tracks[0].append(mido.MetaMessage("set_tempo", tempo=1_000_000))  # after the end
-    file.save(tmp_path / "a.mid")
+    quarters(tmp_path / "a.mid", *changes, tempos=[(0, 400_000), (9000, 1_000_000)])
     corpus = MusicCorpus(settings_of({}))
     (work,) = corpus.works(tmp_path / "a.mid")
     assert work.facts["metre"] == [[0, 6, 8], [14, 5, 4], [36, 3, 4], [37, 2, 4]]
@@ -92,29 +80,19 @@ def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
     assert corpus.frame.longest_chord == 5
     assert (corpus.frame.metre, corpus.frame.tempo) == ((5, 4), 150)
     assert PianoRollFrames.from_json(corpus.frame.to_json()) == corpus.frame
-
-
-def test_the_median_tempo_is_by_duration(tmp_path):
-    """Half of the time is faster, half slower; equal numbers of tempos are not."""
-    mido_file(tmp_path / "a.mid")
-    file = mido.MidiFile(tmp_path / "a.mid")
-    for delta, bpm in ((480, 60), (480, 200), (480, 90)):
-        file.tracks[0].append(mido.MetaMessage("set_tempo", tempo=round(6e7 / bpm), time=delta))
-    file.save(tmp_path / "a.mid")
+    bpm = [(0, 120), (480, 60), (960, 200), (1440, 90)]  # half of the time faster, half slower
+    quarters(tmp_path / "a.mid", tempos=[(tick, round(6e7 / each)) for tick, each in bpm])
     assert read_score((tmp_path / "a.mid").read_bytes()).median_tempo == pytest.approx(90, rel=1e-5)
 
 
-def test_of_many_changes_the_first_are_kept(tmp_path):
+def test_of_many_changes_the_first_are_kept_and_bars_of_one_beat_are_none(tmp_path):
+    """Some programs write 1/4 throughout: it says where beats are, not bars."""
     changes = [(480 * k, 2 + k % 2, 4) for k in range(MOST_SIGNATURES + 9)]
-    mido_file(tmp_path / "a.mid", *changes, notes=100)
+    quarters(tmp_path / "a.mid", *changes, count=100)
     (work,) = MusicCorpus(settings_of({})).works(tmp_path / "a.mid")
     assert len(work.facts["metre"]) == MOST_SIGNATURES
     assert list(work.repairs) == [f"{len(changes)} time signatures, of which the first 64 are kept"]
-
-
-def test_bars_of_one_beat_are_none(tmp_path):
-    """Some programs write 1/4 throughout: it says where beats are, not bars."""
-    score = read_score(mido_file(tmp_path / "a.mid", (0, 1, 4)).read_bytes())
+    score = read_score(quarters(tmp_path / "a.mid", (0, 1, 4)).read_bytes())
     assert stated_metre(score, SIXTEENTHS) == []
 
 
@@ -125,25 +103,17 @@ def test_an_excerpt_goes_on_within_its_bar():
     assert shifted(metre, 0) == metre
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_damaged_facts_and_statistics_are_refused():
+    for wrong in (
         *(None, [], [[0, 4]], [[0, 4, 4.0]], [[0, True, 4]], [[0, 5, 0]], [[1, 4, 4]]),
         *([[-(10**30), 4, 4]], [[0, 4, 4]] * 2),
-    ],
-)
-def test_damaged_facts_are_refused(wrong):
-    with pytest.raises(ValueError, match="metre"):
-        metre_from_json(wrong)
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"), [("metre", "6/7"), ("metre", 6), ("tempo", 0), ("tempo", "fast")]
-)
-def test_damaged_statistics_are_refused(name, wrong):
-    values = {**PianoRollFrames(SIXTEENTHS).to_json(), name: wrong}
-    with pytest.raises(ValueError, match=rf"^frame\.{name} must be "):
-        PianoRollFrames.from_json(values)
+    ):
+        with pytest.raises(ValueError, match="metre"):
+            metre_from_json(wrong)
+    for name, wrong in (("metre", "6/7"), ("metre", 6), ("tempo", 0), ("tempo", "fast")):
+        values = {**PianoRollFrames(SIXTEENTHS).to_json(), name: wrong}
+        with pytest.raises(ValueError, match=rf"^frame\.{name} must be "):
+            PianoRollFrames.from_json(values)
 
 
 # ---- inferred
@@ -171,12 +141,7 @@ def test_clear_metres_are_inferred(metre):
 
 def test_nothing_is_inferred_of_notes_off_the_grid(tmp_path):
     """Guards against bars of a grid that a file ignores: five notes of 1.2 beats are two of 3/4."""
-    track = mido.MidiTrack()
-    for k in range(60):
-        track.append(mido.Message("note_on", note=60 + k % 5, velocity=64))
-        track.append(mido.Message("note_off", note=60 + k % 5, time=576))
-    mido.MidiFile(ticks_per_beat=480, tracks=[track]).save(tmp_path / "off.mid")
-    score = read_score((tmp_path / "off.mid").read_bytes())
+    score = read_score(quarters(tmp_path / "off.mid", count=60, length=576).read_bytes())
     frames = place(score, SIXTEENTHS, drums=False).frames(onsets=True)
     assert suggested(struck(frames).sum(axis=1), SIXTEENTHS) == (3, 4)
     assert metre_of(score, frames, SIXTEENTHS) == []
@@ -200,7 +165,7 @@ def places_by_hand(found, grid, frame):
     return quarters / beat - number, number % count, number // count, count
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
 def test_places_follow_from_what_is_given(changes, first, grid, cut):
     """Guards bars that are no whole number of frames, dotted beats, changes, excerpts."""
@@ -227,7 +192,7 @@ def test_a_bar_that_ends_between_frames_has_no_signature_of_its_own():
     assert [*written([begun], Grid.of_beats(1))] == [Signature(0, 5, 8)]
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
 def test_what_is_written_reads_back(changes, first, grid, cut):
     """By mido and by our reader: from where a piece goes on its accents are the same bar for bar,
@@ -261,8 +226,8 @@ def test_accents_follow_changes():
     roll = np.zeros((24, 88), np.uint8)
     roll[:, 30] = 1
     frames = np.concatenate([roll, roll], axis=1)  # struck in every frame
-    notes = np.array([[t, t + 1, 51] for t in range(24)])
-    loud = velocities(notes, frames, SIXTEENTHS, metre=[Signature(0, 3, 4), Signature(12, 6, 8)])
+    some = np.array([[t, t + 1, 51] for t in range(24)])
+    loud = velocities(some, frames, SIXTEENTHS, metre=[Signature(0, 3, 4), Signature(12, 6, 8)])
     phrase = np.array([*np.arange(12) / 48, *np.arange(12) / 48])
     accents = loud - 68 - 10 - np.rint(8 * np.sin(np.pi * phrase))
     expected = [14, 0, 2, 0, 6, 0, 2, 0, 6, 0, 2, 0, 14, 0, 2, 0, 2, 0, 6, 0, 2, 0, 2, 0]
@@ -271,8 +236,8 @@ def test_accents_follow_changes():
 
 def test_prepare_says_where_metres_are_from(tmp_path):
     """Also of a waltz that is said to be in 4/4, if there are others such."""
-    mido_file(tmp_path / "stated.mid", (0, 6, 8), (1440, 5, 4))
-    mido_file(tmp_path / "assumed.mid")
+    quarters(tmp_path / "stated.mid", (0, 6, 8), (1440, 5, 4))
+    quarters(tmp_path / "assumed.mid")
     corpus, rolls = MusicCorpus(settings_of({})), Metres()
     for name in ("stated", "assumed"):
         next(corpus.works(tmp_path / f"{name}.mid"))

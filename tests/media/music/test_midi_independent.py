@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from midi_files import closed, midi_file, notes_of, quantity, sounds_by_mido, states_by_mido
+from midi_files import closed, grids, midi_file, notes_of, quantity, sounds_by_mido, states_by_mido
 from onsets import as_frames
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.placing import place
 
@@ -45,10 +44,10 @@ def notes_by_symusic(tracks):
 
 
 def test_every_note_matches_symusic(shared_data, awkward):
-    """Guards the pairing of strikes and offs: a ninth of all files, and the awkward ones."""
+    """Guards the pairing of strikes and offs: an 18th of all files, and the awkward ones."""
     symusic = pytest.importorskip("symusic")
     others, refused, files, notes = {}, {}, 0, 0
-    for path in [*sorted((shared_data / "music").rglob("*.mid"))[::9], *awkward]:
+    for path in [*sorted((shared_data / "music").rglob("*.mid"))[9::18], *awkward]:
         try:
             score = read_score(data := path.read_bytes())
         except SourceError:
@@ -65,10 +64,10 @@ def test_every_note_matches_symusic(shared_data, awkward):
             others[path.name] = (ours - theirs).total()
     assert (len(others), sum(others.values())) == HANGS, others
     assert refused == UNKNOWN_MESSAGES
-    assert (files, notes) == (306, 289_661)
+    assert (files, notes) == (186, 153_151)
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from([0, 1, 16, 17]), st.booleans(), st.sampled_from([60, 61])),
@@ -100,36 +99,19 @@ channel_messages = st.builds(
     velocity=st.sampled_from([0, 1, 127]),
     time=st.integers(0, 300),
 )
+short, meta, texts = st.integers(0, 300), mido.MetaMessage, st.text("abc", max_size=200)
+kinds = st.sampled_from(["program_change", "pitchwheel", "control_change", "aftertouch"])
+data = st.lists(st.integers(0, 127), max_size=5)
 other_messages = st.one_of(
-    st.builds(
-        lambda tempo, time: mido.MetaMessage("set_tempo", tempo=tempo, time=time),
-        st.integers(1, 2**24 - 1),
-        st.integers(0, 300),
-    ),
-    st.builds(
-        lambda text, time: mido.MetaMessage("text", text=text, time=time),
-        st.text("abc", max_size=200),
-        st.integers(0, 20000),
-    ),
-    st.builds(
-        lambda data, time: mido.Message("sysex", data=data, time=time),
-        st.lists(st.integers(0, 127), max_size=5),
-        st.integers(0, 300),
-    ),
-    st.builds(
-        lambda kind, time: mido.Message(kind, time=time),
-        st.sampled_from(["program_change", "pitchwheel", "control_change", "aftertouch"]),
-        st.integers(0, 300),
-    ),
+    st.builds(meta, st.just("set_tempo"), tempo=st.integers(1, 2**24 - 1), time=short),
+    st.builds(meta, st.just("text"), text=texts, time=st.integers(0, 20000)),
+    st.builds(mido.Message, st.just("sysex"), data=data, time=short),
+    st.builds(mido.Message, kinds, time=short),
 )
 tracks = st.lists(
     st.lists(st.one_of(channel_messages, channel_messages, other_messages), max_size=30),
     min_size=1,
     max_size=4,
-)
-grids = st.one_of(
-    st.builds(Grid.of_beats, st.integers(1, 96)),
-    st.builds(lambda n: Grid(step_nanoseconds=n), st.integers(50_000_000, 10**10)),
 )
 
 
@@ -141,11 +123,11 @@ def file_of(tracks, division):
     return stream.getvalue()
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=60)
 @given(
     tracks=tracks,
     division=st.integers(1, 32767),
-    grid=grids,
+    grid=grids(5 * 10**7, 10**10),
     restrike=st.sampled_from(RULES),
     drums=st.booleans(),
     transpose=st.integers(-5, 6),

@@ -1,28 +1,33 @@
-"""The reader of MIDI files, case by case on bytes assembled by hand."""
+"""The reader of MIDI files, case by case on bytes assembled by hand, and on broken files."""
 
+import random
 import struct
+import tracemalloc
 from operator import add
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from midi_files import END, chunk, events, header, midi_file, note, notes_of, quantity, tempo
+from midi_files import (
+    END,
+    chunk,
+    events,
+    header,
+    midi_file,
+    note,
+    notes_of,
+    piano_roll,
+    quantity,
+    tempo,
+)
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.grid import MAX_TICK
+from seqmodel.media.music.contents import semitones_to_c
+from seqmodel.media.music.grid import MAX_TICK, Grid
 from seqmodel.media.music.midi import read_score
 
-STRIKE, AGAIN, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x90\x3c\x40", b"\x0a\x80\x3c\x40"
-
-
-@pytest.mark.parametrize(
-    ("restrike", "notes"),
-    [("close", [(0, 10, 60, 0, 0), (10, 30, 60, 0, 0)]), ("discard", [(10, 20, 60, 0, 0)])],
-)
-def test_a_note_struck_again(restrike, notes):
-    """Guards the two rules, of which only one gives the published rolls."""
-    data = midi_file(STRIKE + AGAIN + RELEASE + RELEASE)
-    assert notes_of(read_score(data, restrike=restrike)) == notes
+STRIKE, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x80\x3c\x40"
 
 
 LATER = 20 * 480  # beyond the pause after which a key owes no off
@@ -31,20 +36,11 @@ LATER = 20 * 480  # beyond the pause after which a key owes no off
 @pytest.mark.parametrize(
     ("ticks", "notes"),
     [
-        # Four notes in a row, each struck before the last one's off: at its tick, or one early.
-        (
-            [0, 480, -480, 960, -960, 1440, -1440, -1920],
-            [(0, 480), (480, 960), (960, 1440), (1440, 1920)],
-        ),
-        (
-            [0, 479, -480, 959, -960, 1439, -1440, -1920],
-            [(0, 479), (479, 959), (959, 1439), (1439, 1920)],
-        ),
+        # Notes in a row, each struck before the last one's off: at its tick, or one early.
+        ([0, 480, -480, 960, -960, -1440], [(0, 480), (480, 960), (960, 1440)]),
+        ([0, 479, -480, 959, -960, -1440], [(0, 479), (479, 959), (959, 1440)]),
         # One that hangs, and notes that end by themselves all the same.
-        (
-            [0, 480, -720, 960, -1200, 1440, -1680],
-            [(0, 480), (480, 720), (960, 1200), (1440, 1680)],
-        ),
+        ([0, 480, -720, 960, -1200], [(0, 480), (480, 720), (960, 1200)]),
         # It does not wait for an off too many after a pause, at the end of the piece.
         (
             [0, 480, -720, LATER, -LATER - 9, -LATER - 9],
@@ -144,16 +140,16 @@ def test_a_track_with_a_wrong_length(size):
 JUNK = st.one_of(st.integers(1, 12).map(bytes), st.binary(min_size=1, max_size=40))
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 @given(
     junk=st.tuples(JUNK, JUNK, JUNK).filter(lambda junk: b"MTrk" not in b"".join(junk)),
-    size=st.one_of(st.none(), st.integers(0, 40_000), st.integers(0, 2**32 - 1)),
+    size=st.one_of(st.none(), st.integers(0, 4_000), st.integers(0, 2**32 - 1)),
 )
 @example(junk=(b"", bytes(6), b""), size=None)
 @example(junk=(b"", bytes(7), b""), size=None)
 def test_junk_between_tracks_loses_none(junk, size):
     """Guards against a length read from what is no chunk, which leads into a track or beyond it."""
-    bodies = [note(k, 5) * 3000 for k in range(3)]
+    bodies = [note(k, 5) * 300 for k in range(3)]
     tracks = [chunk(b"MTrk", bodies[0] + END, size)]
     tracks += [chunk(b"MTrk", body + END) for body in bodies[1:]]
     clean = read_score(midi_file(*bodies))
@@ -162,13 +158,14 @@ def test_junk_between_tracks_loses_none(junk, size):
     assert score.remarks
 
 
-@pytest.mark.parametrize("kept", range(22, 44))
-def test_a_truncated_file_keeps_its_complete_notes(kept):
+def test_a_truncated_file_keeps_its_complete_notes():
     """Guards against losing a file for its missing bytes, not reporting them, or reading on."""
-    score = read_score(midi_file(note(0, 5) + tempo(5, 1000) + note(0, 5))[:kept])
-    assert notes_of(score) == [(0, 5, 60, 0, 0)][: kept >= 30]
-    assert score.tempo.tolist() == ([500_000, 1000] if kept >= 37 else [500_000])
-    assert any("truncated" in remark or "end" in remark for remark in score.remarks)
+    whole = midi_file(note(0, 5) + tempo(5, 1000) + note(0, 5))
+    for kept in range(22, 44):
+        score = read_score(whole[:kept])
+        assert notes_of(score) == [(0, 5, 60, 0, 0)][: kept >= 30]
+        assert score.tempo.tolist() == ([500_000, 1000] if kept >= 37 else [500_000])
+        assert any("truncated" in remark or "end" in remark for remark in score.remarks)
 
 
 def test_the_tempo_map_merges_the_tracks():
@@ -213,7 +210,6 @@ MANY_FAR = b"".join(quantity(2**28 - 1) + b"\xf8" for _ in range(1100))
         (b"Dear reader, this is no music.\n" * 9, "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00RMIDdata", "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00WAVEMThd", "is not a MIDI file"),
-        (b"MThd", "cut short"),
         (header()[:13], "cut short"),
         (chunk(b"MThd", b"\x00\x01\x00\x01") + bytes(20), "cut short"),
         (header(), "has no track"),
@@ -238,3 +234,75 @@ def test_the_largest_tick_is_read():
     far = (quantity(2**28 - 1) + b"\xf8") * steps
     score = read_score(midi_file(STRIKE + far + b"\x00\x80\x3c\x40"))
     assert score.off_tick.tolist() == [steps * (2**28 - 1)]
+
+
+def attempt(data, **options):
+    """The roll, or None if the file is refused with a one-line reason."""
+    try:
+        score = read_score(data, **options)
+        assert (score.off_tick >= score.on_tick).all()
+        assert -5 <= semitones_to_c(score) <= 6
+        return piano_roll(score, Grid.of_beats(4), drums=True)
+    except SourceError as error:
+        reason = str(error)
+    assert reason
+    assert "\n" not in reason
+    return None
+
+
+def test_awkward_files(awkward):
+    """Guards against a traceback for any file from other projects' collections of odd files."""
+    refused = {path.name for path in awkward if attempt(path.read_bytes()) is None}
+    assert len(awkward) == 68
+    assert refused == {
+        "empty.mid",
+        "zero-ticks-per-beat.mid",
+        "test-control-7d-omni-mode-on.mid",
+        "test-control-7f-poly-mode-on.mid",
+        "test-silence-end-of-track.mid",
+        "test-silence-text-metaevent.mid",
+        "test-sysex-7e-09-01-gm1-enable.mid",
+        "test-sysex-7e-09-03-gm2-enable.mid",
+    }
+
+
+def test_mutilated_files(awkward, music):
+    """Guards every length and index in the reader: 200 files with changed, cut or added bytes."""
+    rng = random.Random(7)
+    whole = [path.read_bytes() for path in awkward] + list(music.values())[::100]
+    whole = [data for data in whole if 0 < len(data) < 30_000]
+    outcomes = []
+    for _ in range(200):
+        data = bytearray(rng.choice(whole))
+        for _ in range(rng.choice([1, 3, 20])):
+            at = rng.randrange(len(data) + 1)
+            kind = rng.choice(["change", "change", "cut", "put", "end"] if data else ["put"])
+            if kind == "change":
+                data[at : at + 1] = rng.randbytes(1)
+            elif kind == "cut":
+                del data[at : at + rng.randrange(20)]
+            elif kind == "put":
+                data[at:at] = rng.randbytes(rng.randrange(8))
+            elif rng.random() < 0.2:
+                del data[at:]
+        outcomes.append(attempt(bytes(data), restrike=rng.choice(["close", "discard"])) is None)
+    assert 0.1 < np.mean(outcomes) < 0.9, "the test should see both rolls and reasons"
+
+
+def test_claims_allocate_nothing():
+    """Guards against a short file whose lengths or ticks ask for gigabytes."""
+    body, claims = note(0, 5), (2**16, 2**31 - 1, 2**32 - 1)
+    files = [
+        *(header() + chunk(b"MTrk", body, claim) for claim in claims),
+        *(header() + chunk(b"JUNK", body, claim) + chunk(b"MTrk", body) for claim in claims),
+        header(tracks=65535) + chunk(b"MTrk", body),
+        midi_file(b"\x00\xf0\x8f\xff\xff\xff" + body),
+        midi_file(b"\x00\x90\x3c\x40" + b"\xff\xff\xff\x7f\x80\x3c\x40", division=1),
+    ]
+    attempt(midi_file(body))
+    for data in files:
+        tracemalloc.start()
+        attempt(data)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 200_000

@@ -7,6 +7,7 @@ from itertools import pairwise
 import mido
 import numpy as np
 import pytest
+from midi_tracks import note, notes, save
 from onsets import marked
 
 from seqmodel.data.bundled import FRAMES
@@ -25,24 +26,18 @@ from seqmodel.media.music.writing import midi_bytes
 from seqmodel.media.registry import medium_of
 
 STEP = 120
-Notes = list[tuple[int, int, int]]
-"""(Begin, end, pitch) of each note, in frames."""
 
 
 def write(path, tracks):
     """A file with these names, programs and notes, each track on a channel."""
-    file = mido.MidiFile(ticks_per_beat=480)
-    for channel, (name, program, notes) in enumerate(tracks):
-        track, now = file.add_track(name or None), 0
-        track.append(mido.Message("program_change", channel=channel, program=program))
-        events = [(end, "note_off", pitch) for _, end, pitch in notes]
-        events += [(begin, "note_on", pitch) for begin, _, pitch in notes]
-        for frame, kind, pitch in sorted(events):
-            time = (frame - now) * STEP
-            track.append(mido.Message(kind, channel=channel, note=pitch, velocity=70, time=time))
-            now = frame
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file.save(path)
+    return save(path, [
+        [
+            *([(0, mido.MetaMessage("track_name", name=name))] if name else []),
+            (0, mido.Message("program_change", channel=channel, program=program)),
+            *notes(some, step=STEP, channel=channel),
+        ]
+        for channel, (name, program, some) in enumerate(tracks)
+    ])  # fmt: skip
 
 
 def prepared(folder, **options):
@@ -101,8 +96,8 @@ def test_every_note_knows_its_part(tmp_path):
     assert [part.program for part in frame.parts] == [0, 33, 48]
     expected = np.zeros((12, 88), int)
     # C4 is struck by another at 0 and 8, and by the voice at 10: one note ends there.
-    for number, (_, _, notes) in enumerate((MELODY, BASS, CHORDS), 1):
-        for begin, end, pitch in notes:
+    for number, (_, _, some) in enumerate((MELODY, BASS, CHORDS), 1):
+        for begin, end, pitch in some:
             expected[begin:end, pitch - 21] = number
     expected[10:, 60 - 21] = 1
     train = dataset["train"]
@@ -149,11 +144,11 @@ def test_voices_are_parts_as_tracks_are(tmp_path):
     voices[-1] = voices[0] = 60, 61, 72
     pieces = np.empty(1, object)
     pieces[0] = voices
-    tracks = list[tuple[str, int, Notes]]()
+    tracks = []
     for k, line in enumerate(voices.T):
         cuts = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), len(line)]
-        notes = [(a, b, int(line[a])) for a, b in pairwise(cuts) if line[a] > 0]
-        tracks.append((f"voice {k}", 0, notes))
+        some = [(a, b, int(line[a])) for a, b in pairwise(cuts) if line[a] > 0]
+        tracks.append((f"voice {k}", 0, some))
     for names in "voice 0,voice 1,voice 2", "voice 0":
         write(tmp_path / "in" / "train" / "a.mid", tracks)
         expected, manifest = prepared(tmp_path, parts=names)
@@ -223,16 +218,11 @@ def test_given_notes_and_ten_parts_have_channels_but_not_that_of_drums():
 
 def test_parts_of_one_track_go_by_their_instruments(tmp_path):
     """Guards against a title, as in files of format 0, that takes all channels to one part."""
-    data = mido.MidiFile(type=0)
-    track = mido.MidiTrack([mido.MetaMessage("track_name", name="My bass song")])
+    track = [(0, mido.MetaMessage("track_name", name="My bass song"))]
     for channel, program in enumerate((56, 0, 33)):
-        track.append(mido.Message("program_change", channel=channel, program=program))
-    for channel in range(3):
-        track.append(mido.Message("note_on", channel=channel, note=60 + channel))
-        track.append(mido.Message("note_off", channel=channel, note=60 + channel, time=960))
-    data.tracks.append(track)
-    (tmp_path / "in" / "train").mkdir(parents=True)
-    data.save(tmp_path / "in" / "train" / "a.mid")
+        track.append((0, mido.Message("program_change", channel=channel, program=program)))
+        track += note(960 * channel, 960 * channel + 960, 60 + channel, channel)
+    save(tmp_path / "in" / "train" / "a.mid", [track], kind=0)
     _, manifest = prepared(tmp_path, tracks=True)
     assert manifest["parts"] == {"bass": 1, "piano": 1, "brass": 1}
     _, manifest = prepared(tmp_path, parts="banjo,bass,flute")
@@ -244,14 +234,10 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path):
 
 def test_a_part_has_the_program_that_its_notes_are_played_with(tmp_path):
     """Guards against a default at the start of a track, which no note of it is played with."""
-    data = mido.MidiFile()
-    track = mido.MidiTrack([mido.Message("program_change", program=0)])
-    for program, count in ((48, 3), (40, 2)):
-        track.append(mido.Message("program_change", program=program, time=480))
-        for _ in range(count):
-            track.append(mido.Message("note_on", note=60))
-            track.append(mido.Message("note_off", note=60, time=480))
-    data.tracks.append(track)
-    data.save(tmp_path / "a.mid")
+    track = [(0, mido.Message("program_change", program=0))]
+    for program, begin, end in ((48, 1, 4), (40, 5, 7)):
+        track.append((480 * begin, mido.Message("program_change", program=program)))
+        track += notes(((k, k + 1, 60) for k in range(begin, end)), step=480)
+    save(tmp_path / "a.mid", [track])
     (part,) = parts_of(read_score((tmp_path / "a.mid").read_bytes()))
     assert part["programs"] == [49, 41, 1]

@@ -59,17 +59,6 @@ def test_mat_and_pickle_hold_the_same_chorales(shared_data):
     assert from_mat["train"][0].dtype == np.uint8
 
 
-@pytest.mark.parametrize("numbers", [int, np.int64, np.int8, np.dtype(">u2").type])
-@pytest.mark.parametrize("protocol", range(6))
-def test_pickles_of_every_protocol(tmp_path, numbers, protocol):
-    """Guards the stand-ins for NumPy's integers, however a pickle names them."""
-    splits = {"train": [[(numbers(21), numbers(108)), ()]], "valid": [[[numbers(60)]]], "test": []}
-    rolls = read_published(written(tmp_path, "a.pickle", pickle.dumps(splits, protocol))).splits
-    assert [np.argwhere(roll).tolist() for roll in rolls["train"]] == [[[0, 0], [0, 87]]]
-    assert rolls["train"][0].shape == (2, 88)
-    assert rolls["valid"][0].shape == (1, 88)
-
-
 class Malice:
     """Unpickled in the usual way it would make a file or folder, which shows that code has run."""
 
@@ -81,8 +70,13 @@ class Malice:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_a_malicious_pickle_runs_nothing(tmp_path, protocol):
-    """Guards against code in a data file: it is refused and has made nothing."""
+def test_pickles_of_every_protocol_are_read_and_run_nothing(tmp_path, protocol):
+    """Guards the stand-ins for NumPy's integers; code in a file is refused, and makes nothing."""
+    for number in (int, np.int64, np.int8, np.dtype(">u2").type):
+        splits = {"train": [[(number(21), number(108)), ()]], "valid": [[[number(60)]]], "test": []}
+        rolls = read_published(written(tmp_path, "a.pickle", pickle.dumps(splits, protocol))).splits
+        assert [np.argwhere(roll).tolist() for roll in rolls["train"]] == [[[0, 0], [0, 87]]]
+        assert (rolls["train"][0].shape, rolls["valid"][0].shape) == ((2, 88), (1, 88))
     mark = tmp_path / "mark"
     for malice in (Malice(os.mkdir, str(mark)), Malice(eval, f"open({str(mark)!r}, 'w')")):
         path = written(tmp_path, "a.pkl", pickle.dumps({"train": [[malice]]}, protocol))
@@ -132,26 +126,6 @@ def test_hostile_pickles(tmp_path, opcodes):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ([1, 2], "dict of splits"),
-        ({"extra": []}, "'extra'"),
-        ({"train": []}, "no pieces"),
-        ({"train": 5}, "'train'"),
-        ({"train": [5]}, "piece 0 of train"),
-        ({"train": [[5]]}, "frame 0 of piece 0 of train"),
-        ({"train": [[(20,)]]}, "pitch 20"),
-        ({"train": [[(60.5,)]]}, "pitch 60.5"),
-        ({"train": [[]]}, "0 frames"),
-    ],
-)
-def test_pickles_of_something_else(tmp_path, content, reason):
-    """Guards against made-up frames; the error says where the problem is."""
-    with pytest.raises(SourceError, match=reason):
-        read_published(written(tmp_path, "a.pickle", pickle.dumps(content)))
-
-
 def test_npz_names_the_splits(tmp_path):
     """Guards the layout of .npz: one array per piece, its split in its name, order kept."""
     stream = io.BytesIO()
@@ -163,6 +137,9 @@ def test_npz_names_the_splits(tmp_path):
     lengths = {split: [len(roll) for roll in pieces] for split, pieces in rolls.items()}
     assert lengths == {"train": [4, 2, 3], "valid": [4, 4], "test": [1], "": [4]}
     assert all(roll.dtype == np.uint8 for pieces in rolls.values() for roll in pieces)
+    rolls = read_published(written(tmp_path, "A.NPY", npy(np.asfortranarray(ROLL)))).splits
+    assert list(rolls) == [""]  # of no split
+    assert np.array_equal(rolls[""][0], ROLL)
 
 
 def pieces(*some):
@@ -208,10 +185,8 @@ def test_the_separate_voices_of_the_chorales(tmp_path, write):
     theirs = np.load(path, allow_pickle=True, encoding="latin1")["train"]
     np.testing.assert_array_equal(theirs[0], voices)
     file = read_published(path)
-    assert {split: [len(r) for r in rolls] for split, rolls in file.splits.items()} == {
-        "train": [4, 2],
-        "valid": [1],
-    }
+    lengths = {split: [len(r) for r in rolls] for split, rolls in file.splits.items()}
+    assert lengths == {"train": [4, 2], "valid": [1]}
     notes = [(np.flatnonzero(frame) + 21).tolist() for frame in file.splits["train"][0]]
     assert notes == [[43, 59, 62, 67], [59, 67], [], [67]]
     assert (str(file.grid), file.origin) == ("4 steps per beat", "")
@@ -232,34 +207,27 @@ def test_the_voices_of_the_chorales_as_json(tmp_path, shared_data):
     theirs = shared_data / "music/jsb16/Jsb16thSeparated.json"
     as_json, as_npz = read_published(theirs), read_published(theirs.with_suffix(".npz"))
     values = json.loads(theirs.read_text())
-    for split in ("train", "valid"):
-        for roll, other, value in zip(
-            as_json.pieces[split], as_npz.pieces[split], values[split], strict=True
-        ):
-            assert np.array_equal(roll.frames, other.frames)
-            assert roll.pitches.tolist() == other.pitches.tolist() == value
-            sets = [sorted({p for p in frame if p > 0}) for frame in value]
-            assert [(np.flatnonzero(frame) + 21).tolist() for frame in roll.frames] == sets
+    for roll, other, value in zip(
+        as_json.pieces["valid"], as_npz.pieces["valid"], values["valid"], strict=True
+    ):
+        assert np.array_equal(roll.frames, other.frames)
+        assert roll.pitches.tolist() == other.pitches.tolist() == value
+        sets = [sorted({p for p in frame if p > 0}) for frame in value]
+        assert [(np.flatnonzero(frame) + 21).tolist() for frame in roll.frames] == sets
 
 
-def test_of_many_voices_the_roll_is_kept(tmp_path):
-    """Guards against a matrix of a thousand columns that would be written out in the index."""
-    np.savez(tmp_path / "a.npz", train=pieces(np.full((3, 9), 60.0), VOICES))
-    file = read_published(tmp_path / "a.npz")
-    assert [roll.sum() for roll in file.splits["train"]] == [3, 4]
-    none, voices = (roll.pitches for roll in file.pieces["train"])
-    assert none is None
-    assert voices.tolist() == VOICES.tolist()
-
-
-def test_rolls_as_python_objects(tmp_path):
-    """Guards other pieces in arrays of objects: rolls, by column too, and lists of pitches."""
-    path = tmp_path / "a.npz"
-    np.savez(path, train=pieces(np.asfortranarray(ROLL), [(21,), ()]), test=pieces(ROLL[:1]))
-    splits = read_published(path).splits
-    assert np.array_equal(splits["train"][0], ROLL)
-    assert np.argwhere(splits["train"][1]).tolist() == [[0, 0]]
-    assert splits["train"][1].shape == (2, 88)
+def test_pieces_as_python_objects(tmp_path):
+    """Guards rolls, by column too, and lists of pitches; against a matrix of a thousand columns in
+    the index, of many voices the roll is kept alone."""
+    many = np.full((3, 9), 60.0)
+    np.savez(tmp_path / "a.npz", train=pieces(np.asfortranarray(ROLL), [(21,), ()], many, VOICES))
+    rolls = read_published(tmp_path / "a.npz").pieces["train"]
+    assert np.array_equal(rolls[0].frames, ROLL)
+    assert np.argwhere(rolls[1].frames).tolist() == [[0, 0]]
+    assert [roll.frames.shape for roll in rolls[1:]] == [(2, 88), (3, 88), (2, 88)]
+    assert [roll.frames.sum() for roll in rolls[2:]] == [3, 4]
+    assert [roll.pitches is None for roll in rolls] == [True, True, True, False]
+    assert rolls[3].pitches.tolist() == VOICES.tolist()
 
 
 def test_what_a_pickle_repeats_is_not_multiplied(tmp_path):
@@ -278,39 +246,23 @@ def test_sets_are_known_by_their_lengths(tmp_path, shared_data):
     chorales = read_published(shared_data / "music/rolls/JSB_Chorales.mat")
     assert (str(chorales.grid), chorales.origin) == ("1 step per beat", "JSB chorales")
     rolls = chorales.splits["train"]
-    for some, known in (
-        (rolls[::-1], ("1 step per beat", "JSB chorales")),
-        (
-            [np.roll(roll, -12, 1).repeat(4, 0) for roll in rolls],
-            ("4 steps per beat", "JSB chorales"),
-        ),
-        ([rolls[0][:-1], *rolls[1:]], ("2 steps per beat", "")),
-        (rolls[1:], ("2 steps per beat", "")),
+    for some, grid, origin in (
+        ([np.roll(roll, -12, 1).repeat(4, 0) for roll in rolls[::-1]], "4 steps", "JSB chorales"),
+        ([rolls[0][:-1], *rolls[1:]], "2 steps", ""),
     ):
-        np.savez_compressed(
-            tmp_path / "a.npz", **{f"train_{k}": roll for k, roll in enumerate(some)}
-        )
+        np.savez(tmp_path / "a.npz", **{f"train_{k}": roll for k, roll in enumerate(some)})
         file = read_published(tmp_path / "a.npz")
-        assert (str(file.grid), file.origin) == known
+        assert (str(file.grid), file.origin) == (f"{grid} per beat", origin)
 
 
 def test_a_comment_in_a_header_is_no_grid(tmp_path):
     """Guards against a guess at what others write there, and against an impossible grid."""
     for comment in ("", "by hand", "4"):
-        assert (
-            read_published(written(tmp_path, "a.npy", with_comment(npy(ROLL), comment))).origin
-            == ""
-        )
+        path = written(tmp_path, "a.npy", with_comment(npy(ROLL), comment))
+        assert read_published(path).origin == ""
     data = with_comment(npy(ROLL), '{"steps_per_beat": 0}')
     with pytest.raises(SourceError, match="an impossible grid"):
         read_published(written(tmp_path, "a.npy", data))
-
-
-def test_npy_is_a_piece_of_no_split(tmp_path):
-    """Guards the plain array, in Fortran order too."""
-    rolls = read_published(written(tmp_path, "A.NPY", npy(np.asfortranarray(ROLL)))).splits
-    assert list(rolls) == [""]
-    assert np.array_equal(rolls[""][0], ROLL)
 
 
 def huge_npy():
@@ -390,7 +342,21 @@ CALLS_OF_ONE_TUPLE = (
             "more than 8 MiB of Python objects",
         ),
         ("a.npz", zipped("train_0.npy", npy(ROLL))[:-30], "damaged"),
-        ("a.pickle", pickle.dumps({"train": {(60,): (64, 67)}}), "not a list of a split's pieces"),
+        *(
+            ("a.pickle", pickle.dumps(content), reason)
+            for content, reason in (
+                ([1, 2], "dict of splits"),
+                ({"extra": []}, "'extra'"),
+                ({"train": []}, "no pieces"),
+                ({"train": 5}, "'train'"),
+                ({"train": [5]}, "piece 0 of train"),
+                ({"train": [[5]]}, "frame 0 of piece 0 of train"),
+                ({"train": [[(20,)]]}, "pitch 20"),
+                ({"train": [[(60.5,)]]}, "pitch 60.5"),
+                ({"train": [[]]}, "0 frames"),
+                ({"train": {(60,): (64, 67)}}, "not a list of a split's pieces"),
+            )
+        ),
         ("a.pickle", b"\x80\x02}K\x01a.", "damaged or not a pickle"),  # appends to a dict
         ("a.pickle", CALLS_OF_ONE_TUPLE, "damaged NumPy array"),
         ("a.mat", b"no matlab" * 100, "damaged"),
@@ -399,7 +365,6 @@ CALLS_OF_ONE_TUPLE = (
         ("a.mat", mat(traindata=[ROLL, ROLL[:0]]), "0 frames in piece 1"),
         ("a.mat", claims(cells=2**31 - 1), "2,147,483,647 cells"),
         ("a.mat", claims(cells=2), "damaged"),
-        ("a.mat", claims(kind=4, rows=2**31 - 1), "no numbers"),
         ("a.mat", claims(kind=4, rows=2**31 - 1, packed=True), "no numbers"),
         ("a.mat", claims().replace(struct.pack("<2I", 6, 8), struct.pack("<2I", 6, 0)), "damaged"),
         ("a.mat", claims(rows=10**6), "damaged"),
@@ -422,7 +387,6 @@ CALLS_OF_ONE_TUPLE = (
         ("a.json", b'{"train": [[[60], [60, 61]]]}', "frames in piece 0 of train that are not one"),
         ("a.json", b'{"train": [[["60"]]]}', "not one number for each voice"),
         ("a.json", b'{"train": [[[true]]]}', "not one number for each voice"),
-        ("a.json", b'{"train": [[[[60]]]]}', "not one number for each voice"),
         ("a.json", b'{"train": [[60]]}', "no list of frames in piece 0 of train"),
         ("a.json", b'{"train": [[[60.5]]]}', "pitch 60.5 in piece 0 of train"),
         ("a.json", b'{"train": [[[1%s]]]}' % (b"0" * 4000), "pitch out of range"),
@@ -442,11 +406,11 @@ def test_files_that_are_not_published_rolls_are_refused(tmp_path, name, data, re
     assert peak < 2 * 10**7
 
 
-@pytest.mark.parametrize(("name", "most"), [("a.npz", 3.5e7), ("a.mat", 2e8), ("a.npy", 3.5e7)])
+@pytest.mark.parametrize(("name", "most"), [("a.npz", 1.9e7), ("a.mat", 1e8), ("a.npy", 1.9e7)])
 def test_memory_is_that_of_the_rolls(tmp_path, name, most):
-    """Guards against numbers of eight bytes unpacked whole, 70 MB here for rolls of 9 MB, and for a
+    """Guards against numbers of eight bytes unpacked whole, 35 MB here for rolls of 4 MB, and for a
     .mat against further copies of them."""
-    roll = np.zeros((100_000, 88))
+    roll = np.zeros((50_000, 88))
     roll[::7, 5] = 1
     path = tmp_path / name
     if name == "a.npz":
@@ -454,9 +418,7 @@ def test_memory_is_that_of_the_rolls(tmp_path, name, most):
     elif name == "a.npy":
         np.save(path, roll)
     else:
-        cells = np.empty((1, 1), object)
-        cells[0, 0] = roll
-        scipy.io.savemat(path, {"traindata": cells}, do_compression=True)
+        scipy.io.savemat(path, {"traindata": pieces(roll)}, do_compression=True)
     tracemalloc.start()
     ((found,),) = (rolls for rolls in read_published(path).splits.values() if rolls)
     peak = tracemalloc.get_traced_memory()[1]
@@ -507,7 +469,7 @@ CELLS = st.lists(
 )
 
 
-@settings(deadline=None, database=None, derandomize=True, max_examples=50)
+@settings(derandomize=True, max_examples=30)
 @given(pieces=CELLS, columns=st.integers(1, 3), packed=st.booleans(), other=st.booleans())
 def test_mat_is_read_as_scipy_reads_it(tmp_path_factory, pieces, columns, packed, other):
     """Guards our own reader: types, shapes of the cell array, packing, other variables."""

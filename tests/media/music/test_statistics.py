@@ -1,5 +1,6 @@
-"""Statistics of rolls, compared with counts by hand and loops over single notes and frames."""
+"""Statistics and baselines of rolls, recounted over single notes and frames."""
 
+import math
 from collections import Counter
 from itertools import pairwise
 
@@ -12,7 +13,9 @@ from onsets import as_frames, random_states
 
 from seqmodel.media.music.evaluation import (
     MusicComparison,
+    NoteNgram,
     Statistics,
+    baseline_nats_per_frame,
     chord_lengths,
     mean,
 )
@@ -43,11 +46,7 @@ def test_a_small_tune_counted_by_hand():
     assert of.figures()["dissonance"] == 2 / 4
     assert of.voices == 2
     assert mean(of.counts["note_lengths"]) == 9 / 7
-
-
-def test_pieces_add_up_and_do_not_run_into_each_other():
-    """A note that ends one piece and begins the next is two notes."""
-    of = Statistics([TUNE[:2], TUNE[:2], TUNE[2:]])
+    of = Statistics([TUNE[:2], TUNE[:2], TUNE[2:]])  # pieces do not run into each other
     assert of.counts["note_lengths"] == {2: 4, 1: 5}
     assert of.longest["note"] == [2, 2, 1]
     assert of.counts["notes_per_frame"] == {2: 6, 1: 1, 0: 1}
@@ -127,21 +126,24 @@ def train(tmp_path, write_dataset):
     return write_dataset(tmp_path, {"train": [roll_of(*walk)] * 3})["train"]
 
 
-def test_a_drone_is_found(train):
-    """A drone is a note or a whole chord held for longer than in training, not for as long."""
-    walk = train[0]
+def test_drones_and_silences_are_found(train):
+    """A note, a whole chord or a rest, longer than in training, not as long, wherever it is."""
+    walk, rest = train[0], np.zeros((2, 88), np.uint8)
     note = roll_of(*[(48, 60 + k % 3) for k in range(7)])
     chord = roll_of(*[(48, 60, 64)] * 3)
     values = MusicComparison().compare([walk, note, chord, chord[:2]], None, train)
-    assert values["train"]["longest_note"] == 6
-    assert values["train"]["longest_chord"] == 2
-    assert (values["drawn"]["longest_note"], values["drawn"]["longest_chord"]) == (7, 3)
-    assert values["drawn"]["long_note_share"] == 1 / 4
-    assert values["drawn"]["long_chord_share"] == 1 / 4
-    assert (values["drawn"]["shortest"], values["drawn"]["longest"]) == (2, 7)
-    assert values["drawn"]["length"] == 4.5
-    assert values["drawn"]["length_share"] == 1 / 4
+    longest = [f"longest_{kind}" for kind in ("note", "chord", "silence")]
+    assert [values["train"][name] for name in longest] == [6, 2, 0]
+    drawn = values["drawn"]
+    assert [drawn[name] for name in longest] == [7, 3, 0]
+    assert drawn["long_note_share"] == drawn["long_chord_share"] == 1 / 4
+    assert (drawn["shortest"], drawn["longest"], drawn["length"]) == (2, 7, 4.5)
+    assert drawn["length_share"] == 1 / 4
     assert "split" not in values
+    silent = [np.concatenate(parts) for parts in ((rest, walk), (walk, rest, walk), (walk, rest))]
+    drawn = MusicComparison().compare([walk, *silent, rest], None, train)["drawn"]
+    assert (drawn["longest_silence"], drawn["long_silence_share"]) == (2, 4 / 5)
+    assert Statistics([*silent, rest, walk]).longest["silence"] == [2, 2, 2, 2, 0]
 
 
 def test_training_data_is_at_distance_0_and_wholly_copied(train):
@@ -152,16 +154,6 @@ def test_training_data_is_at_distance_0_and_wholly_copied(train):
         assert values[name]["copied_frames"] == values[name]["most_copied_frames"] == 6
     assert values["voices"] == 3
     assert values["drawn"]["voices_share"] == 1
-
-
-def test_a_silence_is_found(train):
-    """Longer than any in training, wherever it is in the piece; one of a whole piece too."""
-    walk, rest = train[0], np.zeros((2, 88), np.uint8)
-    silent = [np.concatenate(parts) for parts in ((rest, walk), (walk, rest, walk), (walk, rest))]
-    values = MusicComparison().compare([walk, *silent, rest], None, train)
-    assert (values["train"]["longest_silence"], values["drawn"]["longest_silence"]) == (0, 2)
-    assert values["drawn"]["long_silence_share"] == 4 / 5
-    assert Statistics([*silent, rest, walk]).longest["silence"] == [2, 2, 2, 2, 0]
 
 
 def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_dataset):
@@ -175,3 +167,82 @@ def test_samples_of_limited_length_are_compared_with_beginnings(tmp_path, write_
     assert cut["train"]["notes_per_frame"] == cut["split"]["notes_per_frame"] == 1
     assert set(cut["drawn"]["distances"].values()) == {0}
     assert cut["train"]["longest_chord"] == 6
+
+
+class Counted:
+    """p(on) of one note: (on + 2 p(on | shorter context)) / (seen + 2), starting from one half."""
+
+    def __init__(self, columns, order):
+        self.on, self.seen = Counter(), Counter()
+        self.order = order
+        for column in columns:
+            for t, value in enumerate(column):
+                for k in range(order + 1):
+                    self.seen[self.past(column, t, k)] += 1
+                    self.on[self.past(column, t, k)] += int(value)
+
+    @staticmethod
+    def past(column, t, k):
+        """The last k values before t, silence before the first."""
+        return tuple(int(column[s]) if s >= 0 else 0 for s in range(t - k, t))
+
+    def p(self, context):
+        shorter = self.p(context[1:]) if context else 0.5
+        return (self.on[context] + 2 * shorter) / (self.seen[context] + 2)
+
+    def nats(self, column):
+        for t, value in enumerate(column):
+            p = self.p(self.past(column, t, self.order))
+            yield -math.log(p if value else 1 - p)
+
+
+@pytest.mark.parametrize("order", [0, 1, 8])
+def test_note_ngrams_are_counts_with_backoff(dataset, rolls, order):
+    ngram = NoteNgram(dataset["train"], order)
+    for roll in rolls["valid"][:3]:
+        expected = np.zeros(len(roll))
+        heard = np.flatnonzero(np.concatenate(rolls["train"] + rolls["valid"]).any(0))
+        times = dict.fromkeys(heard.tolist(), 1) | {87: 88 - len(heard)}  # for all that are silent
+        for note, count in times.items():
+            counted = Counted([piece[:, note] for piece in rolls["train"]], order)
+            expected += count * np.array([*counted.nats(roll[:, note])])
+        np.testing.assert_allclose(ngram.nats(roll), expected, rtol=1e-12)
+
+
+def test_what_never_happened_in_train_costs_much_but_not_infinitely(tmp_path, write_dataset):
+    """A note once held for long enough to make the probability of its end round to 0."""
+    held = np.ones((100_000, 88), np.uint8)
+    train = write_dataset(tmp_path, {"train": [held]})["train"]
+    nats = NoteNgram(train, 8).nats(np.concatenate([held[:20], np.zeros((1, 88), np.uint8)]))
+    assert np.isfinite(nats).all()
+    assert nats[-1] > 88 * 50
+
+
+def test_strikes_are_counted_where_a_note_continues(dataset, struck_dataset):
+    """Recounted here; the roll's part is as without onsets, so that figures are comparable."""
+    again, could = Counter(), Counter()
+    for frames in struck_dataset["train"]:
+        for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):
+            again[note] += int(frames[t + 1, 88 + note])
+            could[note] += 1
+    overall = (sum(again.values()) + 1) / (sum(could.values()) + 2)
+    nats = 0.0
+    for frames in struck_dataset["valid"]:
+        for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):
+            p = (again[note] + 2 * overall) / (could[note] + 2)
+            nats -= math.log(p if frames[t + 1, 88 + note] else 1 - p)
+    split = struck_dataset["valid"]
+    found = baseline_nats_per_frame(struck_dataset["train"], split)
+    rolls = baseline_nats_per_frame(dataset["train"], dataset["valid"])
+    assert found.keys() == rolls.keys()
+    for name, figure in found.items():
+        assert figure - rolls[name] == pytest.approx(nats / split.frames, rel=1e-9)
+
+
+def test_the_figure_is_the_mean_over_all_frames(dataset):
+    """Not the mean of the pieces' means: pieces of one frame would weigh as much as long ones."""
+    nats = baseline_nats_per_frame(dataset["train"], dataset["valid"])
+    for name, order in (("marginal", 0), ("repeat", 1), ("note_ngram", 8)):
+        ngram = NoteNgram(dataset["train"], order)
+        every = np.concatenate([ngram.nats(roll) for roll in dataset["valid"]])
+        assert nats[name] == pytest.approx(every.mean(), rel=1e-12)

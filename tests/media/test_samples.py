@@ -1,4 +1,6 @@
-"""Pictures of sampled pieces: a box per note; a spectrogram."""
+"""Samples: their pictures, a box per note or a spectrogram; how far distributions are apart."""
+
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.medium import MUSIC
-from seqmodel.media.samples import Box
+from seqmodel.media.samples import Box, total_variation
 
 
 def test_notes_are_boxes_and_restruck_ones_are_separate():
@@ -83,3 +85,26 @@ def test_silence_and_the_shortest_sounds_have_a_spectrogram(samples):
     picture, grid = shades(np.full(samples, 0.5))
     assert grid.shape[1] == -(-samples // -(-samples // 400))
     assert picture.summary.endswith("RMS -6.0 dB, peak 0.5000")
+
+
+def test_total_variation_by_hand():
+    """Half of the mass moves from 1 to 2 and 3; disjoint distributions are 1 apart."""
+    one, other = Counter({1: 6, 2: 2}), Counter({1: 1, 2: 2, 3: 1})
+    assert total_variation(one, other) == pytest.approx((0.5 + 0.25 + 0.25) / 2)
+    assert total_variation(other, one) == total_variation(one, other)
+    assert total_variation(one, one) == 0
+    assert total_variation(Counter({1: 3}), Counter({2: 5})) == 1
+    assert total_variation(one, Counter()) == total_variation(Counter(), one) == 1
+    assert total_variation(Counter(), Counter()) == 0
+
+
+def test_the_order_of_values_does_not_matter():
+    """Names are in another order with each hash seed: the last bit must not differ with it."""
+    counts = [(7 * k % 11, 5 * k % 13) for k in range(1, 10)]
+    found = set()
+    for step in range(1, 10):  # 1 to 9 times step modulo 11 are other places in a set
+        one, other = Counter(), Counter()
+        for k, (a, b) in enumerate(counts, 1):
+            one[k * step % 11], other[k * step % 11] = a, b
+        found.add(total_variation(one, other))
+    assert len(found) == 1
