@@ -1,5 +1,6 @@
 """The learning-rate search: the paper's rates and TPE, the best run kept, resuming."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -69,21 +70,27 @@ def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
     assert "learning_rate_draws: 3" in (finished / runs.CONFIG).read_text()  # what --resume reads
 
 
-@pytest.mark.parametrize("ticks", [4, 8])  # 8 ticks a draw: within it, at its end
-def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, finished, ticks):
-    stop, seen = StopRequest(), []
+def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, finished):
+    """Stopped within its first draw, and at the end of that."""
+    run = tmp_path / "run"
+    for ticks in (4, 5):  # 8 a draw, of which the one that is stopped at comes again
+        stop, seen = StopRequest(), itertools.count(1)
 
-    def tick(_):
-        seen.append(1)
-        if len(seen) == ticks:
-            stop.signal = 2
+        def tick(_, stop=stop, seen=seen, ticks=ticks):
+            stop.signal = 2 if next(seen) == ticks else None
 
-    # To resume the draw would lose the search.
-    with pytest.raises(InterruptError, match=f"--resume --run {tmp_path}/run`$"):
-        search(config, dataset, tmp_path / "run", listener=Listener(tick=tick), stop=stop)
-    assert not (tmp_path / "run" / runs.BEST).exists()
-    search(config, dataset, tmp_path / "run", resume=True)
-    assert left(tmp_path / "run") == left(finished)
+        # To resume the draw would lose the search.
+        with pytest.raises(InterruptError, match=f"--resume --run {run}`$"):
+            search(
+                *(config, dataset, run),
+                resume=run.is_dir(),
+                listener=Listener(tick=tick),
+                stop=stop,
+            )
+        assert not (run / runs.BEST).exists()
+    assert len(read_metrics(run / "draws" / "0")) == 1
+    search(config, dataset, run, resume=True)
+    assert left(run) == left(finished)
 
 
 @pytest.fixture(scope="module")
@@ -156,36 +163,27 @@ def test_a_bracket_goes_on_from_what_was_best(whole_bracket):
     assert TPE.ready(0) == 2
 
 
-@pytest.mark.parametrize(
-    ("draw", "epoch", "method"),
-    [
-        (3, 2, "_write_metrics"),
-        (4, 1, "save"),
-        (6, 3, "_draw_curve"),
-    ],
-)
-def test_a_bracket_resumes_after_a_kill(
-    by_bracket, dataset, tmp_path, whole_bracket, monkeypatch, draw, epoch, method
-):
+def test_a_bracket_resumes_after_kills(by_bracket, dataset, tmp_path, whole_bracket, monkeypatch):
     """Killed within the pairs that follow from the draws before them.
 
     Between the checkpoint and the metrics line, an epoch has not been reported to anyone.
     """
-    place = tmp_path / "run" / "draws" / str(draw)
-    original = getattr(loop.Trainer, method)
+    run = tmp_path / "run"
+    for draw, epoch, method in ((3, 2, "_write_metrics"), (4, 1, "save"), (6, 3, "_draw_curve")):
+        place, original = run / "draws" / str(draw), getattr(loop.Trainer, method)
 
-    def killed(trainer):
-        if trainer.folder == place and trainer.state.progress.epoch == epoch:
-            raise KeyboardInterrupt
-        original(trainer)
+        def killed(trainer, at=(place, epoch), original=original):
+            if (trainer.folder, trainer.state.progress.epoch) == at:
+                raise KeyboardInterrupt
+            original(trainer)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, method, killed)
-        with pytest.raises(KeyboardInterrupt):
-            search(by_bracket, dataset, tmp_path / "run")
-    search(by_bracket, dataset, tmp_path / "run", resume=True)
-    assert left(tmp_path / "run") == left(whole_bracket)
-    assert (place / runs.CURVE).is_file()
+        with monkeypatch.context() as patch:
+            patch.setattr(loop.Trainer, method, killed)
+            with pytest.raises(KeyboardInterrupt):
+                search(by_bracket, dataset, run, resume=run.is_dir())
+    search(by_bracket, dataset, run, resume=True)
+    assert left(run) == left(whole_bracket)
+    assert all((draw / runs.CURVE).is_file() for draw in (run / "draws").iterdir())
 
 
 def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
