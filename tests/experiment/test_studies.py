@@ -87,11 +87,7 @@ def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
 
 
 def test_a_trial_that_may_not_begin_yet_keeps_its_place(studies, tmp_path):
-    """Guards against a pair of a bracket that begins by half of what decides it.
-
-    Two processes that take the last free place at once begin one too many. While that is given back
-    no other may move up: its rate and its folder go by its index.
-    """
+    """Two processes that take the last free place at once begin one too many of a bracket."""
     plan = replace(studies.plan, search="bracket")
     trials = Studies.begin(open_storage(tmp_path, None), "b", plan).trials(plan.cells()[0])
     tell(trials, 3.0, 2.0)

@@ -24,11 +24,16 @@ def weights(run_folder):
 
 
 @pytest.fixture
-def make(tmp_path, weights):
+def path(tmp_path):
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in" / "run.zip"
+
+
+@pytest.fixture
+def make(path, weights):
     """A function that writes run.zip: the weights, and further members (name or ZipInfo, bytes)."""
 
     def make(*more, best=weights, packed=zipfile.ZIP_DEFLATED):
-        path = tmp_path / "run.zip"
         with zipfile.ZipFile(path, "w", packed) as archive, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of names given twice
             for name, content in (((BEST, best),) if best is not None else ()) + more:
@@ -140,13 +145,12 @@ def test_a_changed_byte_changes_nothing_or_is_refused(make, weights, run, rolls)
             assert (load_run(path).nll(rolls["valid"][1]) == expected).all(), place
 
 
-def test_what_is_no_zip_is_no_run(tmp_path):
-    path = tmp_path / "run.zip"
+def test_what_is_no_zip_is_no_run(path):
     for content in (b"", b"P", b"hello\n", b"PK\5\6" + bytes(18), b"\x89PNG\r\n\x1a\n"):
         path.write_bytes(content)
         refused(path, "is not a run: name a run folder, or a zip that `seqmodel export` wrote")
 
 
-def test_a_pipe_does_not_block(tmp_path):
-    os.mkfifo(tmp_path / "run.zip")
-    errors.refused(lambda: load_run(tmp_path / "run.zip"), "there is no run")
+def test_a_pipe_does_not_block(path):
+    os.mkfifo(path)
+    errors.refused(lambda: load_run(path), "there is no run")

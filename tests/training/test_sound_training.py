@@ -9,14 +9,12 @@ import torch
 from test_resume import SAMPLES
 
 from seqmodel.config import resolve
-from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.evaluation import likelihood as evaluation
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model import sequence
@@ -52,24 +50,7 @@ def correct_by_short_draws():
         yield
 
 
-# ---- frame-wise: what is learned, and windows ----------------------------------------------------
-
-
-def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(tmp_path, train):
-    """Guards against defaults that do not learn speech, or learn it slowly from a bad start.
-
-    The README's commands do the same with the logistic output.
-    """
-    speech = open_dataset(sample_dataset(tmp_path, "speech"))
-    options = {"model": "frame-wise", "output": "gaussian", "unit": "gru", "hidden": 32}
-    options["epochs"] = 2
-    train(resolve(options, presets=AUDIO.presets), tmp_path / "run", data=speech)
-    first, second = read_metrics(tmp_path / "run")
-    assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5
-    assert second["valid_nats_per_frame"] < first["valid_nats_per_frame"]
-    train_split, valid = speech["train"], speech["valid"]
-    trivial = audio_nats_per_frame(train_split, valid, speech.frame, discrete=False)
-    assert second["valid_nats_per_frame"] < min(trivial.values()) - 1
+# ---- windows ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,10 +227,7 @@ def drawn(sampler, chunks, uniforms=None, prime=None):
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_a_primed_piece_goes_on_as_it_did(run, backend):
-    """Primed with the first frames of its own piece and the uniforms that follow, to the last bit.
-
-    Guards against a sample heard twice or not at all between the primer and the first draw.
-    """
+    """Guards against a sample heard twice or not at all between the primer and the first draw."""
     model = load_run(run.folder).model
     for layer in model.layers():
         layer.backend = backend
@@ -288,9 +266,17 @@ SOUNDS = {  # rate and samples
 }
 
 
+@pytest.fixture(scope="module")
+def of_tones(tmp_path_factory, make_audio_config, train, audio_dataset):
+    """A model of quiet tones at 8 kHz."""
+    folder = tmp_path_factory.mktemp("tones") / "run"
+    train(make_audio_config(**SMALL, epochs=1), folder, data=audio_dataset)
+    return load_run(folder)
+
+
 @pytest.mark.parametrize("name", SOUNDS)
 def test_odd_sounds_cost_no_more_than_their_bits(
-    tmp_path, make_audio_config, train, sample_wise_run_folder, name
+    tmp_path, make_audio_config, train, of_tones, name
 ):
     """From the first epoch on, and for a model of quiet tones; draws are 16-bit audio."""
     rate, samples = SOUNDS[name]
@@ -300,7 +286,6 @@ def test_odd_sounds_cost_no_more_than_their_bits(
     for line in read_metrics(tmp_path / "run"):
         assert line["valid_bits_per_sample"] < 20
         assert line["train_nats_per_frame"] < 20 * 10 * np.log(2)
-    of_tones = load_run(sample_wise_run_folder)
     if rate == of_tones.frame.rate:
         assert likelihood(of_tones.model, data["valid"]).figures["bits_per_sample"] < 20
     levels = 32768 * drawn(Sampler(load_run(tmp_path / "run").model), 1)

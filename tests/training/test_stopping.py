@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from seqmodel.training.stopping import InterruptError, stop_on_signals
+from seqmodel.training.stopping import stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -22,15 +22,6 @@ def test_a_signal_is_recorded_and_a_second_one_would_end_the_process(number):
     with pytest.raises(ZeroDivisionError), stop_on_signals():
         raise ZeroDivisionError
     assert signal.getsignal(number) is before
-
-
-def test_a_signal_stops_at_once_where_nothing_would_be_lost():
-    """Before the first update, which may be compiled for many seconds."""
-    with stop_on_signals() as stop:
-        stop.at_once = "stopped: go on with x"
-        with pytest.raises(InterruptError, match="stopped: go on with x") as caught:
-            os.kill(os.getpid(), signal.SIGINT)
-        assert caught.value.exit_status == 130
 
 
 def test_the_end_of_a_terminal_stops_once_and_never_if_ignored():

@@ -114,10 +114,7 @@ def test_a_finished_run_can_be_tracked_later(folder, request, tmp_path):
 
 @pytest.mark.usefixtures("one_sample")
 def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp_path):
-    """As if the run had been killed before its epochs 2 and 3 were on disk, but not their events.
-
-    Whoever has been watching sees each epoch once, too.
-    """
+    """As if killed before epochs 2 and 3 were on disk, but not their events; also if watched."""
     folder, config = tmp_path / "run", make_config(epochs=3, learning_rate=0.3)
     heard = Listener(epoch=lambda line, is_best: line["epoch"] == 1)
     train_run(config, dataset, folder, listener=heard)

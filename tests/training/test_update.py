@@ -2,24 +2,22 @@
 
 import math
 from copy import deepcopy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from seqmodel.data import batches
-from seqmodel.data.batches import Batch
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.checkpoint import model_tensors
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training.loop import Trainer
-from seqmodel.training.optimizer import make_optimizer, rescale_gradient
+from seqmodel.training.optimizer import Optimizer, make_optimizer, rescale_gradient
 from seqmodel.training.processes import Group
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import (
-    step,
     update,
     update_seed,
     weight_dropout,
@@ -44,38 +42,24 @@ def flat(tensors):
 # ---- the gradient --------------------------------------------------------------------------------
 
 
-class Spy:
-    """Records every update of a run: the gradient, the weights before and after it, the rate."""
-
-    def __init__(self, config, dataset, folder, train):
-        self.gradients, self.before, self.after, self.rates = [], [], [], []
-        spy = self
-
-        def recorded(optimizer, rate):
-            spy.gradients.append(flat(w.grad for w in optimizer.weights))
-            spy.before.append(flat(optimizer.weights))
-            spy.rates.append(rate)
-            type(optimizer).step(optimizer, rate)
-            spy.after.append(flat(optimizer.weights))
-
-        init = Trainer.__init__
-
-        def watched(trainer, *args):
-            init(trainer, *args)
-            trainer.state.optimizer.step = lambda rate: recorded(trainer.state.optimizer, rate)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Trainer, "__init__", watched)
-            self.trainer = train(config, folder)
-
-
 @pytest.fixture
-def spy(make_config, dataset, tmp_path, train):
-    """A function that trains with the given options and records the updates."""
+def spy(make_config, tmp_path, train, monkeypatch):
+    """A function that trains, and returns the run with all gradients, rates, weights after it."""
+    step = Optimizer.step
 
     def spy(**options):
+        seen = SimpleNamespace(gradients=[], rates=[], after=[])
+
+        def recorded(optimizer, rate):
+            seen.gradients.append(flat(weight.grad for weight in optimizer.weights))
+            seen.rates.append(rate)
+            step(optimizer, rate)
+            seen.after.append(flat(optimizer.weights))
+
+        monkeypatch.setattr(Optimizer, "step", recorded)
         options = {"epochs": 1, "unit": "gru", "schedule": "constant"} | options
-        return Spy(make_config(**options), dataset, tmp_path / str(options), train)
+        seen.trainer = train(make_config(**options), tmp_path / str(options))
+        return seen
 
     return spy
 
@@ -83,19 +67,14 @@ def spy(make_config, dataset, tmp_path, train):
 @pytest.fixture
 def begin(make_config, dataset):
     """A function that begins a run of a gru with these options."""
-    return lambda **options: TrainingState(
-        make_config(unit="gru", **options), dataset["train"], CPU
-    )
+    train = dataset["train"]
+    return lambda **options: TrainingState(make_config(**{"unit": "gru"} | options), train, CPU)
 
 
 @pytest.fixture
 def batch(dataset):
     """All pieces of train, of 1 to 30 frames, FRAMES in all."""
     return batches.load(dataset["train"], np.arange(11))
-
-
-def gradients(model):
-    return {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
 
 def test_the_gradient_is_of_the_mean_over_frames_without_padding(spy, begin, rolls):
@@ -149,26 +128,8 @@ def test_windows_add_up_whatever_their_length(
     assert scores.nats_per_frame + ends == pytest.approx(total, rel=1e-5)
 
 
-def test_processes_add_up_to_the_batch(begin, batch):
-    """Guards against a mean of local means, in which the frames of a short batch weigh more."""
-    state = begin(end=True)
-    model = state.model
-    whole, _ = window_gradient(state, batch, 1)
-    expected = gradients(model)
-    parts, added = [], dict.fromkeys(expected, 0.0)
-    for rows in ([0, 1, 5], [2, 3, 4, 6, 7, 8, 9, 10]):
-        lengths = batch.lengths[rows]
-        part = Batch(np.ascontiguousarray(batch.frames[: lengths.max(), rows]), lengths)
-        parts.append(window_gradient(state, part, 1, total_frames=FRAMES)[0])
-        added = {name: added[name] + gradient for name, gradient in gradients(model).items()}
-    assert sum(parts) == pytest.approx(whole, rel=1e-6)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(added[name], gradient, rtol=1e-4, atol=1e-7)
-
-
 def test_parts_share_noise_but_not_dropout(begin, batch):
-    """The same dropout in every part would drop the same of all pieces; other noise in each would
-    be no noise of the weights."""
+    """The same dropout in every part would drop the same of all pieces."""
     kinds = ({"dropout": 0.5}, True), ({"zoneout": 0.5}, True), ({"weight_noise": 0.1}, False)
     for options, differ in kinds:
         state = begin(parts=2, **options)
@@ -179,17 +140,6 @@ def test_parts_share_noise_but_not_dropout(begin, batch):
 
 
 # ---- from gradient to weights --------------------------------------------------------------------
-
-
-def test_gradients_that_processes_have_added_are_rescaled_together(begin, batch):
-    """If each process rescaled its own part, one part could be as large as all together."""
-    state = begin(clip=1e-3)
-    window_gradient(state, batch, 1)
-    norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients(state.model).values()))
-    assert step(state, 0.01) == pytest.approx(norm, rel=1e-5)
-    left = gradients(state.model).values()
-    scaled = math.sqrt(sum(float(g.double().square().sum()) for g in left))
-    assert norm > scaled == pytest.approx(1e-3, rel=1e-4)
 
 
 @pytest.mark.parametrize("wrong", ["loss", "gradient"])
@@ -213,10 +163,9 @@ def test_an_update_that_is_not_finite_changes_nothing(begin, batch, wrong):
 
 
 @pytest.fixture
-def two_models(make_config, dataset, tmp_path):
+def two_models(begin):
     """Two models with the same weights: one for our code, one for torch's."""
-    config = make_config(unit="lstm", layers=2, hidden=37)
-    return [Trainer(config, dataset, tmp_path).state.model for _ in range(2)]
+    return [begin(unit="lstm", layers=2, hidden=37).model for _ in range(2)]
 
 
 def give_gradients(models, number, size=1.0):
@@ -234,21 +183,18 @@ def assert_same(ours, theirs):
         assert torch.equal(tensor, theirs[name]), name
 
 
-@pytest.mark.parametrize(
-    ("name", "reference"),
-    [
-        ("adam", lambda weights: torch.optim.Adam(weights, 0.01, fused=True)),
-        (
-            "rmsprop",
-            lambda weights: torch.optim.RMSprop(weights, 0.01, alpha=0.9, eps=1e-6, foreach=True),
-        ),
-    ],
-)
-def test_steps_are_those_of_torchs_own_classes(make_config, two_models, name, reference):
+CLASSES = {
+    "adam": lambda weights: torch.optim.Adam(weights, 0.01, fused=True),
+    "rmsprop": lambda weights: torch.optim.RMSprop(weights, 0.01, 0.9, 1e-6, foreach=True),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_steps_are_those_of_torchs_own_classes(make_config, two_models, name):
     """Bit for bit, with the same slot names: older checkpoints hold those of torch's classes."""
     ours, theirs = two_models
     optimizer = make_optimizer(ours, make_config(optimizer=name))
-    classes = reference(theirs.parameters())
+    classes = CLASSES[name](theirs.parameters())
     for number in range(5):
         give_gradients(two_models, number)
         for model in two_models if number < 3 else ():
@@ -311,11 +257,9 @@ def test_the_average_follows_the_weights_and_is_scored_and_saved(spy, dataset):
 
 
 @pytest.mark.parametrize(("unit", "layers"), [("lstm", 1), ("gru-reset-after", 2)])
-def test_noise_is_on_the_units_matrices_and_peepholes_only(
-    make_config, dataset, tmp_path, unit, layers
-):
+def test_noise_is_on_the_units_matrices_and_peepholes_only(begin, unit, layers):
     """Noise on biases or the output would be a different regulariser from the paper's."""
-    model = Trainer(make_config(unit=unit, layers=layers, hidden=40), dataset, tmp_path).state.model
+    model = begin(unit=unit, layers=layers, hidden=40).model
     clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     torch.manual_seed(0)
     with weight_noise(model, 0.075):
@@ -360,37 +304,13 @@ def test_dropped_weights_are_the_recurrent_ones_and_get_no_gradient(make_config,
         torch.testing.assert_close(weight.grad, expected[name] * ~dropped / 0.75)
 
 
-def test_weights_are_restored_exactly_after_an_exception(make_config, dataset, tmp_path):
-    model = Trainer(make_config(), dataset, tmp_path).state.model
+def test_weights_are_restored_exactly_after_an_exception(begin):
+    model = begin().model
     clean = [weight.detach().clone() for weight in model.parameters()]
     for noise in (weight_noise, weight_dropout):
         with pytest.raises(ZeroDivisionError), noise(model, 0.5):
             raise ZeroDivisionError
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), clean, strict=True))
-
-
-def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset, tmp_path, train):
-    """At a learning rate of 0 the weights stay, so any difference that a pass sees is noise."""
-    seen = {True: [], False: []}
-    init = Trainer.__init__
-
-    def watched(trainer, *args):
-        init(trainer, *args)
-        unit = trainer.state.model.unit
-        start = unit.U.detach().clone()
-        unit.register_forward_pre_hook(
-            lambda *_: seen[torch.is_grad_enabled()].append((unit.U - start).detach().numpy())
-        )
-
-    config = make_config(learning_rate=0.0, weight_noise=0.075, epochs=2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "__init__", watched)
-        train(config, tmp_path / "run")
-    assert len(seen[True]) == 7  # six updates and, before them, the warm-up
-    assert len({noise.tobytes() for noise in seen[True]}) == 7
-    assert all(0.05 < noise.std() < 0.1 for noise in seen[True])
-    assert len(seen[False]) >= 2
-    assert not any(noise.any() for noise in seen[False])
 
 
 # ---- the tied model ------------------------------------------------------------------------------
@@ -423,14 +343,3 @@ def test_weights_of_another_run_leave_the_clock_to_this_ones_data(make_config, d
 def test_every_layer_runs_on_the_backend_asked_for(make_config, dataset, backend):
     model = build_model(make_config(**TIED | NOTES, backend=backend), dataset.frame)
     assert {m.backend for m in model.modules() if isinstance(m, Unit)} == {backend}
-
-
-def test_the_tied_model_learns(make_config, dataset, train, tmp_path):
-    """The notes of each chord in the data are 4 and 3 apart: there is a dependence to learn."""
-    options = TIED | NOTES | {"learning_rate": 0.04, "epochs": 12, "patience": 12}
-    train(make_config(**options), tmp_path / "run")
-    metrics = read_metrics(tmp_path / "run")
-    assert metrics[-1]["valid_nats_per_frame"] < metrics[0]["valid_nats_per_frame"] / 1.5
-    scores = likelihood(load_run(tmp_path / "run").model, dataset["valid"])
-    assert scores.nats_per_frame == min(m["valid_nats_per_frame"] for m in metrics)
-    assert set(scores.figures) == {"accuracy", "precision", "recall", "end_nats_per_piece"}
