@@ -38,10 +38,7 @@ def test_quantiles_are_those_of_student_and_tukey(models, freedom, expected):
     ],
 )
 def test_equal_models_are_told_apart_one_time_in_twenty_at_most(runs):
-    """Guards against verdicts on the luck of a seed, of a few pieces, or of the best of many.
-
-    Of all pairs, which include those with the best.
-    """
+    """Guards against verdicts on the luck of a seed, of a few pieces, or of the best of many."""
     assert rate(runs, 400, all_pairs=True) < 0.05 + 2.5 * (0.05 * 0.95 / 400) ** 0.5
 
 

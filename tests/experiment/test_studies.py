@@ -9,7 +9,16 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.folder import Counts, Event, is_dead, lock_of, new_name, write_event
+from seqmodel.experiment.folder import (
+    Counts,
+    Event,
+    is_dead,
+    lock_of,
+    new_name,
+    read_event,
+    seconds_left,
+    write_event,
+)
 from seqmodel.experiment.plan import Plan, Source, variants_of
 from seqmodel.experiment.studies import (
     ENDED,
@@ -26,41 +35,31 @@ from seqmodel.locks import held
 @pytest.fixture
 def studies(tmp_path):
     """Five trials and two seeds of one unit."""
-    plan = Plan(
-        sources=(Source("tiny", "/tiny", "0"),),
-        variants=variants_of(["gru"], []),
-        settings={},
-        search="tpe",
-        trials=5,
-        seeds=2,
-    )
+    sources = (Source("tiny", "/tiny", "0"),)
+    plan = Plan(sources, variants_of(["gru"], []), {}, "tpe", trials=5, seeds=2)
     return Studies.begin(open_storage(tmp_path, None), "e", plan)
 
 
 def tell(study, *values):
     """End a trial with each of the figures; None if it diverged at once."""
     for value in values:
+        trial = study.optuna.ask()
         if value is None:
-            trial = study.optuna.ask()
             trial.set_user_attr(ENDED, "diverged in epoch 1")
-            study.optuna.tell(trial, state=TrialState.PRUNED)
-        else:
-            study.optuna.tell(study.optuna.ask(), value)
+        study.optuna.tell(trial, value, TrialState.PRUNED if value is None else None)
 
 
-def test_an_experiment_without_a_winner_ends(studies):
-    """Guards against one that waits for seeds of nothing; and a later trial that is the best."""
+@pytest.mark.parametrize(
+    ("figures", "winner"), [([None, 2.0, 1.0, 1.0, 3.0], 2), ([None] * 5, None)]
+)
+def test_the_first_of_equals_wins_and_a_diverged_one_never_does(studies, figures, winner):
+    """Guards against an experiment that waits for seeds of nothing."""
     (cell,) = studies.plan.cells()
-    tell(studies.trials(cell), None, None, None, None)
+    tell(studies.trials(cell), *figures[:4])
     assert not studies.searched(cell)
-    tell(studies.trials(cell), None)
-    assert (studies.winner(cell), studies.complete()) == (None, True)
-
-
-def test_the_first_of_equals_wins_and_a_diverged_one_never_does(studies):
-    (cell,) = studies.plan.cells()
-    tell(studies.trials(cell), None, 2.0, 1.0, 1.0, 3.0)
-    assert studies.winner(cell)[0] == 2
+    tell(studies.trials(cell), figures[4])
+    assert (studies.winner(cell) or [None])[0] == winner
+    assert studies.complete() == (winner is None)
 
 
 def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
@@ -88,11 +87,7 @@ def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
 
 
 def test_a_trial_that_may_not_begin_yet_keeps_its_place(studies, tmp_path):
-    """Guards against a pair of a bracket that begins by half of what decides it.
-
-    Two processes that take the last free place at once begin one too many. While that is given back
-    no other may move up: its rate and its folder go by its index.
-    """
+    """Two processes that take the last free place at once begin one too many of a bracket."""
     plan = replace(studies.plan, search="bracket")
     trials = Studies.begin(open_storage(tmp_path, None), "b", plan).trials(plan.cells()[0])
     tell(trials, 3.0, 2.0)
@@ -180,3 +175,36 @@ def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
 
     with pytest.raises(ValueError, match="a fault of ours"):
         trials.run_next(wrong)
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+
+def test_the_time_left_follows_from_the_pace_so_far():
+    """Guards against one that promises the winner's run once more, or runs trained long before."""
+    assert Counts(4, 1, 1, 0).left == 3  # the winner's first seed is trained by then
+    assert Counts(4, 4, 1, 1).left == 0
+    assert seconds_left(left=3.0, gained=1.5, spent=60.0, processes=2) == 60.0
+    assert seconds_left(left=3.0, gained=0.0, spent=60.0, processes=2) is None
+    assert seconds_left(left=3.0, gained=1.0, spent=60.0, processes=0) is None
+    event = Event("a/b/trial-0", 9, 10, 1.0, share=0.5, begun=9)
+    assert (event.done, event.gained) == (pytest.approx(0.95), pytest.approx(0.05))
+    ended = Event("a/b/trial-0", 9, 10, 1.0, ended="no better for 3 epochs", begun=8)
+    assert ended.gained == pytest.approx(0.2)
+
+
+def test_the_last_event_is_read_from_the_file(tmp_path):
+    """Guards against the tail of a longer event left after a shorter one."""
+    path = tmp_path / "lock"
+    path.touch()
+    assert read_event(path) is None
+    long = Event("音楽/gru/trial-10", 10, 100, 10.123456789012345, None, 0.123456, 7)
+    short = Event("a/b/seed-1", 0, 1, None)
+    for event in (long, short, long):
+        write_event(path, event)
+        assert read_event(path) == event
+    path.write_bytes(path.read_bytes()[:40])
+    assert read_event(path) is None
+    gone = tmp_path / "gone" / "lock"  # somebody cleared the folder
+    write_event(gone, short)
+    assert read_event(gone) is None

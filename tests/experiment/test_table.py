@@ -21,17 +21,12 @@ def outcome(name, *shifts):
     """A seed for each shift, in nats per frame; pieces differ at random, too."""
     chance = np.random.default_rng(len(name)).normal(0, 0.3, (len(shifts), 30))
     nats = PIECES + chance - chance.mean() + LENGTHS * np.array(shifts)[:, None]
-    lines = [
-        {"epoch": k, "updates": 9 * k, "seconds": 30.0, "train_nats_per_frame": 3.0 - k / 10}
-        | {"valid_nats_per_frame": 3.1 - k / 10}
-        for k in range(1, 4)
-    ]
+    figures = [{"epoch": k, "valid_nats_per_frame": 3.1 - k / 10} for k in range(1, 4)]
+    lines = [line | {"updates": 9, "seconds": 30.0, "train_nats_per_frame": 3} for line in figures]
     trial = Attempt(0, {"learning_rate": 0.01}, "complete", lines)
     cell = Cell(Source("set", "/set", ""), Variant(name, {"unit": name}))
-    return Outcome(
-        *(cell, None, 0, ParameterCounts(100, 150), [trial], [trial] * len(shifts)),
-        *({"test": nats}, range(len(shifts))),
-    )
+    counts, seeds = ParameterCounts(100, 150), [trial] * len(shifts)
+    return Outcome(cell, None, 0, counts, [trial], seeds, {"test": nats}, range(len(shifts)))
 
 
 def comparison(*outcomes, trivial):
@@ -47,12 +42,21 @@ CLOSE = comparison(
 )
 
 
+def against(name, *outcomes, **more):
+    return replace(comparison(*outcomes, trivial=9.0), against=name, **more)
+
+
+def values(made):
+    (found,) = json.loads(table.as_json([made], {}))["datasets"]
+    return found
+
+
 def test_the_best_and_those_not_told_apart_from_it_are_marked():
     """Guards against a single winner where there is none."""
     line = next(x for x in table.as_markdown([CLOSE], []).splitlines() if x.startswith("| test"))
     cells = line.strip("| ").split(" | ")[1:]
     assert [cell.startswith("**") for cell in cells] == [True, True, False]
-    assert "**" not in table.as_markdown([comparison(outcome("gru", 0.0), trivial=9.0)], [])
+    assert "**" not in table.as_markdown([against(None, outcome("gru", 0.0))], [])
     assert table.as_latex([CLOSE]).count(r"\textbf{") == 2
     assert r"$\pm$" in table.as_latex([CLOSE])
 
@@ -62,14 +66,13 @@ def test_variants_no_better_than_a_trivial_model_are_reported():
     said = "tanh is no better than a trivial model on test"
     assert said in table.as_text([CLOSE], [])
     assert said in table.as_markdown([CLOSE], [])
-    fine = comparison(outcome("gru", 0.0), outcome("tanh", 0.1), trivial=9.0)
-    assert "no better" not in table.as_text([fine], [])
+    assert "no better" not in table.as_text([against(None, *CLOSE.outcomes)], [])
 
 
 def test_a_seed_without_a_score_keeps_its_number_from_the_next():
     """Guards against the third seed's figure told as the second's, which diverged."""
     made = replace(outcome("gru", 0.01, -0.01), scored=[0, 2])
-    lines = table.as_csv([comparison(made, trivial=9.0)]).splitlines()
+    lines = table.as_csv([against(None, made)]).splitlines()
     assert [line.split(",")[3] for line in lines] == ["seed", "0", "2"]
 
 
@@ -112,9 +115,11 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
         "frame.",
     )
     interval = {"mean": 1.0, "low": None, "high": None, "seeds": seeds, "pieces": 2}
-    values = json.loads(table.as_json([told], {}))["datasets"][0]
-    above = values["variants"][1]["above_the_best"]
+    above = values(told)["variants"][1]["above_the_best"]
     assert above == {**interval, "verdict": "too few", "doubt": ""}
+
+
+RATES = {"learning_rate": Range(1e-3, 3e-2, log=True)}
 
 
 def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_path):
@@ -124,13 +129,13 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
     worse = {**gru.seeds[0].metrics[-1], "valid_nats_per_frame": 9.0}
     past = replace(gru.seeds[0], metrics=[*gru.seeds[0].metrics, worse])
     low, high = (replace(tanh.trials[0], found={"learning_rate": r}) for r in (0.001, 0.1))
-    found = comparison(
+    found = against(
+        None,
         replace(gru, seeds=[past, past], trials=[gru.trials[0], low, high]),
         replace(lstm, seeds=[stopped, stopped], trials=[lstm.trials[0], low, high]),
         replace(tanh, seeds=[past, tanh.seeds[0]], trials=[high, low]),
-        trivial=2.4,
+        space=RATES,
     )
-    found = replace(found, space={"learning_rate": Range(1e-3, 3e-2, log=True)})
     told = [
         "tanh still improved in the last epoch: more epochs may help",
         "the best learning rate of tanh is at an end of the range searched: values beyond it may "
@@ -140,15 +145,14 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
     assert table.as_markdown([found], []).splitlines()[-2:] == [f"- {line}" for line in told]
     notes = page_of(found, tmp_path).sections[0].notes
     assert notes[-2:] == tuple(f"{line}." for line in told)
-    values = json.loads(table.as_json([found], {}))["datasets"][0]["variants"]
-    assert [value["still_improving"] for value in values] == [False, False, True]
-    assert [value["at_end_of_range"] for value in values] == [[], [], ["learning_rate"]]
+    variants = values(found)["variants"]
+    assert [each["still_improving"] for each in variants] == [False, False, True]
+    assert [each["at_end_of_range"] for each in variants] == [[], [], ["learning_rate"]]
 
 
 def withheld(worse, doubt):
     """Assert that nothing is said against tanh, the worst of three, in any of the outputs."""
-    made = replace(comparison(*CLOSE.outcomes[:2], worse, trivial=9.0), against="gru")
-    made = replace(made, space={"learning_rate": Range(1e-3, 3e-2, log=True)})
+    made = against("gru", *CLOSE.outcomes[:2], worse, space=RATES)
     for told in (table.as_text([made], []), table.as_markdown([made], [])):
         (line,) = (line for line in told.splitlines() if " ahead of tanh " in line)
         assert line.endswith(f", no verdict: {doubt}")
@@ -157,29 +161,23 @@ def withheld(worse, doubt):
     tex = table.as_latex([made])
     assert f"No verdict: {doubt}.}}" in tex
     assert tex.count(r"\textbf{") == 3
-    values = json.loads(table.as_json([made], {}))["datasets"][0]
-    for gap in (values["variants"][2]["above_the_best"], values["pairs"][-1]):
+    pair = values(made)["pairs"][-1]
+    for gap in (values(made)["variants"][2]["above_the_best"], pair):
         assert (gap["verdict"], gap["doubt"]) == ("withheld", doubt)
-    assert (values["pairs"][-1]["variant"], values["pairs"][-1]["against"]) == ("tanh", "gru")
+    assert (pair["variant"], pair["against"]) == ("tanh", "gru")
 
 
 def test_no_verdict_on_a_model_that_may_yet_catch_up():
     """Guards against "better" where the other one had the wrong rate, or too few epochs."""
-    bracket = [
-        replace(CLOSE.outcomes[2].trials[0], found={"learning_rate": r}) for r in (0.01, 0.1)
-    ]
-    middle = replace(bracket[0], found={"learning_rate": 0.001})
     tanh = CLOSE.outcomes[2]
-    withheld(
-        replace(tanh, trials=bracket),
-        "the learning rate of tanh is at an end of the range searched",
-    )
+    rates = [replace(tanh.trials[0], found={"learning_rate": r}) for r in (0.01, 0.1, 0.001)]
+    end = "the learning rate of tanh is at an end of the range searched"
+    withheld(replace(tanh, trials=rates[:2]), end)
     # In three epochs it is 0.2 nats better than after the first, and 0.55 behind.
-    settled = replace(tanh, trials=[*bracket, middle])
+    settled = replace(tanh, trials=rates)
     assert not CLOSE.doubt(settled, 0.55)
-    lines = [
-        {**line, "valid_nats_per_frame": 4.0 - k} for k, line in enumerate(tanh.seeds[0].metrics)
-    ]
+    metrics = enumerate(tanh.seeds[0].metrics)
+    lines = [{**line, "valid_nats_per_frame": 4.0 - k} for k, line in metrics]
     steep = replace(tanh.seeds[0], metrics=lines)
     withheld(replace(settled, seeds=[steep] * 3), "tanh still improved in its last epoch")
     ended = replace(steep, ended="no better for 2 epochs")
@@ -194,16 +192,12 @@ def test_a_joint_verdict_is_withheld_only_where_catching_up_would_change_it():
     assert jointly([clear, doubtful._replace(mean=-0.1)]).verdict == "worse"
 
 
-def against(name, *outcomes):
-    return replace(comparison(*outcomes, trivial=9.0), against=name)
-
-
 def test_each_variant_is_compared_with_the_one_that_was_named():
     """Guards against a table, a file or a verdict that goes by the best one all the same."""
     made = against("lstm", *CLOSE.outcomes)
     lines = table.as_text([made], []).splitlines()
     row = next(line for line in lines if line.startswith("above lstm"))
-    gru, tanh = (gap for _, gap in made.compared.items())
+    gru, tanh = made.compared.values()
     assert row.split()[2:] == [
         *(f"{gru.mean:+.3f}", "±", f"{gru.margin:.3f}"),
         *(f"{tanh.mean:+.3f}", "±", f"{tanh.margin:.3f}"),
@@ -219,13 +213,9 @@ def test_each_variant_is_compared_with_the_one_that_was_named():
     assert csv[2] == f"set,test,tanh,lstm,{tanh.mean!r},{low!r},{high!r},worse,"
     assert "how many more than lstm $\\pm$ half an interval" in table.as_latex([made])
     assert table.as_latex([made]).count("+0.5") == 1
-
-
-def test_every_pair_has_a_verdict():
-    made = replace(CLOSE, all_pairs=True)
-    assert len(made.compared) == 3
-    assert len(table.verdicts(made)) == 3
-    assert sum(" is better than tanh by " in line for line in table.verdicts(made)) == 2
+    told = table.verdicts(replace(made, all_pairs=True))
+    assert len(told) == 3
+    assert sum(" is better than tanh by " in line for line in told) == 2
 
 
 def test_datasets_are_judged_together_whichever_leads_on_each():

@@ -51,10 +51,7 @@ def behind_the_first(nats, lengths):
 
 
 def verdicts(runs, times, gap=0.0, *, all_pairs=False):
-    """Whether any model is told from the best, or with a gap, whether the worse one is.
-
-    With `all_pairs`, whether any two are told apart.
-    """
+    """Whether any model is told from the best, or any other; with a gap, whether the worse is."""
     random = np.random.default_rng([7, *runs[:3]])
     for _ in range(times):
         nats, lengths, worse = drawn(runs, gap, random)

@@ -1,6 +1,7 @@
 """Run folders: found and loaded, or a one-line error."""
 
 import os
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -33,13 +34,17 @@ def test_a_run_is_ready_to_predict(run, run_folder, dataset):
     assert not run.model.training  # dropout off
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, bool, np.float64])
-def test_nll_takes_any_zeros_and_ones(run, rolls, dtype):
-    nats = run.nll(rolls["valid"][2].astype(dtype))
-    assert nats.shape == (26,)
-    assert nats.dtype == np.float64
-    np.testing.assert_array_equal(nats, run.nll(rolls["valid"][2]))
-    assert run.nll(rolls["valid"][2][:1]) == pytest.approx(nats[:1], rel=1e-6)
+def test_nll_takes_any_zeros_and_ones_of_the_runs_shape(run, rolls):
+    """Guards against torch's own error, from deep inside, for a roll of the wrong width."""
+    roll = rolls["valid"][2]
+    nats = run.nll(roll)
+    assert (nats.shape, nats.dtype) == ((26,), np.float64)
+    for dtype in (bool, np.float64):
+        np.testing.assert_array_equal(run.nll(roll.astype(dtype)), nats)
+    assert run.nll(roll[:1]) == pytest.approx(nats[:1], rel=1e-6)
+    for shape in ((5, 50), (0, 88), (88,)):
+        with pytest.raises(ValueError, match="frames must be"):
+            run.nll(np.zeros(shape))
 
 
 def test_a_folder_without_checkpoint_says_what_to_do(tmp_path, run_folder):
@@ -49,14 +54,14 @@ def test_a_folder_without_checkpoint_says_what_to_do(tmp_path, run_folder):
     refused(lambda: load_run(tmp_path), str(tmp_path / runs.BEST), "damaged")
 
 
-@pytest.mark.parametrize("other", [{"hidden": 6}, {"unit": "gru"}, {"end": False}, {"layers": 2}])
-def test_weights_of_another_build_are_refused_in_one_line(run, make_config, other):
+def test_weights_of_another_build_are_refused_in_one_line(run, make_config):
     """torch's own error has as many lines as there are weights."""
-    model = build_model(make_config(**({"end": True, "hidden": 7} | other)), FRAMES)
-    before = model.output.linear.weight.clone()
     tensors = model_tensors(run.model)
-    refused(lambda: load_model(model, tensors), "do not fit the model")
-    assert torch.equal(model.output.linear.weight, before)
+    for other in ({"hidden": 6}, {"unit": "gru"}, {"end": False}, {"layers": 2}):
+        model = build_model(make_config(**({"end": True, "hidden": 7} | other)), FRAMES)
+        before = model.output.linear.weight.clone()
+        refused(lambda model=model: load_model(model, tensors), "do not fit the model")
+        assert torch.equal(model.output.linear.weight, before)
 
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -65,9 +70,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 def test_a_run_that_still_trains_is_taken_only_if_no_other_has_finished(tmp_path, run_folder):
     """A sample once came from the second epoch of a run that another process was training."""
     stopped = GOLDEN / "stopped"
-    for k, (name, folder) in enumerate(
-        {"older": run_folder, "a": run_folder, "b": stopped}.items()
-    ):
+    for k, (name, folder) in enumerate((("older", run_folder), ("a", run_folder), ("b", stopped))):
         shutil.copytree(folder, tmp_path / name)
         shutil.copy(run_folder / runs.BEST, tmp_path / name)
         os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
@@ -143,39 +146,37 @@ def test_the_newest_run_of_a_dataset_is_resumed(tmp_path):
 
 
 def test_a_run_folder_is_recognised_by_what_training_wrote(tmp_path, run_folder):
-    for name, kept in (
-        ("whole", None),
-        ("last", {runs.LAST}),
-        ("best", {runs.BEST, runs.METRICS}),
-        ("config", {runs.CONFIG}),  # a search killed before its first checkpoint
-    ):
-        shutil.copytree(run_folder, tmp_path / name)
-        for path in (tmp_path / name).iterdir():
-            if kept is not None and path.name not in kept:
-                path.unlink()
-        RUN_FOLDER.check_target(tmp_path / name, force=True)
+    # The last is a search killed before its first checkpoint.
+    for kept in ((runs.LAST,), (runs.BEST, runs.METRICS), (runs.CONFIG,)):
+        folder = tmp_path / kept[0]
+        folder.mkdir()
+        for name in kept:
+            shutil.copy(run_folder / name, folder)
+        RUN_FOLDER.check_target(folder, force=True)
+    shutil.copytree(run_folder, tmp_path / "whole")
+    RUN_FOLDER.check_target(tmp_path / "whole", force=True)
     shutil.copytree(run_folder, tmp_path / "whole" / "draws" / "0")
     RUN_FOLDER.check_target(tmp_path / "whole", force=True)
 
 
-@pytest.mark.parametrize(
-    "config", ["", "unit: gru\nhidden: 30\n", "logging: {level: debug}\n", "\x00", "- a\n"]
-)
-def test_a_config_that_training_did_not_write_makes_no_run_folder(tmp_path, config):
+CONFIGS = ["", "unit: gru\nhidden: 30\n", "logging: {level: debug}\n", "\x00", "- a\n"]
+
+
+def test_what_training_did_not_write_is_kept(tmp_path, run_folder):
     """Half of all programs have a config.yaml, and one written by hand is work to keep, too."""
     (tmp_path / "d").mkdir()
-    (tmp_path / "d" / runs.CONFIG).write_text(config)
     (tmp_path / "d" / runs.BEST).write_bytes(b"weights of another program")
-    refused(lambda: RUN_FOLDER.check_target(tmp_path / "d", force=True), "is not a run folder")
-
-
-@pytest.mark.parametrize("name", ["thesis.tex", "draws/thesis.tex", "draws/0/draws.jsonl", "0"])
-def test_a_foreign_file_in_a_run_folder_is_named(tmp_path, run_folder, name):
+    for config in CONFIGS:
+        (tmp_path / "d" / runs.CONFIG).write_text(config)
+        refused(lambda: RUN_FOLDER.check_target(tmp_path / "d", force=True), "is not a run folder")
     shutil.copytree(run_folder, tmp_path / "run")
-    (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "run" / name).touch()
-    call = lambda: RUN_FOLDER.check_target(tmp_path / "run", force=True)  # noqa: E731
-    refused(call, f"run holds {name}, which is not part of a run folder", "move it elsewhere")
+    for name in ("thesis.tex", "draws/thesis.tex", "draws/0/draws.jsonl", "0"):
+        foreign = tmp_path / "run" / name
+        foreign.parent.mkdir(parents=True, exist_ok=True)
+        foreign.touch()
+        says = f"run holds {name}, which is not part of a run folder"
+        refused(lambda: RUN_FOLDER.check_target(tmp_path / "run", force=True), says, "move it else")
+        foreign.unlink()
 
 
 def test_new_run_folders_never_clash(tmp_path):
@@ -203,28 +204,17 @@ def test_metrics_are_read_or_reported_as_damaged(run_folder, tmp_path):
             refused(lambda: read_metrics(tmp_path), "is damaged: line 2: ")
 
 
-def test_damaged_metrics_are_restored_as_the_error_says(run_folder, tmp_path, make_config, train):
+def test_damaged_metrics_are_restored_as_the_error_says(run_folder, tmp_path, run, train):
     """The last checkpoint holds all lines, so deleting the file loses nothing."""
-    folder = tmp_path / "run"
-    shutil.copytree(run_folder, folder)
-    (folder / runs.METRICS).unlink()
-    options = {"learning_rate": 0.05, "epochs": 30, "patience": 30}
-    train(make_config(end=True, hidden=7, **options), folder, resume=True)
-    assert read_metrics(folder) == read_metrics(run_folder)
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / runs.METRICS).unlink()
+    train(run.config, tmp_path / "run", resume=True)
+    assert read_metrics(tmp_path / "run") == read_metrics(run_folder)
 
 
 def test_loading_runs_no_code(run_folder, monkeypatch):
     """A run from a stranger must be safe to open: nothing may be unpickled."""
-    import pickle
-
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, lambda *a, **k: pytest.fail("unpickled"))
     monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("torch.load"))
     load_run(run_folder)
-
-
-@pytest.mark.parametrize("shape", [(5, 50), (0, 88), (88,)])
-def test_nll_refuses_frames_of_another_shape(run, shape):
-    """Guards against torch's own error, from deep inside, for a roll of the wrong width."""
-    with pytest.raises(ValueError, match="frames must be"):
-        run.nll(np.zeros(shape))

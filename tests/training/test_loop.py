@@ -1,21 +1,27 @@
-"""The loop: what it saves, when it ends, what it reports, and its error messages."""
+"""The loop: what it saves, when it looks at valid and ends, what it reports, and its errors."""
 
+import itertools
 import json
 import math
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from test_resume import outcome
 
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
+from seqmodel.media.words import epochs_text
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training import loop
+from seqmodel.runs.checkpoint import TimePlan, load_checkpoint
+from seqmodel.runs.files import PART
+from seqmodel.runs.folder import load_run, newest_run, read_metrics
+from seqmodel.training import loop, schedule
 from seqmodel.training.loop import Listener, Trainer, train_run
+from seqmodel.training.schedule import Interval
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
@@ -26,12 +32,12 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
 
     def scripted(figures, **options):
         left, one = iter(figures), np.ones(1, np.int64)
-        monkeypatch.setattr(
-            loop,
-            "likelihood",
-            lambda *a, **k: Likelihood(one, np.array([next(left)]), one, {}, [], []),
-        )
-        config = make_config(**{"epochs": len(figures)} | options)
+
+        def likelihood(*given, **more):
+            return Likelihood(one, np.array([next(left)]), one, {}, [], [])
+
+        monkeypatch.setattr(loop, "likelihood", likelihood)
+        config = make_config(**{"epochs": len(figures), "batch_size": 11} | options)
         trainer = Trainer(config, dataset, tmp_path / "run")
         heard = []
 
@@ -45,11 +51,19 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
     return scripted
 
 
-def test_training_ends_when_the_best_is_patience_epochs_old(scripted):
+def test_training_ends_when_the_best_is_patience_epochs_old(scripted, tmp_path):
+    """And keeps the best checkpoint, not the last: that one has overfitted."""
     figures = [5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0, 1.0]
-    heard = scripted(figures, patience=3)
+    heard = scripted(figures, patience=3, learning_rate=0.1, schedule="constant")
     assert [figure for figure, _, _ in heard] == figures[:7]
     assert [is_best for _, is_best, _ in heard] == [True, True, False, True, False, False, False]
+    run = load_run(tmp_path / "run")
+    assert run.epoch == 4
+    for name, weight in run.model.state_dict().items():
+        assert torch.equal(weight, heard[3][2][name])
+    last, _ = load_checkpoint(tmp_path / "run" / runs.LAST)
+    assert torch.equal(last["model.unit.W"], heard[6][2]["unit.W"])
+    assert not torch.equal(last["model.unit.W"], heard[3][2]["unit.W"])
 
 
 def test_auto_goes_on_until_nothing_is_better(scripted):
@@ -59,19 +73,7 @@ def test_auto_goes_on_until_nothing_is_better(scripted):
     assert len(heard) == 62
 
 
-def test_the_best_checkpoint_is_the_best_epochs(scripted, tmp_path):
-    """Not the last epoch's: that one has overfitted, which is why training ended."""
-    heard = scripted([5.0, 4.0, 4.5, 4.7], patience=2, learning_rate=0.1)
-    run = load_run(tmp_path / "run")
-    assert run.epoch == 2
-    for name, weight in run.model.state_dict().items():
-        assert torch.equal(weight, heard[1][2][name])
-    last, _ = load_checkpoint(tmp_path / "run" / runs.LAST)
-    assert torch.equal(last["model.unit.W"], heard[3][2]["unit.W"])
-    assert not torch.equal(last["model.unit.W"], heard[1][2]["unit.W"])
-
-
-def test_a_runs_figures_match_an_evaluation(run_folder, dataset):
+def test_a_run_learns_and_its_figures_match_an_evaluation(run_folder, dataset):
     """metrics.jsonl agrees with `seqmodel eval` on the same epoch."""
     run = load_run(run_folder)
     lines = read_metrics(run_folder)
@@ -80,11 +82,7 @@ def test_a_runs_figures_match_an_evaluation(run_folder, dataset):
     assert lines[run.epoch - 1]["valid_accuracy"] == scores.figures["accuracy"]
     assert run.epoch - 1 == min(range(30), key=lambda k: lines[k]["valid_nats_per_frame"])
     assert [line["updates"] for line in lines] == [3 * epoch for epoch in range(1, 31)]
-
-
-def test_a_run_learns_more_than_the_marginals(run_folder, dataset):
     baselines = baseline_nats_per_frame(dataset["train"], dataset["valid"])
-    scores = likelihood(load_run(run_folder).model, dataset["valid"])
     assert scores.nats_per_frame < baselines["marginal"] - 0.5
 
 
@@ -100,11 +98,10 @@ def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls,
     assert scores.nats_per_frame == pytest.approx(nats, rel=1e-5)
 
 
-@pytest.mark.parametrize("truncate", [7, 30])
-def test_windows_carry_the_state(tmp_path, make_config, train, dataset, truncate):
+def test_windows_carry_the_state(tmp_path, make_config, train, dataset):
     """At a learning rate of 0 the loss is that of whole pieces; a state that is lost shows."""
-    options = {"epochs": 1, "learning_rate": 0.0, "unit": "lstm", "seed": 5}
-    trainer = train(make_config(**options, truncate=truncate), tmp_path / "cut")
+    options = {"epochs": 1, "learning_rate": 0.0, "unit": "lstm", "seed": 5, "truncate": 7}
+    trainer = train(make_config(**options), tmp_path / "cut")
     (line,) = read_metrics(tmp_path / "cut")
     whole = likelihood(trainer.state.model, dataset["train"]).nats_per_frame
     assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-6)
@@ -122,10 +119,9 @@ def test_gradients_stop_at_the_start_of_a_window(make_config, dataset, tmp_path)
     assert not any(map(any, graphs))
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.3, "layers": 2, "weight_noise": 0.1}])
-def test_the_same_seed_gives_the_same_run_and_another_does_not(
-    tmp_path, make_config, train, options
-):
+def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path, make_config, train):
+    """Whatever has been drawn before."""
+    options = {"dropout": 0.3, "layers": 2, "weight_noise": 0.1}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         torch.manual_seed(len(name) + seed)
         train(make_config(**options, seed=seed, epochs=1), tmp_path / name)
@@ -135,13 +131,13 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(
 
 
 def test_keys_are_transposed_only_when_asked(tmp_path, make_config, train, dataset, monkeypatch):
-    loads = []
-    load = loop.batches.load
-    monkeypatch.setattr(
-        loop.batches,
-        "load",
-        lambda *a, **k: (loads.append(a[2] if len(a) > 2 else None), load(*a, **k))[1],
-    )
+    loads, load = [], loop.batches.load
+
+    def loading(split, indices, keys=None, **more):
+        loads.append(keys)
+        return load(split, indices, keys, **more)
+
+    monkeypatch.setattr(loop.batches, "load", loading)
     train(make_config(epochs=1), tmp_path / "plain")
     assert all(keys is None for keys in loads)
     loads.clear()
@@ -151,24 +147,21 @@ def test_keys_are_transposed_only_when_asked(tmp_path, make_config, train, datas
     assert len(set(keys)) == 6
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_divergence_keeps_the_epochs_before_it(
-    tmp_path, make_config, train, optimizer, monkeypatch
-):
+def test_divergence_keeps_the_epochs_before_it(tmp_path, make_config, train, monkeypatch):
     """A best checkpoint of diverged weights would lose all that had been learned."""
 
     def rate(config, progress):
         return 1e38 if progress * config.epochs >= 2 else config.learning_rate
 
     monkeypatch.setattr(loop, "learning_rate_at", rate)
-    config = make_config(epochs=5, clip=0.0, optimizer=optimizer, unit="tanh")
+    config = make_config(epochs=5, clip=0.0, optimizer="rmsprop", unit="tanh")
     with pytest.raises(DivergedError, match=r"of epoch 3 .*--learning-rate") as caught:
         train(config, tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert load_checkpoint(tmp_path / "run" / runs.BEST)[1]["epoch"] <= 2
     assert np.isfinite(load_run(tmp_path / "run").nll(np.zeros((3, 88), np.uint8))).all()
     assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == [1, 2]
-    assert (tmp_path / "run" / runs.CURVE).is_file()
+    assert {runs.CURVE, runs.LAST} < {path.name for path in (tmp_path / "run").iterdir()}
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -178,10 +171,8 @@ def test_a_non_finite_valid_figure_is_an_error_that_ends_the_run(scripted, tmp_p
     with pytest.raises(DivergedError, match=message) as caught:
         scripted([5.0, wrong, 4.0])
     assert "\n" not in str(caught.value)
-    lines = (tmp_path / "run" / runs.METRICS).read_text().splitlines()
-    refuse = pytest.fail
-    figures = [json.loads(line, parse_constant=refuse)["valid_nats_per_frame"] for line in lines]
-    assert figures == [5.0]
+    (line,) = (tmp_path / "run" / runs.METRICS).read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail)["valid_nats_per_frame"] == 5.0
     assert load_run(tmp_path / "run").epoch == 1
 
 
@@ -201,9 +192,7 @@ def test_the_callback_ends_the_run_and_it_can_be_resumed(tmp_path, make_config, 
     curve = json.loads((tmp_path / "run" / runs.CURVE).read_text())
     assert [point[2] for point in curve] == [m["valid_nats_per_frame"] for m in progress.metrics]
     resumed = train_run(config, dataset, tmp_path / "run", resume=True)
-    whole = train_run(config, dataset, tmp_path / "whole")
-    assert resumed.best_nats == whole.best_nats
-    assert resumed.epoch == whole.epoch == 4
+    assert resumed.epoch == 4
 
 
 def test_a_run_trained_again_keeps_nothing_of_the_old_one(tmp_path, make_config, dataset, train):
@@ -215,46 +204,153 @@ def test_a_run_trained_again_keeps_nothing_of_the_old_one(tmp_path, make_config,
 
 
 def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dataset, monkeypatch):
-    """Used to wait for the update to be compiled and made; resuming, as it advises, works."""
+    """Used to wait for the update to be compiled and made."""
 
     def compiling(*arguments, **options):
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("went on")
 
-    folder, config = tmp_path / "run", make_config()
     with monkeypatch.context() as patch, stop_on_signals() as stop:
         patch.setattr(loop, "update", compiling)
-        with pytest.raises(
-            InterruptError, match="continue with `seqmodel train --resume"
-        ) as caught:
-            loop.train_run(config, dataset, folder, stop=stop)
+        with pytest.raises(InterruptError, match="with `seqmodel train --resume") as caught:
+            train_run(make_config(), dataset, tmp_path / "run", stop=stop)
         assert stop.at_once is None
     assert caught.value.exit_status == 128 + signal.SIGINT
-    loop.train_run(config, dataset, folder, resume=True)
-    loop.train_run(config, dataset, tmp_path / "whole")
-    same = [(tmp_path / run / runs.BEST).read_bytes() for run in ("run", "whole")]
-    assert same[0] == same[1]
+
+
+HUGE = {"weight_noise": 1e30, "unit": "tanh", "activation": "relu"}
 
 
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        (
-            {"weight_noise": 1e30, "unit": "tanh", "activation": "relu"},
-            r"lower --weight-noise, now 1e\+30",
-        ),
-        (
-            {"weight_noise": 0.0, "unit": "gru"},
-            "look for damaged pieces in train with `seqmodel inspect`",
-        ),
+        (HUGE, r"lower --weight-noise, now 1e\+30"),
+        ({"unit": "gru"}, "look for damaged pieces in train with `seqmodel inspect`"),
     ],
 )
 def test_divergence_at_the_first_update_leaves_no_files_and_blames_no_learning_rate(
     tmp_path, make_config, dataset, monkeypatch, options, advice
 ):
     """No step has been taken yet; the files it used to leave would diverge again when resumed."""
-    if not options["weight_noise"]:
+    if options is not HUGE:
         monkeypatch.setattr(loop, "update", lambda *a, **k: (math.nan, math.nan))
     with pytest.raises(DivergedError, match=advice):
-        loop.train_run(make_config(**options), dataset, tmp_path / "run")
+        train_run(make_config(**options), dataset, tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
+
+
+# ---- looks at valid within epochs, and minutes ---------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock for the loop: each update and each look takes as long as `clock.seconds`."""
+    clock, now = SimpleNamespace(seconds=1.0), itertools.count()
+
+    def monotonic():
+        clock.now += clock.seconds * (next(now) % 2)  # asked before and after
+        return clock.now
+
+    clock.now = 0.0
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=monotonic))
+    return clock
+
+
+def test_looks_within_epochs_change_nothing_but_what_is_best(tmp_path, make_config, train):
+    """Guards against a look that moves the weights, or a part of an epoch that is counted twice."""
+    config = {"epochs": 2, "truncate": 7, "average": 0.8}
+    train(make_config(**config), tmp_path / "whole")
+    train(make_config(**config, valid_every="3"), tmp_path / "looks")
+    whole, looks = (read_metrics(tmp_path / name) for name in ("whole", "looks"))
+    assert [line["epoch"] for line in whole] == [1, 2]
+    ends = [line for line in looks if type(line["epoch"]) is int]
+    assert len(looks) > len(ends) == 2
+    assert [line["epoch"] for line in looks] == sorted({line["epoch"] for line in looks})
+    assert all(0 < b["updates"] - a["updates"] <= 5 for a, b in itertools.pairwise(looks))
+    for name in ("updates", "valid_nats_per_frame", "learning_rate"):
+        assert [line[name] for line in ends] == [line[name] for line in whole]
+    tensors = [load_checkpoint(tmp_path / name / runs.LAST)[0] for name in ("whole", "looks")]
+    assert all(torch.equal(tensor, tensors[1][name]) for name, tensor in tensors[0].items())
+
+
+def test_a_look_scores_the_same_part_of_valid_each_time(
+    tmp_path, make_config, train, dataset, monkeypatch
+):
+    monkeypatch.setattr(loop, "LEAST_PIECES", 1)
+    train(make_config(epochs=2, truncate=7, valid_every="4"), tmp_path / "run")
+    lines, run = read_metrics(tmp_path / "run"), load_run(tmp_path / "run")
+    assert {line[PART] for line in lines} == {1}
+    assert len(dataset["valid"]) > 1
+    best = min(lines, key=lambda line: line["valid_nats_per_frame"])
+    assert (run.epoch, run.metrics()) == (best["epoch"], best)
+    each = likelihood(run.model, dataset["valid"]).piece_nats
+    frames = dataset["valid"].lengths[0]
+    assert best["valid_nats_per_frame"] == pytest.approx(each[0] / frames)
+
+
+def test_minutes_are_kept_and_the_schedule_ends_with_them(tmp_path, make_config, train, clock):
+    """Also where the machine becomes three times slower half way."""
+
+    def slower(tick):
+        clock.seconds = 6.0 if clock.now > 300 else 2.0
+
+    plans = []
+    config = make_config(minutes=10.0, epochs=0, truncate=7, schedule="cosine")
+    hears = {"tick": slower, "planned": lambda epochs, updates: plans.append((epochs, updates))}
+    progress = train(config, tmp_path / "run", **hears).state.progress
+    assert clock.now == pytest.approx(600, rel=0.03)  # of updates and looks
+    assert progress.metrics[-1]["learning_rate"] < 0.01 * config.learning_rate
+    [(until, updates)] = plans
+    assert progress.update < 0.8 * updates
+    assert progress.metrics[-1]["epoch"] < 0.8 * until
+    assert newest_run(tmp_path) == (tmp_path / "run", "")  # it is over
+
+
+def test_a_run_of_minutes_stopped_at_every_update_ends_as_if_never_stopped(
+    tmp_path, make_config, train, clock
+):
+    """By a clock that stands still between them: its plan and its times are saved."""
+    config = make_config(minutes=0.5, epochs=0, truncate=7, schedule="cosine", average=0.8)
+    train(config, tmp_path / "whole")
+    stops = 0
+    while True:
+        try:
+            stop_at = {"stop_at": lambda seen, tick: tick.nats_per_frame is not None}
+            train(config, tmp_path / "run", resume=stops > 0, **stop_at)
+        except InterruptError:
+            stops += 1
+        else:
+            break
+    assert stops > 15
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_a_plan_spreads_what_is_left():
+    plan = TimePlan(at=2.0, share=0.4, until=5.0)
+    assert [plan.share_at(x) for x in (2.0, 3.5, 5.0, 6.0)] == pytest.approx([0.4, 0.7, 1.0, 1.0])
+    assert TimePlan().share_at(9.0) == 0.0
+
+
+def test_long_epochs_have_looks_by_themselves(make_config, train, tmp_path, dataset, monkeypatch):
+    trainer = train(make_config(epochs=1, truncate=7), tmp_path / "run")
+    model, updates = trainer.state.model, trainer.state.progress.update
+    assert Interval.of(trainer.config, dataset["train"], model) == Interval()
+    work = dataset["train"].frames * sum(weight.numel() for weight in model.parameters())
+    monkeypatch.setattr(schedule, "WORK", work / 3.5)
+    assert Interval.of(trainer.config, dataset["train"], model).updates == -(-updates // 3)
+
+
+def test_a_run_without_a_best_has_its_last_mean(tmp_path, make_config, train):
+    with pytest.raises(InterruptError):
+        train(make_config(average=0.8), tmp_path / "run", stop_at=lambda seen, tick: seen == 2)
+    run = load_run(tmp_path / "run")
+    assert "has no best weights yet: using those after 2 updates" in run.remark
+    tensors, _ = load_checkpoint(tmp_path / "run" / runs.LAST)
+    assert torch.equal(run.model.unit.W, tensors["average.module.unit.W"])
+    assert not torch.equal(run.model.unit.W, tensors["model.unit.W"])
+
+
+def test_parts_of_epochs_are_shown_with_few_digits():
+    """Guards tables against seven digits, and long trainings against powers of ten."""
+    shown = [epochs_text(count) for count in (14, 2.012542, 0.25, 123_456)]
+    assert shown == ["14", "2.0125", "0.25", "123456"]

@@ -1,24 +1,17 @@
 """TensorBoard's tracker, read back with TensorBoard's own reader, and trackers in general."""
 
 import io
-import json
 import shutil
-import sys
 import wave
-from pathlib import Path
 
 import numpy as np
 import pytest
+from calling import call_ok
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from seqmodel.experiment.search import search
-from seqmodel.runs.folder import RUN_FOLDER
-
-sys.path.append(str(Path(__file__).parents[1] / "cli"))
-from calling import call_ok
-
-from seqmodel.runs.folder import load_run, read_metrics
+from seqmodel.runs.folder import RUN_FOLDER, load_run, read_metrics
 from seqmodel.training import tensorboard as module
 from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.tensorboard import tensorboard
@@ -56,16 +49,16 @@ def tracked(config, dataset, folder, **options):
     return train_run(config, dataset, folder, listener=heard, **options)
 
 
+@pytest.fixture(scope="module")
+def drawn(run):
+    """A sample as TensorBoard stores it."""
+    return module._sample(run)
+
+
 @pytest.fixture
-def one_sample(monkeypatch):
-    """The first sample for all epochs: to draw one takes longer than to train."""
-    draw, drawn = module._sample, []
-
-    def sample(run):
-        drawn.extend([] if drawn else [draw(run)])
-        return drawn[0]
-
-    monkeypatch.setattr(module, "_sample", sample)
+def one_sample(monkeypatch, drawn):
+    """The same sample for all runs: to draw one takes longer than to train."""
+    monkeypatch.setattr(module, "_sample", lambda run: drawn)
 
 
 def improvements(folder):
@@ -77,6 +70,7 @@ def improvements(folder):
     return found
 
 
+@pytest.mark.usefixtures("one_sample")
 def test_figures_settings_and_samples_are_in_the_event_file(dataset, make_config, tmp_path):
     # Steps too small for float32: no epoch after the first improves, on any processor.
     config = make_config(epochs=3, learning_rate=1e-30, average=0.0, schedule="constant")
@@ -106,8 +100,7 @@ def test_a_finished_run_can_be_tracked_later(folder, request, tmp_path):
     check_curves(events, run.folder)
     (picture,), (sound,) = events.Images("sample/picture"), events.Audio("sample/sound")
     assert picture.step == sound.step == run.epoch
-    command = ["sample", "--run", run.folder, "--seconds", 10, "-q"]
-    call_ok(*command, tmp_path / "out.wav")
+    call_ok("sample", "--run", run.folder, "--seconds", 10, "-q", tmp_path / "out.wav")
     assert sound.encoded_audio_string == (tmp_path / "out.wav").read_bytes()
     with wave.open(io.BytesIO(sound.encoded_audio_string)) as wav:
         assert (wav.getframerate(), wav.getnframes()) == (sound.sample_rate, sound.length_frames)
@@ -121,10 +114,7 @@ def test_a_finished_run_can_be_tracked_later(folder, request, tmp_path):
 
 @pytest.mark.usefixtures("one_sample")
 def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp_path):
-    """As if the run had been killed before its epochs 2 and 3 were on disk, but not their events.
-
-    Whoever has been watching sees each epoch once, too.
-    """
+    """As if killed before epochs 2 and 3 were on disk, but not their events; also if watched."""
     folder, config = tmp_path / "run", make_config(epochs=3, learning_rate=0.3)
     heard = Listener(epoch=lambda line, is_best: line["epoch"] == 1)
     train_run(config, dataset, folder, listener=heard)
@@ -160,38 +150,25 @@ def test_each_run_of_a_search_has_a_curve_of_its_own(dataset, make_config, tmp_p
 
 def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config, tmp_path):
     """Guards against functions that happen to return something true, as loggers' do."""
-    told = []
-    events = {
-        name: lambda *values, name=name: told.append((name, *values)) or True
-        for name in ("tick", "epoch", "resumed", "ended")
-    }
-    heard = Listener(epoch=lambda line, is_best: line["epoch"] == 2)
+    told, config = [], make_config(epochs=4)
+
+    def tell(name):
+        copied = list if name == "resumed" else lambda value: value  # which grows as it trains
+        return lambda value, *others: told.append((name, copied(value))) or True
+
+    def stops(line, is_best):
+        if line["epoch"] == 3:
+            raise KeyboardInterrupt
+        return line["epoch"] == 2
+
+    events = {name: tell(name) for name in ("tick", "epoch", "resumed", "ended")}
     trackers = {"one": lambda config, folder: Listener(**events)}
-    config = make_config(epochs=3)
-    for resume in (False, True):
-        train_run(
-            config,
-            dataset,
-            tmp_path,
-            listener=followed(heard, trackers, config, tmp_path),
-            resume=resume,
-        )
-    lines = read_metrics(tmp_path)
-    names = [name for name, *_ in told if name != "tick"]
-    assert names == ["epoch", "epoch", "ended", "resumed", "epoch", "ended"]
-    assert [values[0] for name, *values in told if name == "epoch"] == lines
-    assert [*told[-1][1:]] == [None]
-    resumed = next(values[0] for name, *values in told if name == "resumed")
-    assert json.dumps(resumed[:2]) == json.dumps(lines[:2])
-
-
-def test_what_stopped_a_run_is_told(dataset, make_config, tmp_path):
-    ended = []
-    config = make_config(epochs=3)
-
-    def fail(line, is_best):
-        raise KeyboardInterrupt
-
+    options = {"listener": Listener(epoch=stops), "trackers": trackers}
+    train_run(config, dataset, tmp_path, **options)
     with pytest.raises(KeyboardInterrupt) as raised:
-        train_run(config, dataset, tmp_path, listener=Listener(epoch=fail, ended=ended.append))
-    assert ended == [raised.value]
+        train_run(config, dataset, tmp_path, resume=True, **options)
+    first, second, _ = read_metrics(tmp_path)
+    assert [event for event in told if event[0] != "tick"] == [
+        *(("epoch", first), ("epoch", second), ("ended", None)),
+        *(("resumed", [first, second]), ("ended", raised.value)),
+    ]

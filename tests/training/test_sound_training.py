@@ -1,4 +1,4 @@
-"""The sample-wise model: windows and stops in training, likelihoods, draws, and odd sounds."""
+"""Training on sound: windows, steering, likelihoods, draws, odd sounds, the paper's protocol."""
 
 from itertools import islice
 
@@ -8,15 +8,17 @@ import soundfile
 import torch
 from test_resume import SAMPLES
 
+from seqmodel.config import resolve
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.evaluation import likelihood as evaluation
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model import sequence
-from seqmodel.model.build import build_model
+from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sound import encoder as encoders
 from seqmodel.model.sound.steering import unpacked
 from seqmodel.model.sound.survey import corrected
@@ -29,15 +31,14 @@ SMALL = {"model": "sample-wise", "output": "auto", "hidden": 4}
 SMALL |= {"truncate": 205, "carry_over": 0.0, "input_noise": 0.0, "steering": 0.0}
 
 
-def write(folder, pieces, rate, levels="linear"):
+def write(folder, pieces, rate=8000, **settings):
     """{split: [samples]} as a prepared dataset."""
     for split, sounds in pieces.items():
         (folder / "in" / split).mkdir(parents=True)
         for k, samples in enumerate(sounds):
             path = folder / "in" / split / f"{k}.wav"
             soundfile.write(path, samples, rate, subtype="PCM_16")
-    settings = AudioSettings(levels=levels)
-    prepare(find_sources([str(folder / "in")]), folder / "data", settings)
+    prepare(find_sources([str(folder / "in")]), folder / "data", AudioSettings(**settings))
     return open_dataset(folder / "data")
 
 
@@ -49,10 +50,67 @@ def correct_by_short_draws():
         yield
 
 
+# ---- windows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({"output": "gaussian", "truncate": 2}, {}),
+        ({"output": "logistic", "truncate": 7}, {"context": 3}),
+        ({"output": "gaussian", "truncate": 7}, {"frame_size": 4, "context": 33}),
+        ({"output": "logistic", "truncate": 7}, {"frame_size": 1, "context": 5}),
+        ({**SMALL, "unit": "lstm", "hidden": 3, "layers": 2}, {}),
+        ({**SMALL, "unit": "mgu", "hidden": 3, "layers": 2}, {}),
+    ],
+)
+def test_windows_carry_the_state_and_the_samples(
+    tmp_path, make_audio_config, train, recordings, options, settings
+):
+    """At a learning rate of 0 the loss is that of whole pieces; a carry that is lost shows."""
+    config = make_audio_config(**options, epochs=1, learning_rate=0.0, batch_size=5)
+    data = write(tmp_path, recordings, **{"frame_size": 10, "context": 20} | settings)
+    trainer = train(config, tmp_path / "cut", data=data)
+    (line,) = read_metrics(tmp_path / "cut")
+    whole = likelihood(trainer.state.model, data["train"]).nats_per_frame
+    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=2e-5)
+
+
+def test_no_more_than_a_window_is_read_at_a_time(
+    tmp_path, make_audio_config, train, audio_dataset, monkeypatch
+):
+    """Guards against holding long recordings in memory as a whole, a batch of them at once."""
+    lengths, load = [], loop.batches.load
+
+    def loading(split, *given, **named):
+        batch = load(split, *given, **named)
+        if split.name == "train":
+            lengths.append(len(batch.frames))
+        return batch
+
+    monkeypatch.setattr(loop.batches, "load", loading)
+    train(make_audio_config(truncate=8, epochs=1), tmp_path / "run", data=audio_dataset)
+    assert max(lengths) == 8
+    assert len(lengths) > 20
+
+
+@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
+def test_the_papers_protocol_for_speech(unit, hidden):
+    """Chung et al. 2014, section 4: 20 samples predict 10; about 169,000 weights in the unit."""
+    frame = AudioFrames(16_000)
+    config = with_sizes(resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame)
+    assert (frame.context, frame.frame_size, config.hidden) == (20, 10, hidden)
+    assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
+    assert (config.components, config.learning_rate_draws, config.schedule) == (20, 10, "constant")
+
+
+# ---- sample-wise: steering -----------------------------------------------------------------------
+
+
 @pytest.fixture(scope="module", params=["linear", "mu-law"])
 def data(request, tmp_path_factory, recordings):
     """The recordings with either levels: the logistic and the categorical output."""
-    return write(tmp_path_factory.mktemp("levels"), recordings, 8000, request.param)
+    return write(tmp_path_factory.mktemp("levels"), recordings, levels=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +118,6 @@ def run(tmp_path_factory, make_audio_config, train, data):
     folder = tmp_path_factory.mktemp("sample-wise") / "run"
     train(make_audio_config(**SMALL, layers=2, epochs=1), folder, data=data)
     return load_run(folder)
-
-
-# ---- steering ----------------------------------------------------------------------------------
 
 
 def test_steering_changes_no_update(tmp_path, make_audio_config, train, audio_dataset):
@@ -125,19 +180,6 @@ def test_levels_of_a_softmax_are_not_steered(make_audio_config, data):
     assert steered == (data["train"].frame.values == "samples")
 
 
-@pytest.mark.parametrize("unit", ["lstm", "mgu"])
-def test_units_carry_their_state_over_windows(
-    tmp_path, make_audio_config, train, audio_dataset, unit
-):
-    """At a rate of 0, a carry that is lost shows in the loss."""
-    options = {**SMALL, "unit": unit, "hidden": 3, "layers": 2, "learning_rate": 0.0}
-    train(make_audio_config(**options, epochs=1), tmp_path / "run", data=audio_dataset)
-    (line,) = read_metrics(tmp_path / "run")
-    model = load_run(tmp_path / "run").model
-    whole = likelihood(model, audio_dataset["train"]).nats_per_frame
-    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-5)
-
-
 # ---- likelihoods --------------------------------------------------------------------------------
 
 
@@ -179,17 +221,13 @@ def test_windows_hold_a_bounded_number_of_steps(run, data, monkeypatch):
 
 
 def drawn(sampler, chunks, uniforms=None, prime=None):
-    return np.concatenate(
-        [frames for frames, _ in islice(sampler.draw(uniforms or Uniforms(3), prime=prime), chunks)]
-    )
+    draws = islice(sampler.draw(uniforms or Uniforms(3), prime=prime), chunks)
+    return np.concatenate([frames for frames, _ in draws])
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_a_primed_piece_goes_on_as_it_did(run, backend):
-    """Primed with the first frames of its own piece and the uniforms that follow, to the last bit.
-
-    Guards against a sample heard twice or not at all between the primer and the first draw.
-    """
+    """Guards against a sample heard twice or not at all between the primer and the first draw."""
     model = load_run(run.folder).model
     for layer in model.layers():
         layer.backend = backend
@@ -240,10 +278,7 @@ def of_tones(tmp_path_factory, make_audio_config, train, audio_dataset):
 def test_odd_sounds_cost_no_more_than_their_bits(
     tmp_path, make_audio_config, train, of_tones, name
 ):
-    """From the first epoch on, also for a model that has heard nothing like it.
-
-    What is drawn from a model of such sounds is 16-bit audio.
-    """
+    """From the first epoch on, and for a model of quiet tones; draws are 16-bit audio."""
     rate, samples = SOUNDS[name]
     data = write(tmp_path, {"train": [samples], "valid": [samples]}, rate)
     config = make_audio_config(**{**SMALL, "truncate": 1000, "input_noise": 0.6}, epochs=2)
