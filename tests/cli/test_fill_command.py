@@ -57,7 +57,8 @@ def notes_of(path):
 def test_a_melody_is_harmonised_and_stays(call, request, song, which):
     """Note for note, in its key and tempo, also where a run knows nothing of strikes."""
     run = request.getfixturevalue(which)
-    said = call_ok("sample", "out.mid", "--run", run, "--fill", song, "--below", "--temperature", 9)
+    fill = ("--fill", song, "--below", "--particles", 20, "--temperature", 9)
+    said = call_ok("sample", "out.mid", "--run", run, *fill)
     assert f"out.mid: 32 frames from {run}, 32 of them drawn\n" in said.err
     ours, theirs = notes_of(Path("out.mid")), notes_of(song)
     melody = {note for note in theirs if note[2] > 45}
@@ -127,6 +128,7 @@ def test_what_few_particles_fit_is_said(call, song, struck_run, monkeypatch, par
 def test_pictures_have_another_colour_for_what_was_drawn(call, song, run, inspected):
     """Also those of the MIDI file, which knows it by its tracks."""
     options = ("--run", run, "--fill", song, "--bars", "2:2", "--temperature", 9)
+    options = (*options, "--particles", 20)
     call_ok("sample", "o.mid" if inspected else "o.png", *options)
     if inspected:
         call_ok("inspect", "o.mid", "--plot", "o.png")
@@ -154,6 +156,7 @@ def test_more_particles_than_memory_are_refused(call, song, run, monkeypatch):
 def test_music_is_written_in_a_key(call, song, run, key, semitones):
     """The nearest way; what was given goes along."""
     options = ("--run", run, "--fill", song, "--time", "5:", "--notes", "C3:B3", "--flat")
+    options = (*options, "--particles", 20)
     call_ok("sample", "as-is.mid", *options)
     call_ok("sample", "moved.mid", *options, "--key", key)
     moved = {(on, off, pitch + semitones) for on, off, pitch in notes_of(Path("as-is.mid"))}

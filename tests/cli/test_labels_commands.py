@@ -226,7 +226,7 @@ def whistle(random, *, rising):
 def whistles(tmp_path_factory):
     """A dataset of both, train with a few of noise without the label, and a run told which."""
     folder, random = tmp_path_factory.mktemp("whistles"), np.random.default_rng(0)
-    for split, count in {"train": 20, "valid": 8}.items():
+    for split, count in {"train": 12, "valid": 5}.items():
         (folder / "wav" / split).mkdir(parents=True)
         for k in range(count):
             for way in ("up", "down"):

@@ -117,11 +117,13 @@ def test_music_around_a_file_is_that_of_sample(call, run, data, here):
         track.append(mido.Message("note_on", note=pitch, velocity=70))
         track.append(mido.Message("note_off", note=pitch, time=96))
     mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save("a song.mid")
-    options = ("--fill", "a song.mid", "--frames", "4:12", "--below")
+    options = ("--fill", "a song.mid", "--frames", "4:12", "--below", "--particles", 20)
     call_ok("report", run, "--out", "r.html", *options)
     page = page_of("r.html")
     text = page.one("main").text
-    how = "sample OUT.mp3 --run run --fill 'a song.mid' --frames 4:12 --below --seed 1"
+    how = (
+        "sample OUT.mp3 --run run --fill 'a song.mid' --frames 4:12 --below --particles 20 --seed 1"
+    )
     assert how in text
     assert "What was given is grey." in text
     for name in ("s.mp3", "s.mid"):
@@ -172,7 +174,7 @@ def test_a_gap_is_explained_without_absolute_paths(call, run, data, here):
     options = ("--hidden", 3, "--epochs", 2, "--model", "frame-wise", "--unit", "tanh")
     call_ok("train", here / "some where/data", *options, "--run", here / "runs/gone")
     shutil.move(here / "some where", here / "moved")
-    fill = ("--fill", here / "a song.mid", "--frames", "0:4")
+    fill = ("--fill", here / "a song.mid", "--frames", "0:4", "--particles", 9)
     with pytest.MonkeyPatch.context() as elsewhere:
         (here / "x").mkdir()
         elsewhere.chdir(here / "x")
@@ -184,7 +186,10 @@ def test_a_gap_is_explained_without_absolute_paths(call, run, data, here):
     for path in (here, data.parent, here.parent, Path.home()):
         assert not [part for part in written if bytes(path) + b"/" in part]
     text = page.one("main").text
-    assert "seqmodel report gone run --out=r.html --fill 'a song.mid' --frames 0:4" in text
+    assert (
+        "seqmodel report gone run --out=r.html --fill 'a song.mid' --frames 0:4 --particles 9"
+        in text
+    )
     assert "gone could not be scored: data is not a prepared dataset" in text
     assert "The valid figure of gone was recorded in training." in text
     metrics = map(json.loads, Path("runs/gone/metrics.jsonl").read_text().splitlines())
