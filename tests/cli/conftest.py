@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 from calling import call_main, call_ok, write_piece
 from onsets import as_frames, random_states
@@ -71,19 +70,6 @@ def run(shared, data):
 
 
 @pytest.fixture(scope="session")
-def odd(tmp_path_factory, recordings):
-    """The recordings of `audio_dataset` as files, in in/, and in other frames, context and rate."""
-    odd = tmp_path_factory.mktemp("odd")
-    for split, pieces in recordings.items():
-        (odd / "in" / split).mkdir(parents=True)
-        for k, samples in enumerate(pieces):
-            soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
-    for name, value in (("frame", 20), ("context", 30), ("rate", 4000)):
-        call_ok("prepare", odd / "in", "--out", odd / name, f"--{name}", value)
-    return odd
-
-
-@pytest.fixture(scope="session")
 def seconds_run(shared, music):
     """A run on rolls of frames of 0.1 s that models when pieces end."""
     call_ok("prepare", music, "-o", shared / "seconds", "--step-seconds", "0.1", "--no-onsets")
@@ -115,7 +101,7 @@ def struck_data(shared, struck):
 
 @pytest.fixture(scope="session")
 def struck_run(shared, struck_data):
-    options = ["--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05]
-    options += ["--model", "frame-wise", "--no-end"]
+    options = ("--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05)
+    options = (*options, "--model", "frame-wise", "--no-end")
     call_ok("train", struck_data, *options, "--run", shared / "struck-run")
     return shared / "struck-run"

@@ -67,10 +67,8 @@ def bars(lines):
 
 def test_training_shows_its_bar_and_epoch_at_any_width(width, terminal):
     """Guards against a narrow terminal that shows only the figures, truncated in the middle."""
-    with (
-        redirect_stderr(terminal),
-        training_progress(resolve({"epochs": 14}), "a title") as listener,
-    ):
+    settings = resolve({"epochs": 14})
+    with redirect_stderr(terminal), training_progress(settings, "a title") as listener:
         listener.tick(Tick(13, 40, 100, 6.4891, 3559.0, 3723.0))
         lines = bars(terminal.take())
     last = lines[-1]
@@ -143,11 +141,8 @@ def test_work_that_cannot_tell_how_far_it_is_is_not_silent(monkeypatch):
 
 def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch):
     """There were only the lines at the ends of epochs, an hour apart where data are large."""
-    now, said = clock(monkeypatch), io.StringIO()
-    with (
-        redirect_stderr(said),
-        training_progress(resolve({"epochs": 14}), "a title") as listener,
-    ):
+    now, said, settings = clock(monkeypatch), io.StringIO(), resolve({"epochs": 14})
+    with redirect_stderr(said), training_progress(settings, "a title") as listener:
         for done in range(1, 11):
             now[0] += 14
             listener.tick(Tick(3, 10 * done, 100, 6.4891, 3559.0, 3723.0))

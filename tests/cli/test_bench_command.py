@@ -1,7 +1,6 @@
 """`seqmodel bench`: its tables and its JSON."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -45,11 +44,9 @@ def test_bench_prints_a_table_for_each_part(call):
 
 def test_bench_json_holds_the_rows(call):
     """Guards against options without effect, measuring a case twice, and rows only in a table."""
-    shown = call(
-        *("bench", "gru", "mgu", "gru", "--part", "models", "--part", "units", "--json"),
-        *("--seconds", "0", "--device", "cpu"),
-    )
-    values: dict[str, Any] = json.loads(shown.out)
+    parts = ("--part", "models", "--part", "units", "--seconds", "0", "--device", "cpu")
+    shown = call("bench", "gru", "mgu", "gru", "--json", *parts)
+    values = json.loads(shown.out)
     assert list(values) == ["machine", "units", "models"]
     assert [(row["size"], row["unit"]) for row in values["units"]] == [
         (size, unit) for size in ("paper", "row") for unit in ("gru", "mgu")
@@ -58,5 +55,4 @@ def test_bench_json_holds_the_rows(call):
         (model, unit) for model in ("frame-wise", "tied") for unit in ("gru", "mgu")
     ]
     assert len(shown.err.splitlines()) == 1 + 4 * 3 + 4 + 4
-    quiet = call("bench", "gru", "--part", "units", "--json", "--seconds", "0", "-q")
-    assert quiet.err == ""
+    assert call("bench", "gru", "--part", "units", "--json", "--seconds", "0", "-q").err == ""

@@ -3,13 +3,11 @@
 import sys
 from pathlib import Path
 
-import numpy as np
 import onnxruntime
 from calling import call_ok
 from reading import read
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.runs.folder import load_run
 
 
 def test_a_page_is_written(call, run):
@@ -45,26 +43,14 @@ def test_what_was_there_is_replaced_only_when_all_is_written(call, run, here, mo
     assert page.read_text("utf-8").endswith("</html>\n")
 
 
-def test_a_graph_is_written(call, run, here):
-    """Guards the whole way, from the checkpoint to the figures of `nll`."""
+def test_a_graph_is_written(call, run):
+    """What it computes is tested with the graphs."""
     result = call("export", run, "model.onnx")
     size = f"{Path('model.onnx').stat().st_size / 1000:,.0f} kB"
     told = f"model.onnx: ONNX graph of {run}, {size}\n"
     assert (result.status, result.out, result.err) == (0, "", told)
-    session = onnxruntime.InferenceSession("model.onnx")
-    frames = (np.random.default_rng(0).random((50, 88)) < 0.1).astype(np.float32)
-    feeds = {
-        "frames": np.concatenate([np.zeros((1, 88), np.float32), frames[:-1]]),
-        "given": frames,
-        "uniforms": np.zeros((50, 89), np.float32),
-        "temperature": np.array(1, np.float32),
-    }
-    for each in session.get_inputs():
-        if each.name.startswith("state."):
-            feeds[each.name] = np.zeros(each.shape, np.float32)
-    (logits,) = session.run(["logits"], feeds)
-    nats = (np.logaddexp(0, logits) - frames * logits).sum(1)
-    np.testing.assert_allclose(nats, load_run(run).nll(frames), rtol=0, atol=1e-4)
+    inputs = {each.name for each in onnxruntime.InferenceSession("model.onnx").get_inputs()}
+    assert {"frames", "given", "uniforms", "temperature"} < inputs
 
 
 def test_without_the_extra_export_says_what_to_install(call, run, here, monkeypatch):

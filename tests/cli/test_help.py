@@ -1,19 +1,22 @@
-"""Help texts, settings and their precedence."""
+"""Help texts, shell completion, settings and their precedence."""
 
 import inspect
+import os
 import re
+import shutil
 import subprocess
 import sys
-import time
 from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
 import typer
 import yaml
+from calling import ENVIRONMENT
 
 from seqmodel.cli import bench, compare, prepare, sample, share, train, units
 from seqmodel.cli import eval as eval_command
+from seqmodel.cli import help as cli_help
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.config import Config, resolve
 from seqmodel.media.audio.medium import AUDIO
@@ -31,8 +34,7 @@ FUNCTIONS = {
     "units": units.units,
     "bench": bench.bench,
 }
-HEAVY = ("torch", "numpy", "matplotlib", "safetensors", "mido")
-HEAVY += ("soundfile", "soxr")
+HEAVY = ("torch", "numpy", "matplotlib", "safetensors", "mido", "soundfile", "soxr")
 
 
 def entries(text):
@@ -103,24 +105,77 @@ def test_defaults_in_the_help_are_those_of_the_config(call):
 def test_examples_can_be_typed(command, call):
     """Guards against an example with an option that is gone; they are shown line by line."""
     text, _, examples = call(command, "--help").out.partition("\nExamples:\n")
-    assert len(examples.splitlines()) == 2
-    for line in examples.splitlines():
-        assert line.startswith(f"  seqmodel {command} ")
-        assert all(f"  {word}" in text for word in line.split() if word.startswith("-"))
+    assert examples.count(f"  seqmodel {command} ") == examples.count("\n") == 2
+    assert all(f"  {word}" in text for word in examples.split() if word.startswith("-"))
 
 
-def test_help_loads_nothing_heavy():
-    """Guards against an import at the top of a module that makes `--help` wait for torch."""
+def test_help_and_completion_load_nothing_heavy():
+    """Guards against an import at the top of a module that makes `--help` or Tab wait for torch."""
     script = (
-        "import sys\nfrom seqmodel.cli.main import main\n"
-        "for command in sys.argv[1:]:\n"
-        "    sys.argv = ['seqmodel', command, '--help']\n"
+        "import os, sys\nfrom seqmodel.cli.main import main\n"
+        "def say(*words):\n"
+        "    sys.argv = ['seqmodel', *words]\n"
         "    try: main()\n    except SystemExit: pass\n"
-        f"print('LOADED', [name for name in {HEAVY} if name in sys.modules])"
+        "for command in sys.argv[1:]: say(command, '--help')\n"
+        "os.environ |= {'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '3',\n"
+        "    'COMP_WORDS': 'seqmodel train --unit mg'}\n"
+        f"say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])"
     )
     command = [sys.executable, "-c", script, *FUNCTIONS]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown.stdout.endswith("LOADED []\n")
+    assert shown.stdout.endswith("\nmgu\nLOADED []\n")
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory):
+    """A function that gives what bash offers for the last word, with its completion installed."""
+    if shutil.which("bash") is None:
+        pytest.skip("no bash")
+    home = tmp_path_factory.mktemp("home")
+    command = home / "bin" / "seqmodel"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m seqmodel "$@"\n')
+    command.chmod(0o755)
+    environment = {**ENVIRONMENT, "HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+    environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+
+    def run(*words):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout.split()
+
+    run(command, "--install-completion", "bash")
+    script = (
+        'source ~/.bashrc\nCOMP_WORDS=("$@")\nCOMP_CWORD=$(($# - 1))\n'
+        '_seqmodel_completion seqmodel\nprintf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    return lambda *words: run("bash", "--norc", "-c", script, "bash", "seqmodel", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("tr", ["train"]),
+        ("train --note-unit mg", ["mgu"]),
+        ("compare --units gru,lstm-", ["gru,lstm-nopeephole"]),
+        ("eval ", []),  # paths: left to bash
+    ],
+)
+def test_bash_completes(bash, words, expected):
+    """Guards against a script that bash cannot use, and names that are out of date."""
+    assert bash(*words.split(" ")) == expected
+
+
+def test_repeated_names_match_their_originals():
+    """Guards against a new backend or activation that is missing from completion."""
+    from seqmodel.units.backends import AUTO, BACKENDS, DEVICES
+    from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
+
+    among = {field.name: field.metadata["among"] for field in fields(Config)}
+    assert (AUTO, *BACKENDS) == among["backend"]
+    assert DEVICES == cli_help.DEVICES
+    assert tuple(ACTIVATIONS) == among["activation"]
+    assert tuple(GATE_ACTIVATIONS) == among["gate_activation"]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +235,8 @@ def test_option_before_file_before_preset_before_default(file, options, expected
 
 def test_print_config_of_a_run_to_resume_trains_nothing(call, run):
     """Guards against --print-config being overlooked on --resume."""
-    before = time.time_ns()
+    before = (run / "last.safetensors").read_bytes()
     printed = call("train", "--resume", "--run", run, "--print-config", "--epochs", 3)
     values = yaml.safe_load(printed.out)
     assert (values["hidden"], values["epochs"]) == (4, 3)
-    assert (run / "last.safetensors").stat().st_mtime_ns < before
+    assert (run / "last.safetensors").read_bytes() == before

@@ -1,12 +1,13 @@
-"""What `inspect` and `units` print and draw when all is well."""
+"""What `inspect` and `units` print, draw and render, and `sample out.wav`."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import soundfile
-from calling import PNG, write_piece
+from calling import PNG, call_ok, write_piece
 
 from seqmodel.plots import plot_learning_curve
 from seqmodel.runs.folder import read_metrics
@@ -27,6 +28,10 @@ def test_inspect_midi(call, here):
     assert Path("p.png").read_bytes().startswith(PNG)
     keys = {"path", "kind", "format", "tracks", "channels", "notes", "tempo_bpm", "seconds"}
     assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
+    shutil.copy("p.mid", "tune")  # without a telling name, as `prepare` reads them too
+    assert call("inspect", "tune").out == result.out.replace("p.mid", "tune")
+    Path("text").write_text("MThis is none")
+    assert call("inspect", "text").status == 1
 
 
 def test_inspect_dataset(call, data):
@@ -122,16 +127,6 @@ def test_inspect_reads_the_rolls_that_prepare_reads(call):
     assert "--listen renders files of music, and a.npz is a file of rolls" in refused.err
 
 
-def test_inspect_reads_midi_of_any_name(call, music):
-    """Guards against refusing files without a telling name, which `prepare` reads."""
-    shutil.copy(music / "train" / "0.mid", "tune")
-    shutil.copy(music / "train" / "0.mid", "tune.mid")
-    named = call("inspect", "tune.mid")
-    assert call("inspect", "tune").out == named.out.replace("tune.mid", "tune")
-    Path("text").write_text("MThis is none")
-    assert call("inspect", "text").status == 1
-
-
 def test_verify_reads_every_byte(call, run, data, music):
     """Guards the last checkpoint, which nothing else reads until a resume."""
     shutil.copytree(run, "r")
@@ -146,3 +141,41 @@ def test_verify_reads_every_byte(call, run, data, music):
     assert (result.status, result.out) == (1, "")
     assert result.err.startswith("seqmodel: r/last.safetensors is damaged")
     assert call("inspect", music / "train" / "0.mid", "--verify").status == 2
+
+
+# ---- sound --------------------------------------------------------------------------------------
+
+
+def test_the_sound_is_that_of_the_sampled_notes(call, run, seconds_run):
+    """Covers -n, --tempo, --temperature, --length and --seconds, and both kinds of grid.
+
+    Each must do to the sound what it does to the frames, which are rendered separately.
+    """
+    for trained, options, listen in (
+        (run, ["--length", 40, "--temperature", 1.5], []),
+        (run, ["--seconds", 4, "--tempo", 90], ["--tempo", 90]),
+        (seconds_run, ["--seconds", 4, "--tempo", 90, "--seed", 3], ["--tempo", 150]),
+    ):
+        for suffix in ("npy", "wav"):
+            call_ok("sample", f"o.{suffix}", "-n", 2, "--run", trained, "--force", *options)
+        for k in (1, 2):
+            shown = call("inspect", f"o-{k}.npy", "--listen", f"p-{k}.wav", "--force", *listen)
+            assert (shown.status, shown.err) == (0, f"rendered to p-{k}.wav\n")
+            assert Path(f"p-{k}.wav").read_bytes() == Path(f"o-{k}.wav").read_bytes()
+        assert Path("o-1.wav").read_bytes() != Path("o-2.wav").read_bytes()
+
+
+def test_an_unsupported_format_is_reported_before_sampling(call, run, here, monkeypatch):
+    """Guards against an hour of sampling for a format that libsndfile does not support."""
+
+    def refuse(*arguments):
+        raise soundfile.LibsndfileError(1)
+
+    monkeypatch.setattr("seqmodel.media.sound._encode", refuse)
+    monkeypatch.setattr("seqmodel.sampling.sampler.Sampler.piece", None)
+    write_piece(Path("p.mid"), seed=1)
+    for command in (("sample", "o.mp3", "--run", run), ("inspect", "p.mid", "--listen", "o.mp3")):
+        result = call(*command)
+        assert (result.status, result.out) == (2, "")
+        assert re.search(r"libsndfile [\d.]+ cannot write mp3 at [\d,]+ Hz: use a", result.err)
+    assert [path.name for path in here.iterdir()] == ["p.mid"]

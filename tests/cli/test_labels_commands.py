@@ -1,4 +1,4 @@
-"""Labels from file names to samples, by the commands."""
+"""Labels from file names to samples, by the commands; the judge of samples and guidance."""
 
 import json
 import shutil
@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from calling import call_ok
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.experiment.plan import sources_of
+from seqmodel.media.audio.evaluation import AudioComparison
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
@@ -75,17 +77,16 @@ def test_samples_are_as_asked(call, told):
 
 
 def test_a_model_may_be_told_nothing(call, told):
-    """The same bytes in its checkpoint as where the data have no labels, but for the data's own."""
-    learns = (*QUICK, "--epochs", 1)
-    call_ok("train", told / "data", *learns, "--labels", "none", "--run", "none")
+    """The same figures as where the data have no labels."""
     call_ok("prepare", told / "midi", "--no-onsets", "-o", "plain", "-q")
-    call_ok("train", "plain", *learns, "--run", "plain-run")
-    nats = [json.loads(call("eval", run, "--json").out) for run in ("none", "plain-run")]
-    assert nats[0]["nats_per_frame"] == nats[1]["nats_per_frame"]
-    said = call("eval", told / "run", "--data", "plain").err
-    assert said == ""
-    said = call("eval", "plain-run", "--data", told / "data").err
-    assert said == "labels unknown to plain-run count as none: who (ann and bob)\n"
+    nats = []
+    for data, run, more in ((told / "data", "none", ("--labels", "none")), ("plain", "r", ())):
+        call_ok("train", data, *QUICK, "--epochs", 1, *more, "--run", run)
+        nats.append(json.loads(call("eval", run, "--json").out)["nats_per_frame"])
+    assert nats[0] == nats[1]
+    assert call("eval", told / "run", "--data", "plain").err == ""
+    said = call("eval", "r", "--data", told / "data").err
+    assert said == "labels unknown to r count as none: who (ann and bob)\n"
     refusal = call("sample", "out.mid", "--run", "none", "--label", "who=ann")
     assert (refusal.status, "the run knows none" in refusal.err) == (2, True)
 
@@ -194,16 +195,82 @@ def test_damaged_labels_are_found(call, told):
     index.write_text(first.replace('{"who": "ann"}', '{"who": 7}') + "\n" + rest)
     said = call("train", "d", *QUICK).err
     assert said.startswith("seqmodel: d is damaged: train.jsonl, line 1: labels.who must be text")
-    call_ok("train", told / "data", *QUICK, "--epochs", 1, "--run", "r")
     index.write_text(first.replace('"ann"', '"bob"') + "\n" + rest)
-    said = call("train", "d", "--resume", "--run", "r", "--epochs", 2).err
-    assert "is not the dataset that r was trained on" in said
-    shutil.copytree(told / "data", "e")
-    manifest = Path("e/manifest.json")
+    resume = ("--resume", "--run", told / "run", "--epochs", 7)
+    assert "is not the dataset that" in call("train", "d", *resume).err
+    plans = [sources_of([path])[0].fingerprint for path in (told / "data", Path("d"))]
+    assert plans[0] != plans[1]
+    manifest = Path(shutil.copytree(told / "data", "e"), "manifest.json")
     manifest.write_text(manifest.read_text().replace('"ann"', '"eve"'))
-    for how in (("--resume", "--run", "r", "--epochs", 2), ("--init-from", "r", *QUICK)):
+    for how in (resume, ("--init-from", told / "run", *QUICK)):
         said = call("train", "e", *how).err
         assert "knows the labels who (ann and bob), but one for these data the labels who (" in said
         assert said.endswith("prepare them with the same --labels\n")
-    plans = [sources_of([path])[0].fingerprint for path in (told / "data", Path("d"))]
-    assert plans[0] != plans[1]
+
+
+# ---- sound: the judge and guidance ---------------------------------------------------------------
+
+RATE = 8000
+
+
+def whistle(random, *, rising):
+    """A tone that rises or falls by two octaves, of any length and loudness, amid silence."""
+    length = int(random.uniform(0.15, 0.4) * RATE)
+    octaves = np.linspace(0, 2, length) + random.uniform(-0.3, 0.3)
+    tone = np.sin(2 * np.pi * np.cumsum(500 * 2**octaves) / RATE) * random.uniform(0.05, 0.5)
+    hiss = 0.001 * random.standard_normal(length)
+    return np.pad((tone if rising else tone[::-1]) + hiss, random.integers(0, RATE // 4, 2))
+
+
+@pytest.fixture(scope="module")
+def whistles(tmp_path_factory):
+    """A dataset of both, train with a few of noise without the label, and a run told which."""
+    folder, random = tmp_path_factory.mktemp("whistles"), np.random.default_rng(0)
+    for split, count in {"train": 12, "valid": 5}.items():
+        (folder / "wav" / split).mkdir(parents=True)
+        for k in range(count):
+            for way in ("up", "down"):
+                samples = whistle(random, rising=way == "up")
+                soundfile.write(folder / "wav" / split / f"{way}_{k}.wav", samples, RATE)
+            noise = 0.1 * random.standard_normal(RATE // 8)
+            soundfile.write(folder / "wav" / split / f"noise{k}.wav", noise, RATE)
+    call_ok("prepare", folder / "wav", "--labels", "{way}_*", "-q", "-o", folder / "data")
+    quick = ("--unit", "gru", "--hidden", 2, "--components", 1, "--epochs", 1, "-q")
+    call_ok("train", folder / "data", *quick, "--run", folder / "run")
+    return folder
+
+
+def test_the_order_of_sounds_is_told_not_only_which_there_are(call, whistles):
+    """The spectra of both are the same; samples, of a model that has learned little, are noise."""
+    options = ("--samples", 8, "--seconds", 0.2, "--judge", "way")
+    judged = json.loads(call("eval", whistles / "run", *options, "--json").out)["samples"]["judge"]
+    assert judged["label"] == "way"
+    assert judged["split"] == 1.0
+    assert 0 <= judged["drawn"] < 1
+    shown = call("eval", whistles / "run", *options).out
+    assert f"way, recognised: {judged['drawn']:.1%} of samples, 100.0% of valid" in shown
+
+
+def test_guidance_is_for_samples_alone(call, whistles):
+    """Guards against an option that is not handed on, and likelihoods of a guided model."""
+    options = ("eval", whistles / "run", "--samples", 4, "--seconds", 0.2, "--json")
+    free, held = (json.loads(call(*options, "--guidance", g).out) for g in (1, 50))
+    assert held["nats_per_frame"] == free["nats_per_frame"]
+    assert (free["samples"]["guidance"], held["samples"]["guidance"]) == (1, 50)
+    assert held["samples"]["split"] == free["samples"]["split"]
+    assert held["samples"]["drawn"] != free["samples"]["drawn"]
+    drawn = [
+        call(*("sample", "-", "--format", "wav", "--run", whistles / "run", "--seconds", 0.1),
+             *("--label", "way=up", "--guidance", g)).raw
+        for g in (1, 50, 50)
+    ]  # fmt: skip
+    assert drawn[0] != drawn[1] == drawn[2]
+
+
+def test_noise_silence_and_clips_of_a_sample_have_some_value(whistles):
+    train = open_dataset(whistles / "data")["train"]
+    values = train.labels(train.frame.known_labels)[:, 0]
+    assert set(values) == {0, 1, 2}
+    noise = np.random.default_rng(1).standard_normal((400, 10)).astype(np.float32).clip(-1, 0.9)
+    odd = [noise, np.zeros((900, 10), np.float32), np.zeros((1, 1), np.float32)]
+    assert {*AudioComparison().recogniser(train, values)(odd)} <= {1, 2}

@@ -1,8 +1,7 @@
-"""Parts, velocity and timing, alone and together, and rolls, from `prepare` to an exported run."""
+"""Parts, velocity and timing together, from `prepare` to an exported run."""
 
 import json
 import shutil
-from itertools import chain
 from pathlib import Path
 
 import mido
@@ -14,13 +13,8 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.media.music.frames import marks_in
 from seqmodel.runs.folder import load_run, read_metrics
 
-OPTIONS = {"part": ("--parts", "high,low"), "velocity": ("--velocity",), "timing": ("--timing",)}
-ALONE_AND_TOGETHER = [(), tuple(OPTIONS)]
-
-
-def options(kept):
-    """Of `prepare`; with nothing kept, strikes are not either."""
-    return [*chain(*(OPTIONS[name] for name in kept))] or ["--no-onsets"]
+MARKS = ("part", "velocity", "timing")
+PREPARED = ("--parts", "high,low", "--velocity", "--timing")
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +39,6 @@ def band(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory, band):
-    """The files without marks, prepared."""
-    folder = tmp_path_factory.mktemp("plain") / "data"
-    call_ok("prepare", band, "-o", folder)
-    return folder
-
-
 def events(path):
     """Of each track, by name, its events but names and ends, each with its tick."""
     found = {}
@@ -64,12 +50,12 @@ def events(path):
 
 
 @pytest.mark.usefixtures("no_pages")
-@pytest.mark.parametrize("kept", ALONE_AND_TOGETHER, ids=lambda kept: "+".join(kept) or "rolls")
-def test_all_commands_know_all_marks(call, band, plain, train, make_config, kept):
+def test_all_commands_know_all_marks(call, band, train, make_config):
     """Guards each mark beside the others: its place in rows, memory, checkpoints and files."""
-    call_ok("prepare", band, *options(kept), "-o", "d")
+    call_ok("prepare", band, "-o", "plain")
+    call_ok("prepare", band, *PREPARED, "-o", "d")
     dataset = open_dataset("d")
-    assert [*dataset.frame.marks] == [name for name in OPTIONS if name in kept]
+    assert tuple(dataset.frame.marks) == MARKS
 
     small = {"unit": "gru", "model": "tied", "hidden": 4, "end": True}
     small |= {"note_unit": "gru", "note_hidden": 2, "note_layers": 1, "first_change": True}
@@ -77,63 +63,49 @@ def test_all_commands_know_all_marks(call, band, plain, train, make_config, kept
     train(config, Path("r"), data=dataset)
     (line,) = read_metrics(Path("r"))
     values = json.loads(call("eval", "r", "--json", "--samples", 2, "--seconds", 2).out)
-    for name in OPTIONS:
-        assert (f"{name}_nats_per_note" in values) == (name in kept)
-    for name in kept:
+    for name in MARKS:
         cost = line[f"valid_{name}_nats_per_note"]
         assert values[f"{name}_nats_per_note"] == pytest.approx(cost, rel=1e-5)
         assert name in values["samples"]["drawn"]["distances"]
         assert 0 < cost < 5
-    if "part" in kept:
-        valid = dataset["valid"]
-        parts = [valid.frame.marks_of(valid.stored(k))["part"] for k in range(len(valid))]
-        struck = [part[frames[:, 88:] > 0] for part, frames in zip(parts, valid, strict=True)]
-        of_parts = [values[f"part_nats_per_note_{name}"] for name in ("high", "low")]
-        mean = np.average(of_parts, weights=np.bincount(np.concatenate(struck))[1:])
-        assert values["part_nats_per_note"] == pytest.approx(mean, rel=1e-5)
-        assert of_parts[0] != of_parts[1]
-    spread = {"velocity_spread", "accent_1"} <= values["samples"]["drawn"].keys()
-    assert spread == ("velocity" in kept)
-    if kept:
-        without = json.loads(call("eval", "r", "--data", plain, "--json").out)
-        assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
+    valid = dataset["valid"]
+    parts = [valid.frame.marks_of(valid.stored(k))["part"] for k in range(len(valid))]
+    struck = [part[frames[:, 88:] > 0] for part, frames in zip(parts, valid, strict=True)]
+    of_parts = [values[f"part_nats_per_note_{name}"] for name in ("high", "low")]
+    mean = np.average(of_parts, weights=np.bincount(np.concatenate(struck))[1:])
+    assert values["part_nats_per_note"] == pytest.approx(mean, rel=1e-5)
+    assert of_parts[0] != of_parts[1]
+    assert {"velocity_spread", "accent_1"} <= values["samples"]["drawn"].keys()
+    without = json.loads(call("eval", "r", "--data", "plain", "--json").out)
+    assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
+    assert not any(f"{name}_nats_per_note" in without for name in MARKS)
     once = ("--units", "gru", "--search", "none", "--seeds", 1, "--jobs", 1)
     call_ok("compare", "d", *once, "--config", "r/config.yaml", "--out", "e")
     (variant,) = json.loads(Path("e/table.json").read_text())["datasets"][0]["variants"]
     assert variant["nats_per_frame"]["valid"] == [line["valid_nats_per_frame"]]
 
     call_ok("sample", "s.mid", "--run", "r", "--length", 30, "--no-end")
-    names = [track.name for track in mido.MidiFile("s.mid").tracks]
-    assert names == (["", "high", "low"] if "part" in kept else [""])
+    assert [track.name for track in mido.MidiFile("s.mid").tracks] == ["", "high", "low"]
+    Path("again/train").mkdir(parents=True)
+    shutil.copy("s.mid", "again/train")
+    call_ok("prepare", "again", *PREPARED, "-o", "prepared")
     frame = load_run("r").frame
-    again = marks_in(frame.played(_prepared_again(dataset, kept)))
-    means = {name: np.rint(frame.marks[name].means) for name in kept}
-    for name in kept:
+    again = marks_in(frame.played(open_dataset("prepared")["train"].stored(0)))
+    for name in MARKS:
         found = set(np.unique(again[name]).tolist()) - {0}
         slack = 1 if name == "timing" else 0  # in whole ticks, and not before the piece
-        far = [min(abs(means[name] - number)) for number in found if number != 64]
+        means = np.rint(frame.marks[name].means)
+        far = [min(abs(means - number)) for number in found if number != 64]
         assert max(far, default=0) <= slack
 
     source = band / "valid" / "4.mid"
-    call_ok(
-        *("sample", "f.mid", "--run", "r", "--fill", source, "--frames", "8:12"),
-        *("--particles", 2, "--sweeps", 0),
-    )
+    fill = ("--fill", source, "--frames", "8:12", "--particles", 2, "--sweeps", 0)
+    call_ok("sample", "f.mid", "--run", "r", *fill)
     before, after = events(source), events("f.mid")
-    drawn = {name for name in after if name.startswith("drawn")}
-    assert drawn <= ({"drawn high", "drawn low"} if "part" in kept else {"drawn"})
+    assert {name for name in after if name.startswith("drawn")} <= {"drawn high", "drawn low"}
     for name, own in before.items():
         assert [e for e in after[name] if e[0] < 900] == [e for e in own if e[0] < 900]
     for out in ("r.html", "r.onnx"):
         result = call("export", "r", out)
-        for name in kept[:1]:
-            assert f"{out} draws only notes: what r has learned of {name}" in result.err
+        assert f"{out} draws only notes: what r has learned of part" in result.err
         assert Path(out).stat().st_size
-
-
-def _prepared_again(dataset, kept):
-    """The rows of the sample, prepared as the data were."""
-    Path("again/train").mkdir(parents=True)
-    shutil.copy("s.mid", "again/train")
-    call_ok("prepare", "again", *options(kept), "-o", "prepared")
-    return open_dataset("prepared")["train"].stored(0)

@@ -89,13 +89,7 @@ def test_train_tells_that_a_dataset_has_no_metres(call, tunes):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        {"metre": {}},
-        {"copies": {"valid": {"8": "x"}}},
-        {"timing": {"suggestion": 5}},
-        {"notes": {"read": "x"}},
-    ],
+    "damage", [{"metre": {}}, {"copies": {"valid": {"8": "x"}}}, {"timing": {"suggestion": 5}}]
 )
 def test_a_manifest_damaged_where_it_is_only_shown_is_named(call, tunes, damage):
     """`inspect` used to end in a traceback."""
@@ -139,12 +133,11 @@ def test_parts_in_time_go_on_within_their_bar(call):
 
 def test_samples_state_metre_and_tempo(call, tunes):
     """Of train, or what is asked for; what is drawn then differs."""
-    assert sampled(call, tunes / "run") == ([(0, 3, 4)], pytest.approx(90, abs=0.01))
-    options = ("--metre", "6/8", "--tempo", 171)
-    assert sampled(call, tunes / "run", *options) == ([(0, 6, 8)], pytest.approx(171, abs=0.01))
     drawn = []
-    for metre in ("3/4", "6/8"):
-        call_ok("sample", "a.npy", "--force", "--run", tunes / "run", "--metre", metre)
+    for metre, tempo, *asked in ((3, 4), 90), ((6, 8), 171, "--metre", "6/8", "--tempo", 171):
+        told = sampled(call, tunes / "run", *asked)
+        assert told == ([(0, *metre)], pytest.approx(tempo, abs=0.01))
+        call_ok("sample", "a.npy", "--force", "--run", tunes / "run", *asked)
         drawn.append(np.load("a.npy"))
     assert (drawn[0] != drawn[1]).any()
 
@@ -164,12 +157,13 @@ def test_a_primer_keeps_its_metre_and_tempo(call, tunes):
     """The new piece begins where the primer stands in its bar: with what is left of the bar."""
     write_tune(Path("five.mid"), 5, 4, 77, bars=4)
     prime = ("--prime", "five.mid", "--prime-frames", 28)  # two beats of the second bar
-    found, tempo = sampled(call, tunes / "run", *prime)
-    assert (found, tempo) == ([(0, 3, 4), (360 * 4, 5, 4)], pytest.approx(77, abs=0.01))
-    found, tempo = sampled(call, tunes / "run", *prime, "--include-prime")
-    assert (found, tempo) == ([(0, 5, 4)], pytest.approx(77, abs=0.01))
-    found, tempo = sampled(call, tunes / "run", *prime, "--metre", "2/4", "--tempo", 60)
-    assert (found, tempo) == ([(0, 1, 4), (480, 2, 4)], pytest.approx(60, abs=0.01))
+    for options, metres, tempo in (
+        ((), [(0, 3, 4), (360 * 4, 5, 4)], 77),
+        (("--include-prime",), [(0, 5, 4)], 77),
+        (("--metre", "2/4", "--tempo", 60), [(0, 1, 4), (480, 2, 4)], 60),
+    ):
+        told = sampled(call, tunes / "run", *prime, *options)
+        assert told == (metres, pytest.approx(tempo, abs=0.01))
 
 
 def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
@@ -185,7 +179,7 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
     for metre, equal in (([0, 6, 8], True), ([0, 3, 4], False)):
         nats = loaded.nll(as_frames(piece), loaded.frame.given({"metre": [metre]}))[12:24].mean()
         assert (said == pytest.approx(nats, abs=1e-4)) == equal
-    longer = ("--run", tunes / "run", "--fill", "jig.mid", "--bars", "1:3", "--particles", 4)
-    call_ok("sample", "c.npy", *longer, "--sweeps", 0)
-    call_ok("sample", "d.npy", *longer, "--sweeps", 0, "--metre", "3/4")
+    longer = (*fill[:2], "--bars", "1:3", *fill[4:], "--run", tunes / "run")
+    for name, metre in (("c", ()), ("d", ("--metre", "3/4"))):
+        call_ok("sample", f"{name}.npy", *longer, *metre)
     assert (np.load("c.npy") != np.load("d.npy")).any()

@@ -20,7 +20,6 @@ prepare {bad}/nope.mid -o d -> 1 {bad}/nope.mid: no such file or folder
 prepare {bad}/gone.mid -o d -> 1 {bad}/gone.mid: no such file or directory
 prepare - -o d -> 2 there are no paths on stdin, which - reads, one per line
 prepare {bad}/text.mid -o d -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
-prepare {bad}/text.mid -o new/folder/d -> 1 {bad}/text.mid: is not a MIDI file
 prepare {bad}/line* -o d -> 1 {bad}/line\nbreak \x1b[31m.mid: is not a MIDI file
 prepare {bad}/header.mid -o d -> 1 {bad}/header.mid: is cut short within its header
 prepare {bad}/tick-2-31.mid -o d -> 1 {bad}/tick-2-31.mid: has a time too late to be music
@@ -60,7 +59,6 @@ train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel tr
 train {data} --params 5 -> 2 --params 5 is too small for lstm:
 train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?
 train {data} --activation step -> 2 --activation must be one of tanh, sigmoid, relu, not 'step'
-train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
 train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fast'
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --lr nan -> 2 --learning-rate must be 0 or more, not nan
@@ -107,7 +105,6 @@ eval {run} --plot x.pdf -> 2 --plot draws PNG only: x.pdf must end in .png
 eval {run} --data {bad}/one-data -> 1 {bad}/one-data has no pieces in split 'valid' (available:
 eval {run} --batch-size 0 -> 2 --batch-size must be at least 1 (see seqmodel eval --help)
 sample a.ogg --format mid -> 2 --format mid contradicts the suffix of a.ogg: leave one out
-sample -> 2 Missing argument 'OUT' (see seqmodel sample --help)
 sample o.aac --run {run} -> 2 the suffix of o.aac must be one of mid, wav,
 sample - --run {run} -> 2 --format must be one of mid, wav, flac, ogg, mp3, npy, png, raw
 sample o.mid --format aac --run {run} -> 2 --format must be one of mid, wav, flac, ogg, mp3, npy,
@@ -137,7 +134,6 @@ sample /dev/full --format mid --force --run {run} -> 1 /dev/full is a device or 
 sample o.mid --tempo 3 --run {run} -> 2 --tempo must be at least 4 (see seqmodel sample --help)
 sample o.mid --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint
 sample o.mid --run {bad}/file -> 1 {bad}/file is not a run: name a run folder,
-inspect -> 2 Missing argument 'PATH' (see seqmodel inspect --help)
 inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
 inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected nor a prepared
 inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
@@ -165,15 +161,12 @@ train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --m
 train {audio} --augment-keys -> 2 --augment-keys is for music, not for 16-bit audio
 train {audio} --output nade -> 2 --output nade does not fit 16-bit audio,
 train {audio} --output pcm -> 2 --output must be one of auto, note-unit, bernoulli, nade,
-train {audio} --params 5 -> 2 --params 5 is too small for lstm:
 train {data} --output logistic -> 2 --output logistic does not fit music, which has note-unit,
 train --run {audio_run} --resume --output logistic -> 2 --output cannot change on --resume
 train {data} --init-from {audio_run} -> 1 --init-from {audio_run}: {data} holds music,
 train {audio} --init-from {run} -> 1 --init-from {run}: {audio} holds audio,
 train {odd}/frame --init-from {audio_run} --unit lstm --hidden 6 --components 3
     -> 1 --init-from {audio_run}: {odd}/frame has frames of 20 samples, context 20
-train {odd}/context --init-from {audio_run} --unit lstm --hidden 6 --components 3
-    -> 1 --init-from {audio_run}: {odd}/context has frames of 10 samples, context 30
 train {audio} --init-from {audio_run} --unit lstm --hidden 6 --components 3
     --model frame-wise --output logistic -> 1 --init-from {audio_run}: ... do not fit the model:
 eval {run} --data {audio} -> 1 {audio} holds audio, but {run} was trained on music:
@@ -267,7 +260,6 @@ compare {data} --storage nosql://h/x?passwrod=secret
     -> 1 --storage nosql://h/x?passwrod=*** cannot be
 compare {data} --storage sqlite:////no/x.db -> 1 --storage sqlite:////no/x.db cannot be used:
 compare {data} --config {bad}/step.yaml -> 1 {bad}/step.yaml: --output must be one of auto,
-export -> 2 Missing argument 'RUN' (see seqmodel export --help)
 export {run} -> 2 Missing argument 'FILE' (see seqmodel export --help)
 export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .zip
 export {run} {bad}/there.html -> 1 {bad}/there.html already exists; add --force to replace it
@@ -279,7 +271,6 @@ export {run} run.zip --title x -> 2 --title is for pages, which end in .html, no
 export {run} no/page.html -> 1 no/page.html: there is no folder no; create it first
 train {data} --model frame-wise --clock -> 2 --clock is for --model tied
 train {audio} --echo -> 2 --echo is for --model tied
-train {audio} --model frame-wise --output bernoulli -> 2 --output bernoulli does not fit 16-bit
 train {data} --model bi-axial -> 2 --model must be one of frame-wise, tied, sample-wise
 train {data} --note-unit grue -> 2 there is no unit 'grue'
 train {data} --output bernoulli --note-hidden 3 -> 2 --note-hidden is for
@@ -290,7 +281,6 @@ train {data} --model tied --truncate 1 -> 2 --truncate must be 0 or at least 2, 
 train {data} --model frame-wise --output note-unit -> 2 --output note-unit does not fit --model
 train {data} --processes 3 -> 2 the number of processes must be a power of two, not 3
 train {data} --processes 2 --parts 1 -> 2 2 processes cannot share 1 part:
-train {data} --processes 4 --parts 2 -> 2 4 processes cannot share 2 parts:
 train {data} --processes 2 --lr search -> 2 a search for the learning rate, as with --lr search
 train {data} --parts 16 -> 2 16 parts (by default one per process) need
 train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
@@ -331,10 +321,8 @@ def midi(events, division=480):
     return head + b"MTrk" + struct.pack(">I", len(track)) + track
 
 
-def broken(bad, source, *names):
-    """Copies of a folder in `bad`, to be broken."""
-    for name in names:
-        yield Path(shutil.copytree(source, bad / name))
+def copies(folder, bad, names):
+    return (Path(shutil.copytree(folder, bad / name)) for name in names)
 
 
 @pytest.fixture(scope="module")
@@ -381,7 +369,9 @@ def bad(tmp_path_factory, music, data, run):
     (bad / "cut.npy").write_bytes((bad / "loud.npy").read_bytes()[:-1])
 
     names = ("cut-data", "no-index", "future", "text-manifest", "changed-data", "thesis-data")
-    cut, no_index, future, text, changed, thesis = broken(bad, data, *names)
+    cut, no_index, future, text, changed, thesis = (
+        Path(shutil.copytree(data, bad / name)) for name in names
+    )
     os.truncate(cut / "train.npy", 200)
     (no_index / "valid.jsonl").unlink()
     manifest = json.loads((data / "manifest.json").read_text())
@@ -392,15 +382,15 @@ def bad(tmp_path_factory, music, data, run):
         shard.write(b"\7")
     (thesis / "thesis.tex").write_text("years of work")
 
-    names = ("changed", "no-best", "no-checkpoint", "cut-last", "bad-metrics")
-    changed, no_best, no_checkpoint, cut, metrics = broken(bad, run, *names)
-    thesis, edited, gnu = broken(bad, run, "thesis-run", "edited", "gnu")
+    names = ("changed", "no-checkpoint", "cut-last", "bad-metrics", "thesis-run", "edited", "gnu")
+    changed, no_checkpoint, cut, metrics, thesis, edited, gnu = (
+        Path(shutil.copytree(run, bad / name)) for name in names
+    )
     content = bytearray((run / "best.safetensors").read_bytes())
     content[-50] ^= 1
     (changed / "best.safetensors").write_bytes(content)
-    for folder in (no_best, no_checkpoint):
-        (folder / "best.safetensors").unlink()
-    (no_checkpoint / "last.safetensors").unlink()
+    for name in ("best", "last"):
+        (no_checkpoint / f"{name}.safetensors").unlink()
     os.truncate(cut / "last.safetensors", 1000)
     (metrics / "metrics.jsonl").write_text("{}\n")
     settings = (run / "config.yaml").read_text()
@@ -409,6 +399,18 @@ def bad(tmp_path_factory, music, data, run):
     (thesis / "notes").mkdir()
     (thesis / "notes" / "thesis.tex").write_text("years of work")
     return bad
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory, recordings):
+    """The recordings of `audio_dataset`, as files in in/, in other frames and context."""
+    odd = tmp_path_factory.mktemp("odd")
+    for split in recordings:
+        (odd / "in" / split).mkdir(parents=True)
+        soundfile.write(odd / "in" / split / "0.wav", recordings[split][0], 8000)
+    for name, value in (("frame", 20), ("context", 30)):
+        call_ok("prepare", odd / "in", "--out", odd / name, f"--{name}", value)
+    return odd
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from calling import call_ok, write_piece
 
 OPTIONS = {
     "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c "
@@ -21,12 +22,11 @@ IN_TIME = (
 )
 
 
-def write_sounds(folder, count, seed=0):
-    random = np.random.default_rng(seed)
+def write_sounds(folder, count):
+    folder.mkdir()
     for k in range(count):
-        path = folder / f"{k}.wav"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(path, random.uniform(-1, 1, 8000 + 40 * k), 8000)
+        noise = np.random.default_rng(k).uniform(-1, 1, 8000 + 40 * k)
+        soundfile.write(folder / f"{k}.wav", noise, 8000)
     return folder
 
 
@@ -36,7 +36,7 @@ def but_copies(said):
 
 
 def test_prepare_prints_a_summary_in_columns(call, music):
-    """Guards the summary: counts that can be compared at a glance, and nothing on stderr."""
+    """Guards counts that can be compared at a glance, and frames of before the pedal."""
     result = call("prepare", music, "-o", "d")
     assert but_copies(result.err) == []
     assert result.out == (
@@ -46,8 +46,9 @@ def test_prepare_prints_a_summary_in_columns(call, music):
         "  test    2 pieces   64 frames  longest 32\n"
         "  metre: 4/4 assumed for 15 pieces\n"
     )
-    told = call("prepare", music, "-o", "e", "--json").out
-    assert json.loads(told) == json.loads(Path("e/manifest.json").read_text())
+    told = json.loads(call("prepare", music, "-o", "e", "--json").out)
+    assert told == json.loads(Path("e/manifest.json").read_text())
+    assert "pedal" not in told["frame"]
 
 
 def test_prepare_explains_what_it_skips(call, music):
@@ -117,17 +118,19 @@ def test_prepare_reads_paths_globs_and_odd_names(call, music):
     """Guards names with spaces, brackets, accents and bytes that are not UTF-8."""
     odd = b"caf\xe9.mid".decode("utf-8", "surrogateescape")
     names = ["a b.mid", "[x]*?.mid", "überraschung 音.mid", "-dash.mid", odd]
+    paths = [f"m/{name}" for name in names]
     Path("m").mkdir()
-    for k, name in enumerate(names):
-        shutil.copy(music / "train" / f"{k}.mid", Path("m") / name)
-    listed = "".join(f"m/{name}\n" for name in names)
-    assert call("prepare", "-", "-o", "stdin", stdin=listed).status == 0
-    assert call("prepare", "m/*.mid", "-o", "glob").status == 0
-    assert call("prepare", *[f"m/{name}" for name in names], "-o", "names").status == 0
-    for folder in ("stdin", "glob", "names"):
-        splits = json.loads(Path(folder, "manifest.json").read_text())["splits"]
+    for k, path in enumerate(paths):
+        shutil.copy(music / "train" / f"{k}.mid", path)
+    for given, stdin in (
+        (["-"], "".join(f"{path}\n" for path in paths)),
+        (["m/*.mid"], ""),
+        (paths, ""),
+    ):
+        assert call("prepare", *given, "-o", "d", "--force", stdin=stdin).status == 0
+        splits = json.loads(Path("d/manifest.json").read_text())["splits"]
         assert splits["train"]["pieces"] == len(names)
-        assert call("inspect", folder).status == 0
+    assert call("inspect", "d").status == 0
 
 
 def test_paths_on_stdin_may_end_with_a_zero_byte(call, music):
@@ -157,8 +160,8 @@ def test_rolls_that_state_no_grid_say_which_is_assumed(call):
         assert f"rolls/r.npz does {told}" in result.err.splitlines()
     assert f"  rolls/r.npz does {told}\n" in call("inspect", "d").out
     np.save("rolls/s.npy", np.ones((5, 88), np.uint8))
-    told = f"2 files, such as rolls/r.npz, do {told}"
-    assert told in call("prepare", "rolls", "-o", "e").err.splitlines()
+    said = call("prepare", "rolls", "-o", "e").err.splitlines()
+    assert f"2 files, such as rolls/r.npz, do {told}" in said
     result = call("prepare", "rolls", "-o", "f", "--steps-per-beat", 3)
     assert result.out.startswith("f: 88 notes, 3 steps per beat\n")
     assert "grid" not in result.err
@@ -167,18 +170,11 @@ def test_rolls_that_state_no_grid_say_which_is_assumed(call):
 def test_the_published_chorales_are_quarter_notes(call, shared_data):
     """They were taken for eighths, like the other three sets, and sampled at twice their tempo;
     a set is known by its pieces, whatever the file's name."""
-    names = {"JSB_Chorales": 1, "Nottingham": 2, "MuseData": 2, "Piano_midi": 2}
-    for name, steps in names.items():
-        shutil.copy(shared_data / f"music/rolls/{name}.mat", "a.mat")
-        grid = f"{steps} step{'s' * (steps > 1)} per beat"
+    rolls = shared_data / "music/rolls"
+    for name, grid in (("JSB_Chorales", "1 step per beat"), ("Nottingham", "2 steps per beat")):
+        shutil.copy(rolls / f"{name}.mat", "a.mat")
         assert call("inspect", "a.mat").out.splitlines()[1].startswith(f"  {grid} ({name[:3]}")
-    result = call("prepare", shared_data / "music/rolls/jsb_chorales.pickle", "-o", "d")
-    assert (result.out.splitlines()[0], result.err) == (
-        "d: 88 notes, 1 step per beat",
-        "3.9% of valid lies in windows of 8 frames that are in train too, in any key; 1.8% in "
-        "those of 16, 1.8% in those of 32\n",
-    )
-    shutil.copy(shared_data / "music/rolls/JSB_Chorales.mat", "b.mat")
+    shutil.copy(rolls / "JSB_Chorales.mat", "b.mat")
     said = call("prepare", "a.mat", "b.mat", "-o", "e").err
     assert "a.mat has 2 steps per beat and b.mat has 1 step per beat: choose a grid" in said
     result = call("prepare", "b.mat", "-o", "e", "--steps-per-beat", 4)
@@ -188,35 +184,37 @@ def test_the_published_chorales_are_quarter_notes(call, shared_data):
 
 
 @pytest.mark.parametrize("media", OPTIONS)
-def test_options_of_the_other_medium_are_refused(call, music, media):
+def test_options_of_the_other_medium_are_refused(call, media):
     """Guards against an option that is accepted but has no effect."""
-    sounds = write_sounds(Path("s"), 1)
-    right, wrong = (music, sounds) if media == "music" else (sounds, music)
+    write_piece(Path("music/0.mid"), 1)
+    files = {"audio": write_sounds(Path("audio"), 1), "music": Path("music")}
+    (other,) = files.keys() - {media}
     for option in OPTIONS[media].split():
-        result = call("prepare", wrong, "-o", "d", option)
+        result = call("prepare", files[other], "-o", "d", option)
         name = option.partition("=")[0]
-        assert (result.status, result.out) == (2, "")
-        other = "audio" if media == "music" else "music"
-        assert result.err.startswith(f"seqmodel: {name} is for {media}, and {wrong}/")
+        assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+        assert result.err.startswith(f"seqmodel: {name} is for {media}, and {other}/")
         assert result.err.endswith(f" is {other}\n")
-        assert result.err.count("\n") == 1
-        assert call("prepare", right, "-o", "d", "--force", option).status == 0
+        call_ok("prepare", files[media], "-o", "d", "--force", option)
 
 
-@pytest.mark.parametrize("name", ["run", "seconds_run"])
-def test_a_sampled_roll_keeps_its_grid(call, music, name, request):
+@pytest.mark.parametrize(
+    ("name", "grid", "mixes"),
+    [
+        ("run", {"steps_per_beat": 4}, True),
+        ("seconds_run", {"step_nanoseconds": 100_000_000}, False),
+    ],
+)
+def test_a_sampled_roll_keeps_its_grid(call, music, name, grid, mixes, request):
     """Sampled on four steps per beat or 0.1 s, it was prepared again as eighths."""
-    folder = request.getfixturevalue(name)
     Path("in").mkdir()
-    assert call("sample", "in/o.npy", "--run", folder, "--length", 40, "--seed", 1).status == 0
-    assert call("prepare", "in", "-o", "d", "--split-by", "piece").status == 0
-    grid = {"run": {"steps_per_beat": 4}, "seconds_run": {"step_nanoseconds": 100_000_000}}[name]
+    folder = request.getfixturevalue(name)
+    call_ok("sample", "in/o.npy", "--run", folder, "--length", 40, "--seed", 1)
+    call_ok("prepare", "in", "-o", "d", "--split-by", "piece")
     manifest = json.loads(Path("d/manifest.json").read_text())
-    assert manifest["frame"]["grid"] == grid
-    assert "grid_remarks" not in manifest
+    assert (manifest["frame"]["grid"], "grid_remarks" in manifest) == (grid, False)
     assert np.array_equal(np.load("in/o.npy"), np.load("in/o.npy", mmap_mode="r"))
     theirs = Path("in/o.npy").read_bytes().replace(b"steps_per_beat", b"somebody_elses")
     Path("theirs.npy").write_bytes(theirs.replace(b"step_nanoseconds", b"of_somebody_else"))
     assert call("inspect", "theirs.npy").status == 0
-    mixed = call("prepare", "in", music, "-o", "e")
-    assert mixed.status == (0 if name == "run" else 1)
+    assert call("prepare", "in", music, "-o", "e").status == (0 if mixes else 1)

@@ -125,19 +125,17 @@ def closing(streams, *arguments):
 @pytest.mark.parametrize(
     "command",
     [
-        "prepare {music} -o out", "sample out.mid --run {run}",
+        "prepare {music} -o out",
         "train {data} --hidden 4 --epochs 1 --model frame-wise --run out --processes 2",
         "compare {data} --units gru --set hidden=4 --set epochs=1 --set model=frame-wise --quick "
         "--jobs 1 --out out",
     ],
 )  # fmt: skip
-def test_without_stdin_and_stderr_a_command_does_its_work(command, music, data, run):
+def test_without_stdin_and_stderr_a_command_does_its_work(command, music, data):
     """Each exited 1, in silence, after its work or before it."""
-    words = command.format(music=music, data=data, run=run).split()
-    status, out, err = closing(["stdin", "stderr"], *words)
-    assert (status, err) == (0, "")
-    assert out or "sample" in words
-    assert list(Path().glob("out*"))
+    status, out, err = closing(["stdin", "stderr"], *command.format(music=music, data=data).split())
+    assert (status, bool(out), err) == (0, True, "")
+    assert Path("out").is_dir()
 
 
 def test_without_stdin_there_are_no_paths_on_it(here):
@@ -164,8 +162,7 @@ def test_a_closed_stdout_is_a_one_line_error(run, command):
     assert closing(["stdout"], *command.format(run=run).split()) == (1, "", said)
 
 
-@pytest.mark.parametrize("module", ["typer", "seqmodel.cli.train"])
-def test_ctrl_c_while_loading_gives_no_traceback(module):
+def test_ctrl_c_while_loading_gives_no_traceback():
     """Used to be uncaught in the first tenth of a second."""
     script = (
         "import os, runpy, signal, sys\n"
@@ -173,7 +170,7 @@ def test_ctrl_c_while_loading_gives_no_traceback(module):
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Press:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == {module!r}:\n"
+        "        if name == 'typer':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Press())\n"
         "sys.argv = ['seqmodel', 'units']\n"
@@ -301,21 +298,14 @@ def test_the_bar_is_shown_on_a_terminal(data, music, run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
-    [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    ("name", "value", "expected"),
+    [("OTHER", "", "5000"), ("GOMP_SPINCOUNT", "7", "7"), ("OMP_WAIT_POLICY", "active", None)],
 )
-def test_threads_wait_briefly_unless_told_otherwise(said, expected):
+def test_threads_wait_briefly_unless_told_otherwise(call, monkeypatch, name, value, expected):
     """Guards against training that crawls alongside another program, or ignores user settings."""
-    code = (
-        "import os, sys\n"
-        "from seqmodel.cli.main import main\n"
-        "sys.argv = ['seqmodel', '--version']\n"
-        "try:\n    main()\n"
-        "except SystemExit:\n    print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)\n"
-    )
-    names = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
-    environment = {k: v for k, v in os.environ.items() if k not in names} | said
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == f"{expected} False"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "")  # restored at the end, whatever the command sets
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv(name, value)
+    assert call("--version").status == 0
+    assert os.environ.get("GOMP_SPINCOUNT") == expected

@@ -9,23 +9,30 @@ import soundfile
 from calling import PNG, call_ok
 
 import seqmodel
+from seqmodel.runs.folder import read_metrics
 from seqmodel.sampling.sampler import Freeze
 
 
-def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(call, data, run, seconds_run):
-    """Guards the round trip, at any tempo and for both kinds of grid, bit for bit."""
-    circles = [
-        (run, [], []),
-        (run, ["--tempo", "93.7", "--temperature", "2"], []),
-        (seconds_run, ["--tempo", "93"], ["--step-seconds", "0.1"]),
-    ]
-    for k, (trained, options, grid) in enumerate(circles):
+def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(call, run, seconds_run):
+    """Guards the round trip, at any tempo and for both kinds of grid, bit for bit; both files prime
+    alike."""
+    for k, (trained, options, grid) in enumerate(
+        [
+            (run, [], []),
+            (run, ["--tempo", "93.7", "--temperature", "2"], []),
+            (seconds_run, ["--tempo", "93"], ["--step-seconds", "0.1"]),
+        ]
+    ):
         for suffix in ("npy", "mid"):
             call_ok("sample", f"{k}.{suffix}", "--run", trained, "--length", 300, *options)
         call_ok("prepare", f"{k}.mid", "--no-onsets", "--split-by", "piece", "-o", f"d{k}", *grid)
         again = seqmodel.open_dataset(f"d{k}")
-        split = again[again.splits[0]]
-        assert np.array_equal(split[0], np.load(f"{k}.npy")), options
+        assert np.array_equal(again[again.splits[0]][0], np.load(f"{k}.npy")), options
+    for name in ("npy", "mid"):
+        prime = ("--prime", f"0.{name}", "--include-prime", "--length", 50)
+        result = call("sample", f"{name}.npy", "--run", run, *prime)
+        assert (result.status, result.err) == (0, f"{name}.npy: 350 frames from {run}\n")
+    assert Path("npy.npy").read_bytes() == Path("mid.npy").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -101,68 +108,47 @@ def test_a_piece_that_freezes_says_so(call, seconds_run, monkeypatch):
 
 def test_ends_can_be_put_off_or_forbidden(call, seconds_run):
     """Without a length there is room for an end; the beginning stays that of the same seed."""
-    for name, options in {"free": [], "least": ["--min-length", 90], "never": ["--no-end"]}.items():
-        told = call("sample", f"{name}.npy", "-n", 3, "--run", seconds_run, *options, "--json").out
-        pieces = json.loads(told)["pieces"]
-        if name == "least":
-            assert all(90 <= piece["frames"] <= 180 for piece in pieces)
-            assert {piece["ended_by"] for piece in pieces} == {"model"}
-        if name == "never":
-            assert {piece["ended_by"] for piece in pieces} == {"limit"}
-        for k in (1, 2, 3):
-            free, other = np.load(f"free-{k}.npy"), np.load(f"{name}-{k}.npy")
-            shorter = min(len(free), len(other))
-            assert np.array_equal(free[:shorter], other[:shorter])
+    drawn, ways = {}, {"free": (), "least": ("--min-length", 90), "never": ("--no-end",)}
+    for name, way in ways.items():
+        told = call("sample", f"{name}.npy", "-n", 3, "--run", seconds_run, "--json", *way)
+        pieces = json.loads(told.out)["pieces"]
+        ended, frames = ({piece[key] for piece in pieces} for key in ("ended_by", "frames"))
+        assert name == "free" or ended == {"model" if name == "least" else "limit"}
+        assert name != "least" or 90 <= min(frames) <= max(frames) <= 180
+        drawn[name] = np.load(f"{name}-2.npy")
+    shorter = min(map(len, drawn.values()))
+    for other in ("least", "never"):
+        assert np.array_equal(drawn["free"][:shorter], drawn[other][:shorter])
     wrong = call("sample", "o.npy", "--run", seconds_run, "--min-length", 9, "--length", 8)
-    assert wrong.err == "seqmodel: --min-length 9 is above the 8 of --length\n"
-    assert wrong.status == 2
+    said = "seqmodel: --min-length 9 is above the 8 of --length\n"
+    assert (wrong.status, wrong.err) == (2, said)
 
 
-def test_only_the_beginning_of_a_primer(call, music, run):
-    """At 60 beats per minute a frame is a quarter of a second; a shorter file is used whole."""
-    primer = ["--prime", music / "train" / "0.mid", "--include-prime"]
-    options = ["--run", run, "--length", 20, "--tempo", 60]
-    call_ok("sample", "all.npy", *options, *primer)
-    call_ok("sample", "frames.npy", *options, *primer, "--prime-frames", 6)
-    call_ok("sample", "seconds.npy", *options, *primer, "--prime-seconds", 1.5)
-    call_ok("sample", "more.npy", *options, *primer, "--prime-frames", 600)
-    whole, frames = np.load("all.npy"), np.load("frames.npy")
-    assert len(frames) == 6 + 20
-    assert np.array_equal(frames[:6], whole[:6])
-    np.save("six.npy", whole[:6])
-    call_ok("sample", "again.npy", *options, "--prime", "six.npy", "--include-prime")
-    assert np.array_equal(frames, np.load("again.npy"))
-    assert np.array_equal(frames, np.load("seconds.npy"))
-    assert np.array_equal(whole, np.load("more.npy"))
+def test_a_primer_is_used_but_included_only_when_asked_for(music, run):
+    """Guards against a primer that changes nothing, or that slips into the file; at 60 beats per
+    minute a frame is a quarter of a second, and a shorter file is used whole."""
+    file = music / "train" / "0.mid"
+    call_ok("prepare", file, "--no-onsets", "-o", "d", "--split-by", "piece")
+    data = seqmodel.open_dataset("d")
+    heard = data[data.splits[0]][0]
+    np.save("six.npy", heard[:6])
 
+    def drawn(*options, prime=("--prime", file), kind="npy"):
+        options = ("--run", run, "--length", 20, "--tempo", 60, *prime, *options)
+        call_ok("sample", f"o.{kind}", *options, "--force")
+        return np.load("o.npy")
 
-def test_a_primer_is_used_but_included_only_when_asked_for(call, music, run):
-    """Guards against a primer that changes nothing, or that slips into the file."""
-    primer = music / "train" / "0.mid"
-    options = ["--run", run, "--length", 300]
-    call_ok("sample", "plain.npy", *options)
-    call_ok("sample", "primed.npy", *options, "--prime", primer)
-    call_ok("sample", "both.npy", *options, "--prime", primer, "--include-prime")
-    call_ok("sample", "both.png", *options, "--prime", primer, "--include-prime")
-    plain, primed, both = (np.load(f"{name}.npy") for name in ("plain", "primed", "both"))
-    call_ok("prepare", primer, "--no-onsets", "-o", "d", "--split-by", "piece")
-    heard = seqmodel.open_dataset("d")
-    assert np.array_equal(both, np.concatenate([heard[heard.splits[0]][0], primed]))
-    assert len(primed) == len(plain) == 300
+    plain, primed, both = drawn(prime=()), drawn(), drawn("--include-prime")
+    assert np.array_equal(both, np.concatenate([heard, primed]))
+    assert len(primed) == len(plain) == 20
     assert not np.array_equal(plain, primed)
-    assert Path("both.png").read_bytes().startswith(PNG)
-
-
-def test_a_sampled_roll_primes_like_its_midi_file(call, run):
-    """Guards against sampled frames that cannot be used as a primer."""
-    for name in ("o.npy", "o.mid"):
-        call_ok("sample", name, "--run", run, "--length", 50, "--seed", 2)
-    for name in ("npy", "mid"):
-        prime = ["--prime", f"o.{name}", "--include-prime"]
-        result = call("sample", f"{name}.npy", "--run", run, "--length", 50, *prime)
-        assert (result.status, result.err) == (0, f"{name}.npy: 100 frames from {run}\n")
-    assert np.array_equal(np.load("npy.npy")[:50], np.load("o.npy"))
-    assert Path("npy.npy").read_bytes() == Path("mid.npy").read_bytes()
+    frames = drawn("--include-prime", "--prime-frames", 6)
+    assert (len(frames), np.array_equal(frames[:6], heard[:6])) == (6 + 20, True)
+    assert np.array_equal(frames, drawn("--include-prime", prime=("--prime", "six.npy")))
+    assert np.array_equal(frames, drawn("--include-prime", "--prime-seconds", 1.5))
+    assert np.array_equal(both, drawn("--include-prime", "--prime-frames", 600))
+    drawn("--include-prime", kind="png")
+    assert Path("o.png").read_bytes().startswith(PNG)
 
 
 def test_a_silent_sample_is_reported(call, run):
@@ -173,31 +159,27 @@ def test_a_silent_sample_is_reported(call, run):
     assert result.err == f"o.npy: 8 frames from {run}, {advice}\n"
 
 
-def test_the_best_of_some_is_nearest_to_training(call, run):
+@pytest.mark.parametrize("primed", [False, True])
+def test_the_best_of_some_is_nearest_to_training(call, run, primed):
     """Of the same pieces that -n would draw, scored by `eval`; with a primer without its frames."""
-    call_ok("sample", "p.npy", "--run", run, "--length", 6, "--seed", 9)
-    (trained,) = (
-        line["train_nats_per_frame"]
-        for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-        if line["epoch"] == 2
-    )
-    for more in ((), ("--prime", "p.npy")):
-        options = ("--run", run, "--length", 8, "--force", *more)
-        call_ok("sample", "o.npy", "-n", 4, *options)
-        drawn = [np.load(f"o-{k}.npy") for k in (1, 2, 3, 4)]
-        before = np.load("p.npy") if more else np.empty((0, 88), np.uint8)
-        loaded = seqmodel.load_run(run)
-        nats = [
-            loaded.nll(np.concatenate([before, piece]))[len(before) :].mean() for piece in drawn
-        ]
-        best = int(np.argmin(np.abs(np.array(nats) - trained)))
-        told = call_ok("sample", "best.npy", "--best-of", 4, *options)
-        assert told.err == (
-            f"best.npy: 8 frames from {run}, {nats[best]:.3f} nats per frame "
-            f"(training {trained:.3f})\n"
-        )
-        assert np.array_equal(np.load("best.npy"), drawn[best])
-    (piece,) = json.loads(call_ok("sample", "best.npy", "--best-of", 4, "--json", *options).out)[
-        "pieces"
-    ]
-    assert piece["nats_per_frame"] == pytest.approx(nats[best])
+    options, before = ["--run", run, "--length", 8], np.empty((0, 88), np.uint8)
+    if not primed:
+        options += ["--temperature", 0.5]  # likelier than train: the nearest is not the likeliest
+    else:
+        call_ok("sample", "p.npy", *options, "--seed", 9)
+        before = np.load("p.npy")
+        options += ["--prime", "p.npy"]
+    loaded = seqmodel.load_run(run)
+    best = min(read_metrics(run), key=lambda line: line["valid_nats_per_frame"])
+    trained = best["train_nats_per_frame"]
+    call_ok("sample", "o.npy", "-n", 4, *options)
+    drawn = [np.load(f"o-{k}.npy") for k in (1, 2, 3, 4)]
+    nats = [loaded.nll(np.concatenate([before, piece]))[len(before) :].mean() for piece in drawn]
+    best = int(np.argmin(np.abs(np.array(nats) - trained)))
+    assert primed or best != np.argmin(nats)
+    told = call_ok("sample", "best.npy", "--best-of", 4, *options).err
+    figures = f"{nats[best]:.3f} nats per frame (training {trained:.3f})"
+    assert told == f"best.npy: 8 frames from {run}, {figures}\n"
+    assert np.array_equal(np.load("best.npy"), drawn[best])
+    told = json.loads(call_ok("sample", "b.npy", "--best-of", 4, "--json", *options).out)
+    assert told["pieces"][0]["nats_per_frame"] == pytest.approx(nats[best])

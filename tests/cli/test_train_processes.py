@@ -42,6 +42,22 @@ def gone(pid):
         return True
 
 
+def two(data, epochs):
+    """Two processes that train into run/, after so many epochs: the first, and the other's pid."""
+    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
+    begun("run", process, epochs)
+    return process, *children(process)
+
+
+def waited(condition, seconds=PATIENCE):
+    """Wait until the condition is true, and return its value."""
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found
+
+
 def test_two_processes_print_and_write_what_one_does(data):
     """Whatever the others say, the user sees one training."""
     one = call_ok("train", data, *SMALL, "--run", "one")
@@ -56,9 +72,7 @@ def test_two_processes_print_and_write_what_one_does(data):
 
 
 def test_ctrl_c_stops_all_and_one_process_goes_on(data):
-    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
-    begun("run", process, 3)
-    (other,) = children(process)
+    process, other = two(data, 3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
@@ -76,9 +90,7 @@ def test_ctrl_c_stops_all_and_one_process_goes_on(data):
 
 
 def test_a_killed_process_ends_the_others_with_one_line(data):
-    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
-    begun("run", process)
-    (other,) = children(process)
+    process, other = two(data, 1)
     os.kill(other, signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (1, "")
@@ -93,17 +105,10 @@ def test_a_killed_process_ends_the_others_with_one_line(data):
 def test_when_the_first_is_killed_the_others_end(data):
     """Before they give up waiting for it, after 50 s each time that they look for it."""
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
-    until = time.monotonic() + PATIENCE
-    while not (others := children(process)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    (other,) = waited(lambda: children(process))
     process.kill()
-    until = time.monotonic() + 40
-    _, err = process.communicate(timeout=PATIENCE)
-    assert "Traceback" not in err
-    while not all(map(gone, others)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    assert "Traceback" not in process.communicate(timeout=PATIENCE)[1]
+    waited(lambda: gone(other), 40)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing watches elsewhere")
@@ -129,11 +134,7 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data):
         )
         for host in ("a", "b")
     ]  # fmt: skip
-    until = time.monotonic() + PATIENCE
-    while not (runs := list(Path().glob("*/run"))):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    run = str(runs[0])
+    run = str(waited(lambda: list(Path().glob("*/run")))[0])
     first = launched[run.startswith("b")]
     begun(run, first, 3)
     os.kill(children(first)[-1], signal.SIGSTOP)
@@ -178,9 +179,7 @@ def test_a_host_with_the_wrong_data_is_named(data, music):
 
 def test_a_full_disk_under_the_first_ends_all(data):
     """The last save before it stays whole."""
-    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
-    begun("run", process, 2)
-    (other,) = children(process)
+    process, other = two(data, 2)
     limit = subprocess.run(
         ["prlimit", f"--pid={process.pid}", "--fsize=100:100"], check=False, capture_output=True
     )

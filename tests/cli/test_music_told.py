@@ -1,0 +1,281 @@
+"""What `prepare` and `inspect` tell of a grid that does not fit, of what is lost and of how notes
+are read, by the pedal or where they are short; advice that the command at hand can follow."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import call_ok
+from mido import Message, MetaMessage, MidiFile, MidiTrack
+
+import seqmodel
+from seqmodel.media.music.corpus import load_midi
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.registry import MEDIA
+
+SWING = [round(480 * (beat + place)) for beat in range(8) for place in (0, 2 / 3)]
+OFF_GRID = (
+    "50.0% of onsets lie on the grid (4 steps per beat), the others 42 ms off on average; 50.0% "
+    "are triplets: try --steps-per-beat 12"
+)
+
+
+def only(folder):
+    """The one piece of a dataset, or its first."""
+    data = seqmodel.open_dataset(folder)
+    return data[data.splits[0]][0]
+
+
+def write_band(path, *, drums_only=False):
+    """A swinging bass, louder and louder, over drums on every beat, faster at the end."""
+    bass = [MetaMessage("track_name", name="Bass"), Message("program_change", program=32)]
+    bass.append(Message("control_change", control=64, value=127))
+    for k, (tick, before) in enumerate(zip(SWING, [0, *SWING], strict=False)):
+        late = tick - before - (120 if k else 0)
+        bass.append(Message("note_on", note=40 + k, velocity=30 + k, time=late))
+        bass.append(Message("note_off", note=40 + k, time=120))
+    drums = []
+    for k in range(8):
+        drums.append(Message("note_on", note=36, channel=9, velocity=64, time=360 * (k > 0)))
+        drums.append(Message("note_off", note=36, channel=9, time=120))
+    head = [
+        MetaMessage("key_signature", key="Bb"),
+        MetaMessage("time_signature", numerator=3, denominator=4),
+        MetaMessage("set_tempo", tempo=500_000),
+        MetaMessage("set_tempo", tempo=400_000, time=8 * 480),
+    ]
+    tracks = [head, drums] if drums_only else [head, bass, drums]
+    MidiFile(ticks_per_beat=480, tracks=[MidiTrack(t) for t in tracks]).save(path)
+
+
+def test_prepare_and_inspect_tell_what_is_lost(call):
+    for split in ("train", "valid"):
+        Path("m", split).mkdir(parents=True)
+        write_band(Path("m", split, "band.mid"))
+    lost = [
+        "velocities (30 to 64)", "2 tempo changes (120 to 150 bpm)",
+        "key signatures (Bb)", "parts (up to 2 in a piece)", "instruments (1 program)",
+        "drums (16 notes; --drums keep)",
+    ]  # fmt: skip
+    told = call("prepare", "m", "-o", "d").err.splitlines()
+    pedal = "the sustain pedal lengthens 30 of 32 notes (93.9% of the sound); --pedal ignore leaves"
+    assert [line for line in told if "two splits" not in line and "in train too" not in line] == [
+        f"{pedal} that out",
+        OFF_GRID,
+        f"not kept: {', '.join(lost)}",
+    ]
+    manifest = Path("d/manifest.json").read_bytes()
+    values = json.loads(manifest)
+    assert values["not_kept"] == lost
+    assert values["timing"]["suggestion"] == "--steps-per-beat 12"
+    shown = call("inspect", "d").out.splitlines()
+    assert {f"  {OFF_GRID}", f"  not kept: {', '.join(lost)}"} <= set(shown)
+    call_ok("prepare", "m", "-o", "d", "--force")
+    assert Path("d/manifest.json").read_bytes() == manifest
+    told = call("prepare", "m", "-o", "e", "--steps-per-beat", 12, "--drums", "keep").err
+    assert f"not kept: {', '.join(lost[:-1])}" in told.splitlines()
+
+
+def test_inspect_describes_a_song(call):
+    write_band(Path("band.mid"))
+    shown = call("inspect", "band.mid")
+    assert (shown.status, shown.err) == (0, "")
+    tonic = json.loads(call("inspect", "band.mid", "--json").out)["tonic"]
+    assert shown.out == (
+        "band.mid: MIDI format 1, 3 tracks\n"
+        "  24 notes from E2 to G3, 8 of them drums, velocities 30 to 64, pedal pressed 1 time, "
+        "93.9% of the sound\n"
+        '    track 2 "Bass": program 33 (bass), 16 notes\n'
+        "    track 3: drums, 8 notes\n"
+        "  4.0 s at 120 to 150 bpm, 1 tempo change, in 3/4\n"
+        f"  tonic {tonic} (estimated), key signature Bb\n"
+        "  32 frames at 4 steps per beat, 8.25 notes per frame\n"
+        f"  {OFF_GRID}\n"
+    )
+
+
+def test_advice_can_be_followed_where_it_is_given(call, run):
+    """Guards against options that `sample` and `eval` lack: there the run decides."""
+    write_band(Path("drums.mid"), drums_only=True)
+    assert call_ok("inspect", "drums.mid").out.splitlines()[1].startswith("  8 hits")
+    for grid, frames in ((), 29), (("--step-seconds", "0.05"), 73):
+        options = ("--drums", "keep", *grid, "--json", "--listen", "o.wav", "--plot", "o.png")
+        values = json.loads(call_ok("inspect", "drums.mid", *options, "--force").out)
+        assert (values["frames"], values["drum_notes"]) == (frames, 8)
+    write_band(Path("smpte.mid"))
+    data = bytearray(Path("smpte.mid").read_bytes())
+    data[12:14] = 256 - 25, 40
+    Path("smpte.mid").write_bytes(data)
+    call_ok("inspect", "smpte.mid", "--step-seconds", "0.1")
+    for name, more, why, option in (
+        ("drums.mid", ("--drums", "drop"), "has no notes but drums", "--drums only"),
+        ("smpte.mid", (), "is in SMPTE time, which has no beats", "--step-seconds"),
+    ):
+        assert call("inspect", name, *more).err == f"seqmodel: {name}: {why}; use {option}\n"
+        advice = f"{name}: {why}; use a run of data prepared with {option}\n"
+        for command, what in (
+            (("sample", "o.mid", "--run", run, "--prime", name), "--prime "),
+            (("sample", "o.mid", "--run", run, "--fill", name, "--below"), "--fill "),
+            (("eval", run, "--data", name), ""),
+        ):
+            result = call(*command)
+            assert (result.status, result.err) == (1, f"seqmodel: {what}{advice}"), command
+
+
+# ---- the sustain pedal ---------------------------------------------------------------------------
+
+LENGTHENS = (
+    "the sustain pedal lengthens 1 of 2 notes (50.0% of the sound); --pedal ignore leaves that out"
+)
+KEYS, SOUND = 2, 8
+"""The frames of the first note by its key, and by the pedal."""
+
+
+@pytest.fixture
+def pedalled(here):
+    """C4 for half a beat, held by the pedal for a beat and a half more; then E4 for two beats."""
+    track = MidiTrack(
+        [
+            Message("control_change", control=64, value=127),
+            Message("note_on", note=60),
+            Message("note_off", note=60, time=240),
+            Message("control_change", control=64, value=0, time=720),
+            Message("note_on", note=64),
+            Message("note_off", note=64, time=480),
+        ]
+    )
+    path = here / "m/train/a.mid"
+    path.parent.mkdir(parents=True)
+    MidiFile(ticks_per_beat=480, tracks=[track]).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "frames"),
+    [
+        ([], SOUND),
+        (["--pedal=ignore"], KEYS),
+        (["--no-onsets"], KEYS),
+        (["--restrike=discard"], KEYS),
+        (["--restrike=discard", "--no-onsets", "--pedal=extend"], SOUND),
+    ],
+)
+def test_when_the_pedal_lengthens_notes(call, pedalled, options, frames):
+    """Guards the published rolls, which do without, and frames in which what is struck again while
+    the pedal holds it would not show."""
+    told = call("prepare", "m", "-o", "d", *options).err
+    assert only("d")[:, 60 - 21].sum() == frames
+    longer = frames == SOUND
+    frame = seqmodel.open_dataset("d").frame
+    assert (LENGTHENS in told.splitlines(), frame.pedal) == (longer, longer)
+    assert ("pedal (pressed 1 time)" in told) is not longer
+    assert (f"  {LENGTHENS}\n" in call("inspect", "d").out) is longer
+    manifest = json.loads(Path("d/manifest.json").read_text())
+    assert manifest["frame"].get("pedal", False) is longer
+    assert manifest["notes"].get("lengthened", 0) == longer
+
+
+@pytest.mark.parametrize(("options", "frames"), [([], KEYS), (["--pedal=extend"], SOUND)])
+def test_files_among_rolls_are_read_as_those_are(pedalled, options, frames):
+    np.save("m/train/a.npy", np.ones((3, 88), np.uint8))
+    call_ok("prepare", "m", "-o", "d", "--steps-per-beat=4", *options)
+    totals = [int(piece[:, 60 - 21].sum()) for piece in seqmodel.open_dataset("d")["train"]]
+    assert sorted(totals) == sorted([frames, 3])
+
+
+def test_a_run_reads_files_with_its_datas_pedal(pedalled):
+    """The same file has the same content, and so the same split, whatever is heard of it."""
+    held = PianoRollFrames(Grid.of_beats(4), onsets=True, pedal=True)
+    for frame, length in ((held, SOUND), (PianoRollFrames(Grid.of_beats(4), onsets=True), KEYS)):
+        assert PianoRollFrames.from_json(frame.to_json()) == frame
+        assert ("pedal" in frame.to_json()) == frame.pedal
+        piece = load_midi(pedalled, frame)
+        assert piece.frames[:, 60 - 21].sum() == length
+        assert piece.content == load_midi(pedalled, held).content
+    assert frame.differences(held) == [
+        "without notes held by the pedal, not with notes held by the pedal"
+    ]
+
+
+# ---- notes that round to no frame, or repeat a sounding one --------------------------------------
+
+REPEATED = (
+    "3 of 5 notes follow one of their pitch without a gap and join it; prepare --onsets "
+    "keeps them apart"
+)
+IN_ONE_FRAME = (
+    "1 of 5 notes begin in the same frame as another of their pitch; a finer grid keeps them apart"
+)
+SHORT = (
+    "dropped 3 of 5 notes that fill no frame; prepare --short-notes keep, or a finer grid, keeps "
+    "them"
+)
+
+
+@pytest.fixture
+def short(here):
+    """Five notes of one pitch, 10 ticks to a frame of a quarter beat: the second short and right
+    after the first, the next two within one frame. Two tracks have them, which makes no more."""
+    track, now = MidiTrack(), 0
+    for on, off in (0, 10), (10, 13), (20, 22), (22, 24), (40, 60):
+        track.append(Message("note_on", note=60, time=on - now))
+        track.append(Message("note_off", note=60, time=off - on))
+        now = off
+    MidiFile(tracks=[track, track], ticks_per_beat=40).save(here / "short.mid")
+    return here / "short.mid"
+
+
+@pytest.mark.parametrize(
+    ("options", "states", "line"),
+    [
+        ("", [1, 1, 1, 0, 1, 2], IN_ONE_FRAME),
+        ("--no-onsets", [1, 1, 1, 0, 1, 1], REPEATED),
+        ("--no-onsets --short-notes drop", [1, 0, 0, 0, 1, 1], SHORT),
+        ("--no-onsets --restrike discard", [1, 0, 0, 0, 1, 1], SHORT),
+        ("--no-onsets --restrike discard --short-notes keep", [1, 1, 1, 0, 1, 1], REPEATED),
+    ],
+)
+def test_prepare_counts_notes_that_do_not_show(call, short, options, states, line):
+    options = ("--split-by", "piece", "--json", *options.split())
+    result = call("prepare", short, "-o", "d", *options)
+    assert result.status == 0
+    assert line in result.err.splitlines()
+    manifest = json.loads(result.out)
+    merged, dropped = {IN_ONE_FRAME: (1, 0), REPEATED: (3, 0), SHORT: (0, 3)}[line]
+    assert manifest["notes"] == {"read": 5, "dropped": dropped, "merged": merged}
+    assert manifest["frame"].get("short_notes", False) is (line != SHORT)
+    frames = only("d")
+    key = frames[:, 60 - 21] if frames.shape[1] == 88 else 2 * frames[:, 39] - frames[:, 88 + 39]
+    assert key.tolist() == states
+    assert f"  {line}\n" in call("inspect", "d").out
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_run_reads_short_notes_as_its_data_were_read(short, here, keep):
+    """Guards runs and datasets of before the rule, whose definition lacks it."""
+    music, frame = MEDIA["music"], PianoRollFrames(Grid.of_beats(4), short_notes=keep)
+    assert ("short_notes" in frame.to_json()) is keep
+    again = music.frame_from_json(frame.to_json())
+    assert again == frame
+    assert again.differences(PianoRollFrames(Grid.of_beats(4))) == []
+    (work,) = music.corpus(music.settings_like(again), [short], here).works(short)
+    assert work.frames == 6
+    (rows,) = work.rows(0, work.frames)
+    assert again.decode(rows)[:, 60 - 21].tolist() == [1, keep, keep, 0, 1, 1]
+
+
+def test_published_rolls_keep_their_rule(here, shared_data):
+    """Guards files that a run trained on the rolls continues: they are read as the rolls were."""
+    np.save(here / "a.npy", np.ones((3, 88), np.uint8))
+    for k, source in enumerate((shared_data / "music/rolls/JSB_Chorales.mat", here / "a.npy")):
+        call_ok("prepare", source, "-o", f"d{k}")
+        assert seqmodel.open_dataset(f"d{k}").frame.short_notes is bool(k)
+
+
+def test_a_beat_of_staccato_is_heard(shared_data):
+    """96 staccato eighths, a tenth of a beat each, once made a dataset without a note."""
+    call_ok("prepare", shared_data / "music/real/stacc.mid", "--split-by", "piece", "-o", "d")
+    assert only("d")[:, 88:].sum() == 96
+    assert json.loads(Path("d/manifest.json").read_text())["notes"]["merged"] == 0
