@@ -53,8 +53,8 @@ SHELL = re.compile(r"[|<>*]|^(?!seqmodel )")
 """What takes a shell, or several processes; those of seqmodel are calls all the same."""
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 FIRST_EPOCH = re.compile(r"epoch +1/\d+  train")
-FEW = "rm -rf few {0}; cp -r sample_data/{0} few; find few -name '0[1-9]*' -o -name '00[4-9]*'"
-"""Lists the files of a bundled dataset that its small copy, of three to a split, can do without."""
+FEW = "rm -rf few {0}; cp -r sample_data/{0} few; find few -name '0[1-9]*' -o -name '00[3-9]*'"
+"""Lists the files of a bundled dataset that its small copy, of two to a split, can do without."""
 
 
 def words(line):
@@ -171,7 +171,8 @@ def shortened(command, shown, guide):
     if guide != README or command.startswith("seqmodel compare"):
         make_small(data)
         compares = command.startswith("seqmodel compare")
-        return printed_by(f"{command} {'--set epochs=1 --jobs 1' if compares else '--epochs 1'}")
+        little = "--set epochs=1 --jobs 1 --params 2000" if compares else "--epochs 1 --hidden 8"
+        return printed_by(f"{command} {little}")
     status, printed = printed_by(command, Log())
     assert status == 128 + signal.SIGINT, printed
     first = next(k for k, line in enumerate(shown) if FIRST_EPOCH.match(line)) + 1
