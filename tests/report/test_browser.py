@@ -18,6 +18,7 @@ from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.parts import (
+    SHOWN,
     Curve,
     Curves,
     Dot,
@@ -45,17 +46,8 @@ def sound(kind):
 
 
 def curve(name, pace):
-    lines = [
-        {
-            "epoch": k,
-            "updates": 10 * k,
-            "seconds": pace,
-            "train_nats_per_frame": 2 + 1 / k,
-            "valid_nats_per_frame": 2.2 + 1 / k,
-        }
-        for k in range(1, 11)
-    ]
-    return Curve(name, lines, 10)
+    lines = ((k, 10 * k, pace, 2 + 1 / k, 2.2 + 1 / k) for k in range(1, 11))
+    return Curve(name, [dict(zip(SHOWN, line, strict=True)) for line in lines], 10)
 
 
 def sample(name, kind):

@@ -16,6 +16,7 @@ from reading import boxes, drawing, read, rows
 from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.report.page import charts
 from seqmodel.report.page.parts import (
+    SHOWN,
     Curve,
     Curves,
     Dot,
@@ -32,17 +33,11 @@ from seqmodel.report.page.parts import (
 
 
 def curve(name, valid, *, family="", pace=8.5):
-    lines = [
-        {
-            "epoch": k,
-            "updates": 25 * k,
-            "seconds": pace + 2 * (k - 1),
-            "train_nats_per_frame": nats - 0.5 / k,
-            "valid_nats_per_frame": nats,
-        }
-        for k, nats in enumerate(valid, 1)
-    ]
-    return Curve(name, lines, int(np.argmin(valid)) + 1, family)
+    lines = (
+        (k, 25 * k, pace + 2 * (k - 1), nats - 0.5 / k, nats) for k, nats in enumerate(valid, 1)
+    )
+    metrics = [dict(zip(SHOWN, line, strict=True)) for line in lines]
+    return Curve(name, metrics, int(np.argmin(valid)) + 1, family)
 
 
 PICTURE = Picture(
