@@ -213,7 +213,7 @@ def test_commands_of_a_guide_print_what_it_shows(guide, tmp_path, monkeypatch):
         ("nats per frame  2.3391", "nats per frame  2.3512", True),
         ("nats per frame  2.3391", "nats per frame  2.5391", False),
         (
-            "epoch 39/40  train 2.0679  128,007 frames/s",
+            "epoch 39/40  train 2.0679  1,007 frames/s",
             "epoch 39/40  train 2.0681  7 frames/s",
             True,
         ),
@@ -243,12 +243,10 @@ def test_new_and_missing_lines_are_noticed(shown, printed, wrong):
     assert first_difference(shown, printed, "seqmodel eval") == wrong
 
 
-@pytest.mark.parametrize(
-    "command", ["prepare", "train", "eval", "sample", "report", "compare", "inspect"]
-)
-def test_every_command_is_in_the_tour(command):
+def test_every_command_is_in_the_tour():
     """Guards against a command that newcomers never meet."""
-    assert any(f"seqmodel {command}" in line for line, _ in sessions(README))
+    met = {line.split()[1] for line, _ in sessions(README)}
+    assert met >= {"prepare", "train", "eval", "sample", "report", "compare", "inspect"}
 
 
 TEXTS = [
