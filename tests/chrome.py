@@ -17,8 +17,8 @@ OPTIONS = (
     *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--mute-audio"),
 )
-KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowDown": "\ue015"}
-KEYS |= {"Escape": "\ue00c", "End": "\ue010", "Home": "\ue011", "Enter": "\ue007", "Tab": "\ue004"}
+KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014"}
+KEYS |= {"End": "\ue010", "Enter": "\ue007"}
 
 
 class Chrome:
@@ -82,22 +82,22 @@ class Chrome:
 
     def click(self, selector, x=0.5, y=0.5):
         """Press and release the mouse at a place within an element, as shares of its size."""
-        self._pointer(selector, x, y, press=True)
+        find = f"document.querySelector('{selector}')"
+        self.run(f"{find}.scrollIntoView({{block: 'center'}})")
+        box = self.run(f"{find}.getBoundingClientRect().toJSON()")
+        place = {
+            "x": round(box["left"] + x * box["width"]),
+            "y": round(box["top"] + y * box["height"]),
+        }
+        actions: list[dict[str, Any]] = [{"type": "pointerMove", "duration": 0, **place}]
+        actions += [{"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp")]
+        mouse = {"pointerType": "mouse"}
+        self._act({"type": "pointer", "id": "mouse", "parameters": mouse, "actions": actions})
 
-    def hover(self, selector, x=0.5, y=0.5):
-        """Move the mouse to a place within an element, as for `click`."""
-        self._pointer(selector, x, y, press=False)
-
-    def press(self, key):
-        """Press and release a key."""
-        value = KEYS.get(key, key)
-        strokes = [{"type": kind, "value": value} for kind in ("keyDown", "keyUp")]
-        self._act({"type": "key", "id": "keys", "actions": strokes})
-
-    def hold(self, key, seconds):
+    def press(self, key, seconds=0):
         """Press a key, and release it some time later."""
         pause = {"type": "pause", "duration": round(1000 * seconds)}
-        down, up = ({"type": kind, "value": key} for kind in ("keyDown", "keyUp"))
+        down, up = ({"type": kind, "value": KEYS.get(key, key)} for kind in ("keyDown", "keyUp"))
         self._act({"type": "key", "id": "keys", "actions": [down, pause, up]})
 
     def download_to(self, folder):
@@ -113,20 +113,6 @@ class Chrome:
     def messages(self):
         """The console's messages since the last call."""
         return [line["message"] for line in self._call("POST", "/se/log", {"type": "browser"})]
-
-    def _pointer(self, selector, x, y, *, press):
-        find = f"document.querySelector('{selector}')"
-        self.run(f"{find}.scrollIntoView({{block: 'center'}})")
-        box = self.run(f"{find}.getBoundingClientRect().toJSON()")
-        place = {
-            "x": round(box["left"] + x * box["width"]),
-            "y": round(box["top"] + y * box["height"]),
-        }
-        actions: list[dict[str, Any]] = [{"type": "pointerMove", "duration": 0, **place}]
-        if press:
-            actions += [{"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp")]
-        mouse = {"pointerType": "mouse"}
-        self._act({"type": "pointer", "id": "mouse", "parameters": mouse, "actions": actions})
 
     def _act(self, source):
         self._call("POST", "/actions", {"actions": [source]})

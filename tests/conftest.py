@@ -94,6 +94,30 @@ def no_pages(monkeypatch):
     monkeypatch.setattr("seqmodel.experiment.output.render", lambda _: "")
 
 
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A browser with an empty profile; it takes as long to start as a page to test."""
+    from chrome import Chrome
+
+    started = Chrome(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def chrome(browser):
+    """The browser, which shows no page when the module ends."""
+    yield browser
+    browser.visit("about:blank")
+
+
+@pytest.fixture
+def silent_console(chrome):
+    """Fails if the test leaves an error or a warning in the console."""
+    yield
+    assert chrome.messages() == []
+
+
 @pytest.fixture
 def two_threads():
     """Two torch threads, whatever the environment says."""

@@ -53,8 +53,8 @@ SHELL = re.compile(r"[|<>*]|^(?!seqmodel )")
 """What takes a shell, or several processes; those of seqmodel are calls all the same."""
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 FIRST_EPOCH = re.compile(r"epoch +1/\d+  train")
-FEW = "rm -rf few {0}; cp -r sample_data/{0} few; find few -name '0[1-9]*' -o -name '00[4-9]*'"
-"""Lists the files of a bundled dataset that its small copy, of three to a split, can do without."""
+FEW = "rm -rf few {0}; cp -r sample_data/{0} few; find few -name '0[1-9]*' -o -name '00[3-9]*'"
+"""Lists the files of a bundled dataset that its small copy, of two to a split, can do without."""
 
 
 def words(line):
@@ -171,7 +171,8 @@ def shortened(command, shown, guide):
     if guide != README or command.startswith("seqmodel compare"):
         make_small(data)
         compares = command.startswith("seqmodel compare")
-        return printed_by(f"{command} {'--set epochs=1 --jobs 1' if compares else '--epochs 1'}")
+        little = "--set epochs=1 --jobs 1 --params 2000" if compares else "--epochs 1 --hidden 8"
+        return printed_by(f"{command} {little}")
     status, printed = printed_by(command, Log())
     assert status == 128 + signal.SIGINT, printed
     first = next(k for k, line in enumerate(shown) if FIRST_EPOCH.match(line)) + 1
@@ -212,7 +213,7 @@ def test_commands_of_a_guide_print_what_it_shows(guide, tmp_path, monkeypatch):
         ("nats per frame  2.3391", "nats per frame  2.3512", True),
         ("nats per frame  2.3391", "nats per frame  2.5391", False),
         (
-            "epoch 39/40  train 2.0679  128,007 frames/s",
+            "epoch 39/40  train 2.0679  1,007 frames/s",
             "epoch 39/40  train 2.0681  7 frames/s",
             True,
         ),
@@ -242,12 +243,10 @@ def test_new_and_missing_lines_are_noticed(shown, printed, wrong):
     assert first_difference(shown, printed, "seqmodel eval") == wrong
 
 
-@pytest.mark.parametrize(
-    "command", ["prepare", "train", "eval", "sample", "report", "compare", "inspect"]
-)
-def test_every_command_is_in_the_tour(command):
+def test_every_command_is_in_the_tour():
     """Guards against a command that newcomers never meet."""
-    assert any(f"seqmodel {command}" in line for line, _ in sessions(README))
+    met = {line.split()[1] for line, _ in sessions(README)}
+    assert met >= {"prepare", "train", "eval", "sample", "report", "compare", "inspect"}
 
 
 TEXTS = [

@@ -58,15 +58,19 @@ def write_page(tmp_path_factory):
     return write
 
 
+@pytest.fixture(scope="session")
+def piano(tmp_path_factory, make_run):
+    """A run whose pieces end, with onsets."""
+    options = {"model": "tied", "unit": "gru", "onsets": True, "end": True}
+    return make_run(tmp_path_factory.mktemp("run") / "a run", **options)
+
+
+@pytest.fixture(scope="session")
+def page(piano, write_page):
+    """The page of `piano`."""
+    return write_page(piano)
+
+
 @pytest.fixture(scope="module")
-def chrome(tmp_path_factory):
-    browser = Player(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture
-def silent_console(chrome):
-    """Fails if the test leaves an error or a warning in the console."""
-    yield
-    assert chrome.messages() == []
+def chrome(chrome):
+    return Player(chrome)

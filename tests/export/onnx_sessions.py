@@ -12,6 +12,7 @@ from seqmodel.export.onnx.model import export_graph
 from seqmodel.media.music.frames import PianoRollFrames, with_onsets
 from seqmodel.media.music.grid import Grid
 from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.sound.steering import NODES, unpacked
 from seqmodel.runs.folder import Run
 
 TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
@@ -34,6 +35,20 @@ def run_of(frame, *, folder="runs/x", **options):
             model.encoder.clock.start_at(np.array([40, 52, 90]))
             model.encoder.clock.watch(np.arange(1, n) for n in (9, 14, 17))
     return Run(config, frame, 3, 90, folder=Path(folder), model=model)
+
+
+def steer(encoder, draw):
+    """Give a sample-wise model a loudness, voices, spectra and courses as in no training split."""
+    known = unpacked(encoder.known, encoder.predictors.reported_coefficients)
+    random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
+    ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
+    known = known._replace(
+        share=0.3, usual=4.0, sharpest=900.0, pushes=0.1 * random[2] - 0.05, voices=random[3],
+        ranges=ranges.repeat_interleave(known.ranges.shape[1] // 2, 1),
+        afforded=0 * known.afforded + 0.8,
+        courses=torch.rand(known.courses.shape, generator=draw, dtype=torch.float64),
+    )  # fmt: skip
+    encoder.known.copy_(known.packed())
 
 
 def song(length, *, onsets=False):
@@ -60,7 +75,8 @@ class Session:
     def __init__(self, run):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(export_graph(run), options)
+        self.file = export_graph(run)
+        self._session = onnxruntime.InferenceSession(self.file, options)
         self._inputs = {each.name: each for each in self._session.get_inputs()}
         self._outputs = [each.name for each in self._session.get_outputs()]
         self.facts = self._session.get_modelmeta().custom_metadata_map

@@ -9,9 +9,18 @@ from chrome import Chrome
 from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
-CLOCK = """window.freeze = () => {
+CLOCK = """window.requestAnimationFrame = (draw) => setTimeout(draw, 50);
+window.cancelAnimationFrame = clearTimeout;
+window.mute = () => (page.sound.strike = () => ({ release() {} }));
+window.freeze = () => {
+  mute();
   page.clock ??= page.sound.now();
   page.sound.now = () => page.clock;
+};
+window.lasting = (frames) => {
+  freeze();
+  const passed = () => (page.clock += frames * page.player.secondsPerFrame);
+  document.addEventListener('keyup', passed, true);
 };
 window.advance = async (reached) => {
   freeze();
@@ -22,13 +31,17 @@ window.advance = async (reached) => {
     player.fill();
   }
 };"""
-"""One that stands still, or moves as fast as is drawn."""
+"""One that stands still, or moves as keys are let go, or as fast as is drawn: without sound, which
+takes longer than all else, as do more than twenty pictures a second."""
 OWN = "(window.own ??= new Model(page.model))"
 """A model beside those that the page draws by in Workers."""
 
 
 class Player(Chrome):
-    """A browser for pages that play, which begin once their model is ready."""
+    """The browser, for pages that play, which begin once their model is ready."""
+
+    def __init__(self, chrome):
+        vars(self).update(vars(chrome))
 
     def open(self, page, **options):
         super().open(page, **options)
@@ -45,7 +58,16 @@ class Player(Chrome):
         self.wait("page.player.playing")
         self.run(f"advance(() => page.player.position > {frame})")
         self.click("#play")
-        return self.run("(delete page.sound.now, delete page.clock, page.player.next)")
+        own = "delete page.sound.now, delete page.sound.strike, delete page.clock"
+        return self.run(f"({own}, page.player.next)")
+
+    def choose(self, name, value):
+        """Set a control, and tell the page."""
+        self.run(
+            f"""((input) => {{ input.value = '{value}';
+              for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind)); }})(
+              document.getElementById('{name}'))"""
+        )
 
     def saved(self, folder, kind="", part="all"):
         """Click a button, and read the file that the browser downloads to a new folder.

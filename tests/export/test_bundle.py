@@ -1,6 +1,7 @@
 """`export RUN run.zip`: the same model and figures as the folder, equal bytes, no private paths."""
 
 import json
+import pickle
 import re
 import zipfile
 from dataclasses import replace
@@ -32,8 +33,15 @@ def members(content):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_a_zip_predicts_as_its_folder(run, zipped, rolls):
+def test_a_zip_predicts_as_its_folder_and_runs_no_code(run, zipped, rolls, monkeypatch):
     """Guards the weights, and every setting that the model is built from."""
+    for module, name in (
+        (pickle, "load"),
+        (pickle, "loads"),
+        (pickle, "Unpickler"),
+        (torch, "load"),
+    ):
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("unpickled"))
     loaded = load_run(zipped)
     assert loaded.config == replace(run.config, data="tiny")
     assert (loaded.frame, loaded.epoch, loaded.longest_piece) == (run.frame, run.epoch, 30)
@@ -52,18 +60,15 @@ def test_the_same_run_gives_the_same_bytes(run, zipped, tmp_path):
     assert bundle(load_run(tmp_path / "unpacked")) == zipped.read_bytes()
 
 
-def test_it_holds_what_others_need_and_no_path_of_ours(run, zipped, dataset):
-    """Guards against home directories sent to strangers, and the state of training."""
+def test_it_holds_what_others_need_and_no_path_of_ours(run, zipped, dataset, tmp_path):
+    """Guards against home directories sent to strangers, the state of training, lost settings."""
     held = members(zipped.read_bytes())
     assert [*held] == [CARD, CONFIG, BEST, METRICS]
     assert held[METRICS] == (run.folder / METRICS).read_bytes()
     for name, content in held.items():
         assert str(dataset.folder.parent).encode() not in content, name
         assert str(run.folder.parent).encode() not in content, name
-
-
-def test_its_settings_are_readable(zipped, run, tmp_path):
-    (tmp_path / CONFIG).write_bytes(members(zipped.read_bytes())[CONFIG])
+    (tmp_path / CONFIG).write_bytes(held[CONFIG])
     assert read_config_file(tmp_path / CONFIG) == {**run.config.__dict__, "data": "tiny"}
 
 
@@ -84,13 +89,14 @@ def test_the_card_tells_what_the_run_is(zipped, run, dataset):
 def test_names_in_the_card_are_only_names(run):
     """Guards against a folder's name that becomes a heading, a link or a script where it shows."""
     name = "x\n# Safe!\n<script>alert(1)</script>[y](http:z)`"
-    card = members(bundle(replace(run, config=replace(run.config, data=f"/a/{name}"))))[CARD]
-    (line,) = [line for line in card.decode().splitlines() if "script" in line]
-    assert line.startswith("    script>[y](http:z)`: 88 notes")  # what follows the last slash
-    name = name.replace("/", "")
-    card = members(bundle(replace(run, config=replace(run.config, data=f"/a/{name}"))))[CARD]
-    (line,) = [line for line in card.decode().splitlines() if "Safe" in line]
-    assert line.startswith("    x\\n# Safe!\\n<script>")
+    shown = {
+        name: "    script>[y](http:z)`: 88 notes",  # what follows the last slash
+        name.replace("/", ""): "    x\\n# Safe!\\n<script>",
+    }
+    for each, begins in shown.items():
+        card = members(bundle(replace(run, config=replace(run.config, data=f"/a/{each}"))))[CARD]
+        (line,) = [line for line in card.decode().splitlines() if "script" in line]
+        assert line.startswith(begins)
 
 
 def test_a_text_unit_travels(make_config, train, tmp_path):
@@ -153,13 +159,3 @@ def test_a_report_on_a_zip_has_its_curve_and_figures(zipped, run_folder, dataset
     ours, theirs = score(subjects, lambda done, total: None)
     assert ours.nats("valid") == theirs.nats("valid") is not None
     assert theirs.remark == ""
-
-
-def test_reading_a_zip_runs_no_code(zipped, monkeypatch):
-    import pickle
-
-    for name in ("load", "loads", "Unpickler"):
-        monkeypatch.setattr(pickle, name, lambda *a, **k: pytest.fail("unpickled"))
-    monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("torch.load"))
-    load_run(zipped)
-    read_metrics(zipped)

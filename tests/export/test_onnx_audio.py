@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from onnx_sessions import Session, heard, run_of
+from onnx_sessions import Session, heard, run_of, steer
 
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.model.sound.steering import unpacked
 from seqmodel.outputs.logistic import fine_share
 from seqmodel.sampling.sampler import Sampler
 
@@ -45,29 +44,20 @@ def made(name):
     if name == "gaussian":
         output.start_at_data(frames)
     else:
-        known = unpacked(encoder.known, encoder.predictors.reported_coefficients)
-        low, high = -0.3 * random.random((2, *known.ranges.shape))
-        M = low.shape[1] // 2
-        ranges = np.concatenate([low[:, :M], -high[:, :M]], 1)
-        pushes, voices = random.normal(0, 0.1, 16), random.random(16)
-        known = known._replace(
-            share=0.3, usual=4.0, sharpest=3000.0, pushes=torch.from_numpy(pushes),
-            voices=torch.from_numpy(voices), ranges=torch.from_numpy(ranges),
-            afforded=0 * known.afforded + 0.8, courses=torch.rand_like(known.courses) * 0.8,
-        )  # fmt: skip
-        encoder.known.copy_(known.packed())
+        steer(encoder, torch.Generator().manual_seed(2))
     run = run.telling({"who": "b", "n": "3"} if known_labels else {})
     return run, mu_law.decode(mu_law.encode(frames)) if name == "mu-law" else frames
 
 
 def parameters(name, run, frames):
-    """By the output's specification."""
+    """Of the distribution and the end, by the output's specification."""
     model, output = run.model, run.model.output
     with torch.inference_mode():
         read = model.read(torch.from_numpy(frames).unsqueeze(1), model.start(1))
         found, scale = output(read.h).squeeze(1), output.deviation
+        more = {"end_logits": output.end_logits(read.h).squeeze(1)} if output.end else {}
         if name == "mu-law":
-            return {"logits": found}
+            return {"logits": found, **more}
         if name == "gaussian":
             logits, means, log_scales = output._parts(found)
             scales = output._log_sigmas(log_scales).exp()
@@ -75,8 +65,8 @@ def parameters(name, run, frames):
             (logits, means, log_scales), certainty, spacing, anchor = output._mixture(found)
             told = {"means": means.T + anchor, "spacing": spacing.unsqueeze(0)}
             told["fine_share"] = fine_share(certainty, spacing).unsqueeze(0)
-            rows = {name: value.T for name, value in told.items()}
-            return {"logits": logits, "scales": log_scales.exp(), **rows}
+            more |= {name: value.T for name, value in told.items()}
+            return {"logits": logits, "scales": log_scales.exp(), **more}
     return {"logits": logits, "means": scale * means + output.mean, "scales": scale * scales}
 
 
@@ -85,39 +75,48 @@ def rows(run, frames):
     return frames.reshape(-1, run.model.output.frame_size)
 
 
-def session_of(run):
-    """What the graph gives, told the labels that the run knows."""
+@pytest.fixture(scope="module", params=MODELS)
+def each(request):
+    """A name, a run, the rows it might have heard, and its session, told the labels it knows."""
+    run, frames = made(request.param)
     session = Session(run)
-    if run.model.known_labels:
-        session.told = COLUMNS
-    return session
+    session.told = COLUMNS if run.model.known_labels else None
+    return request.param, run, frames, session
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_distributions_are_the_outputs(name):
-    """Guards every predictor and feature, the mixtures, and the memory between calls."""
-    run, frames = made(name)
-    session, line = session_of(run), rows(run, frames)
-    told = session(heard(line), given=line)
+def test_distributions_and_ends_are_the_outputs(each):
+    """Guards every predictor and feature, the mixtures, and the memory between calls; and the end,
+    which only the last sample of a frame decides.
+    """
+    name, run, frames, session = each
+    line = rows(run, frames)
+    uniforms = np.full((len(line), run.model.output.uniforms_per_frame), 0.4)
+    session.restart()
+    told = session(heard(line), given=line, uniforms=uniforms)
     np.testing.assert_array_equal(told["drawn"], line)
     for parameter, value in parameters(name, run, frames).items():
         np.testing.assert_allclose(told[parameter], value, rtol=1e-5, atol=1e-5)
+    if run.config.end:
+        last = np.arange(len(line)) % 10 == 9
+        logits = told["end_logits"]
+        np.testing.assert_array_equal(told["ended"], last & (logits > np.log(0.4 / 0.6)))
     session.restart()
-    halves = [session(heard(line)[part], given=line[part]) for part in (slice(77), slice(77, None))]
+    halves = [
+        session(heard(line)[part], given=line[part], uniforms=uniforms[part])
+        for part in (slice(77), slice(77, None))
+    ]
     for parameter, value in told.items():
         joined = np.concatenate([half[parameter] for half in halves])
         np.testing.assert_allclose(joined, value, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_draws_are_those_of_sample(name):
+def test_draws_are_those_of_sample(each):
     """Guards the draw; of the samples that float32 rounds differently, few, none is far off.
 
     Each is drawn after what `seqmodel sample` drew: otherwise the first such one would change all
     that follow.
     """
-    run, _ = made(name)
-    session = session_of(run)
+    name, run, _, session = each
     for temperature in (1.0, 0.7, 0.0):
         sampler = Sampler(run.model, temperature=temperature)
         wanted = np.concatenate(list(sampler.piece(64, seed=5, shortest=np.inf)))
@@ -128,19 +127,3 @@ def test_draws_are_those_of_sample(name):
         differences = np.abs(told["drawn"] - line)
         assert (differences > 0).mean() <= (0 if name == "mu-law" else 0.02)
         assert differences.max() <= (1 / 32768 if "grid" not in name else 1 / 512)
-
-
-@pytest.mark.parametrize("name", ["sample-wise", "mu-law"])
-def test_pieces_end_with_frames(name):
-    """Guards the end, which only the last sample of a frame decides."""
-    run, frames = made(name)
-    line = rows(run, frames)
-    told = Session(run)(
-        heard(line), uniforms=np.full((len(line), 4 if name != "mu-law" else 2), 0.4)
-    )
-    with torch.inference_mode():
-        read = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
-        logits = run.model.output.end_logits(read.h).squeeze(1).numpy()
-    np.testing.assert_allclose(told["end_logits"], logits, rtol=1e-5, atol=1e-5)
-    last = np.arange(len(line)) % 10 == 9
-    np.testing.assert_array_equal(told["ended"], last & (logits > np.log(0.4 / 0.6)))

@@ -27,56 +27,46 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_it_is_valid_and_always_the_same(name):
-    """Guards other runtimes, which are stricter than onnxruntime, and comparisons of files."""
-    frame, options = RUNS[name]
-    data = export_graph(run_of(frame, **options))
-    onnx.checker.check_model(onnx.load_from_string(data), full_check=True)
-    assert export_graph(run_of(frame, **options)) == data
-
-
 def test_it_says_what_it_is():
-    """Guards what an app needs to turn frames into notes; and what is nobody's business."""
-    run = run_of(*RUNS["music"][:1], **RUNS["music"][1], unit="gru", folder="runs/chorales")
-    model = onnx.load_from_string(export_graph(run))
+    """Guards the README's tables, what an app needs to turn frames into notes, and paths."""
+    frame, options = RUNS["music"]
+    run = run_of(frame, **options, folder="runs/chorales")
+    session = Session(run)
+    model, facts = onnx.load_from_string(session.file), session.facts
     assert (model.producer_name, model.producer_version) == ("seqmodel", seqmodel.__version__)
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
     assert model.graph.name == "chorales"
-    facts = Session(run).facts
     settings = json.loads(facts.pop("settings"))
     assert settings["hidden"] == 7
-    assert settings["note_unit"] == "gru"
+    assert settings["note_unit"] == "lstm"
     assert json.loads(facts.pop("frame")) == run.frame.to_json()
     equations = "\n".join(run.model.layers()[0].spec.statements)
     assert facts == {
         "medium": "music", "output": "note-unit", "unit": equations, "note_unit": equations,
         "rows_per_frame": "1", "longest_piece": "90", "epoch": "3",
     }  # fmt: skip
-    assert b"/home/someone" not in model.SerializeToString()
-
-
-def test_names_tell_what_goes_in_and_out():
-    """Guards the README's tables."""
-    frame, options = RUNS["music"]
-    graph = onnx.load_from_string(export_graph(run_of(frame, **options))).graph
+    assert b"/home/someone" not in session.file
     state = ["heard", "echo.runs", "echo.frames", "unit.0.h", "unit.0.c"]
     given = ["frames", "given", "uniforms", "temperature"]
-    assert [each.name for each in graph.input] == given + [f"state.{name}" for name in state]
+    assert [each.name for each in model.graph.input] == given + [f"state.{name}" for name in state]
     told = {"drawn", "logits", "end_logits", "ended"} | {f"new.{name}" for name in state}
-    assert {each.name for each in graph.output} == told
-    ops = {node.name: node.op_type for node in graph.node}
-    assert ops["unit.0/LSTM"] == "LSTM"
-    assert ops["output/note_unit/Scan"] == "Scan"
+    assert {each.name for each in model.graph.output} == told
+    ops = {node.name: node.op_type for node in model.graph.node}
+    assert (ops["unit.0/LSTM"], ops["output/note_unit/Scan"]) == ("LSTM", "Scan")
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_readmes_example_draws(name, tmp_path):
-    """Guards the example, and that it needs neither seqmodel nor torch."""
+def test_it_is_valid_and_the_readmes_example_draws(name, tmp_path):
+    """Guards other runtimes, stricter than onnxruntime; files that are compared; and the example,
+    which needs neither seqmodel nor torch.
+    """
     (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     frame, options = RUNS[name]
     run = run_of(frame, **options)
-    (tmp_path / "model.onnx").write_bytes(export_graph(run))
+    data = export_graph(run)
+    onnx.checker.check_model(onnx.load_from_string(data), full_check=True)
+    assert export_graph(run_of(frame, **options)) == data
+    (tmp_path / "model.onnx").write_bytes(data)
     only = "import sys\nassert not {'torch', 'seqmodel', 'onnx'} & {*sys.modules}\n"
     (tmp_path / "draw.py").write_text(code + only)
     command = [sys.executable, "-I", "draw.py", "model.onnx", "40", "out.npy"]

@@ -13,74 +13,66 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.sampling.sampler import Sampler
 
+
+def tied(*switched_on, **options):
+    return {"model": "tied", **dict.fromkeys(switched_on, True), **options}
+
+
 MODELS = {
     "bernoulli": {"end": True},
     "nade": {"output": "nade", "nade_hidden": 9, "end": True},
-    "tied bernoulli": {"model": "tied", "output": "bernoulli", "ages": True},
-    "tied": {
-        "model": "tied",
-        "ages": True,
-        "motifs": True,
-        "echo": True,
-        "clock": True,
-        "held": True,
-        "end": True,
-    },
-    "tied without memory": {"model": "tied", "unit": "gru"},
-    "tied up to a change": {
-        "model": "tied",
-        "unit": "gru",
-        "layers": 2,
-        "first_change": True,
-        "ages": True,
-        "rests": True,
-    },
-    "tied by clock": {
-        "model": "tied",
-        "clock": True,
-        "bars": True,
-        "end": True,
-        "note_unit": "mgu",
-    },
-    "tied in layers": {"model": "tied", "layers": 2, "note_layers": 2, "note_unit": "sru"},
+    "tied bernoulli": tied("ages", output="bernoulli"),
+    "tied": tied("ages", "motifs", "echo", "clock", "held", "end"),
+    "tied without memory": tied(unit="gru"),
+    "tied up to a change": tied("first_change", "ages", "rests", unit="gru", layers=2),
+    "tied by clock": tied("clock", "bars", "end", note_unit="mgu"),
+    "tied in layers": tied(layers=2, note_layers=2, note_unit="sru"),
 }
+# Each with onsets or without, and those whose strikes are most unlike notes with both; None: drums.
+CASES = [(name, k % 2 == 0) for k, name in enumerate(MODELS)] + [
+    *(("nade", True), ("tied", True), ("tied up to a change", True), ("tied", None))
+]
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 
-def nats(logits, frames):
+def nats(logits, frames, *, onsets=False):
     """-log p of frames, by NumPy, as the README of the room says."""
     cost = np.logaddexp(0, logits.astype(np.float64)) - frames * logits
-    if frames.shape[1] == 88:
+    if not onsets:
         return cost.sum(1)
     free = (frames[:, :88] > 0) & (heard(frames)[:, :88] > 0)
     return cost[:, :88].sum(1) + (cost[:, 88:] * free).sum(1)
 
 
-# Each with onsets or without, and those whose strikes are most unlike notes with both.
-CASES = [(name, k % 2 == 0) for k, name in enumerate(MODELS)] + [
-    *(("nade", True), ("tied", True), ("tied up to a change", True))
-]
-pytestmark = pytest.mark.usefixtures("unoptimised")
-
-
 @pytest.fixture(scope="module", params=CASES, ids=str)
 def each(request):
-    """Whether it has onsets, a run, and its session."""
+    """A run, what it might have heard, and its session."""
     name, onsets = request.param
-    run = run_of(music_frames(onsets=onsets), **MODELS[name])
-    return onsets, run, Session(run)
+    frame, frames = music_frames(onsets=bool(onsets)), song(100, onsets=bool(onsets))
+    if onsets is None:
+        frame = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
+        frames = frames[:, 20:67]
+    run = run_of(frame, **MODELS[name])
+    return run, frames, Session(run)
 
 
-def test_likelihoods_are_those_of_nll(each):
-    """Guards every input of notes, and which numbers of a frame each logit depends on."""
-    onsets, run, session = each
-    frames = song(100, onsets=onsets)
+def test_likelihoods_and_ends_are_those_of_nll(each):
+    """Guards every input of notes, which numbers of a frame each logit depends on, and the end."""
+    run, frames, session = each
+    output, U = run.model.output, run.model.output.uniforms_per_frame
     session.restart()
-    told = session(heard(frames), given=frames)
+    told = session(heard(frames), given=frames, uniforms=np.full((len(frames), U), 0.3))
     np.testing.assert_array_equal(told["drawn"], frames)
-    np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
+    ours = nats(told["logits"], frames, onsets=output.onsets)
+    np.testing.assert_allclose(ours, run.nll(frames), rtol=0, atol=1e-4)
     read = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
     with torch.inference_mode():
-        logits = run.model.output.note_logits(read.h, read.frames, read.past).squeeze(1)
+        logits = output.note_logits(read.h, read.frames, read.past).squeeze(1)
+        if output.end:
+            score = output.end_score(read.h, torch.ones(len(frames), 1)).squeeze(1).numpy()
+            ends = np.logaddexp(0, -told["end_logits"])
+            np.testing.assert_allclose(ends, score, rtol=0, atol=1e-5)
+            np.testing.assert_array_equal(told["ended"], np.exp(-score) > 0.3)
     np.testing.assert_allclose(told["logits"], logits, rtol=0, atol=1e-5)
     session.restart()
     steps = session.steps(heard(frames)[:12], frames[:12])
@@ -89,7 +81,7 @@ def test_likelihoods_are_those_of_nll(each):
 
 def test_draws_are_those_of_sample(each):
     """Guards the draw: the same uniforms give the same frames as `seqmodel sample`."""
-    _, run, session = each
+    run, _, session = each
     for temperature, length in ((1.0, 16), (0.6, 4), (0.0, 4)):
         sampler = Sampler(run.model, temperature=temperature)
         wanted = np.concatenate(list(sampler.piece(length, seed=5, shortest=np.inf)))
@@ -100,19 +92,6 @@ def test_draws_are_those_of_sample(each):
             told = session(frame, uniforms=uniforms[t : t + 1], temperature=temperature)
             frame = told["drawn"]
             np.testing.assert_array_equal(frame[0], wanted[t])
-
-
-@pytest.mark.parametrize("name", [name for name, options in MODELS.items() if "end" in options])
-def test_ends_are_the_outputs(name):
-    """Guards the end's logit, and the last of the uniforms."""
-    run, frames = run_of(music_frames(), **MODELS[name]), song(50)
-    told = Session(run)(heard(frames), given=frames, uniforms=np.full((50, 89), 0.3))
-    read = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
-    last = torch.ones(50, 1)
-    with torch.inference_mode():
-        score = run.model.output.end_score(read.h, last).squeeze(1).numpy()
-    np.testing.assert_allclose(np.logaddexp(0, -told["end_logits"]), score, rtol=0, atol=1e-5)
-    np.testing.assert_array_equal(told["ended"], np.exp(-score) > 0.3)
 
 
 @pytest.mark.parametrize("name", ["nade", "tied"])
@@ -135,9 +114,8 @@ def test_a_part_may_be_given(name):
 def test_labels_are_an_input(name):
     """Guards the place of their columns, which are those of the metadata in order."""
     known = {"who": ("a", "b"), "n": ("1", "2", "3")}
-    frame, frames = replace(music_frames(), known_labels=known), song(30)
-    run = run_of(frame, **MODELS[name])
-    session = Session(run)
+    run = run_of(replace(music_frames(), known_labels=known), **MODELS[name])
+    session, frames = Session(run), song(30)
     assert json.loads(session.facts["labels"]) == {n: list(v) for n, v in known.items()}
     for labels, columns in (({}, [0] * 5), ({"who": "b", "n": "3"}, [0, 1, 0, 0, 1])):
         session.restart()
@@ -152,19 +130,3 @@ def test_the_echo_forgets_what_ours_forgets():
     frames = song(4300)
     told = Session(run)(heard(frames), given=frames)
     np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
-
-
-def test_drums_are_those_of_ours():
-    """Guards sizes that are a piano's: likelihood and draws of a kit's 47 rows."""
-    frame = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
-    run, frames = run_of(frame, **MODELS["tied"]), song(120)[:, 20:67]
-    told = Session(run)(heard(frames), given=frames)
-    cost = np.logaddexp(0, told["logits"].astype(np.float64)) - frames * told["logits"]
-    np.testing.assert_allclose(cost.sum(1), run.nll(frames), rtol=0, atol=1e-4)
-    sampler = Sampler(run.model, temperature=0.6)
-    wanted = np.concatenate(list(sampler.piece(32, seed=5, shortest=np.inf)))
-    uniforms = Uniforms(5).take(32, run.model.output.uniforms_per_frame)
-    session, last = Session(run), np.zeros((1, 47))
-    for t in range(32):
-        last = session(last, uniforms=uniforms[t : t + 1], temperature=0.6)["drawn"]
-        np.testing.assert_array_equal(last[0], wanted[t])

@@ -1,24 +1,20 @@
 """A page in a real browser: what is heard, shown, saved and played by hand, and that it is safe."""
 
-import time
 from dataclasses import replace
-from itertools import count
-from pathlib import Path
+from itertools import accumulate
 from unittest.mock import ANY
 
 import mido
 import numpy as np
 import pytest
 from calling import call_ok
-from playing import Player
 
 from seqmodel.export.bundle import bundle
 from seqmodel.export.page.render import export_page
-from seqmodel.media.music.frames import PianoRollFrames, notes_of
+from seqmodel.media.music.frames import notes_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.writing import velocities
-from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("silent_console")
@@ -28,34 +24,25 @@ PLAY = "document.querySelector('#play').textContent"
 STATUS = "document.querySelector('#status').value"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, make_run) -> Run:
-    """A run whose pieces end, with onsets."""
-    options = {"model": "tied", "unit": "gru", "onsets": True, "end": True}
-    return make_run(tmp_path_factory.mktemp("run") / "a run", **options)
+def expected(run, seed, frames, metre=None):
+    """The notes [first, last, pitch, velocity, given] of pieces, two beats of silence between.
 
-
-@pytest.fixture(scope="module")
-def page(run: Run, write_page) -> Path:
-    return write_page(run)
-
-
-def expected(run: Run, seed: int, frames: int) -> list[list]:
-    """The notes [first, last, pitch, velocity, given] of pieces, two beats of silence between."""
-    notes, begin = [], 0
-    for number in count():
-        if begin >= frames:
-            break
-        piece = np.concatenate([*Sampler(run.model).piece(64, seed=seed, number=number)])
+    And where each begins.
+    """
+    notes, begins, begin = [], [], 0
+    while begin < frames:
+        drafts = Sampler(run.model).piece(64, seed=seed, number=len(begins))
+        piece = np.concatenate([*drafts])
         found = notes_of(piece)
-        loud = velocities(found, piece, run.frame.grid)
+        loud = velocities(found, piece, run.frame.grid, metre=metre)
         for (first, last, pitch), velocity in zip(found.tolist(), loud.tolist(), strict=True):
             notes.append([begin + first, begin + last, pitch, velocity, False])
+        begins.append(begin)
         begin += len(piece) + 2 * run.frame.grid.steps_per_beat
-    return [note for note in notes if note[0] < frames]
+    return [note for note in notes if note[0] < frames], begins
 
 
-def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome: Player, run: Run, page: Path):
+def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome, piano, page):
     """Guards against frames lost or played twice where it stops, and between pieces."""
     chrome.open(page)
     assert chrome.run(PLAY) == "Play"
@@ -67,22 +54,21 @@ def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome: Player, ru
         )
         assert chrome.run("page.player.next") == heard
     assert chrome.run(STATUS) == "Paused."
-    notes = expected(run, 1, heard)
+    notes, _ = expected(piano, 1, heard)
     assert chrome.run("page.player.pieces.length") > 1
     for ours, right in zip(chrome.run(NOTES), notes, strict=True):
         cut = right[1] if ours[1] is not None else ANY  # it still sounds
         assert ours == [right[0], ours[1] and cut, *right[2:]]
 
 
-def test_another_seed_starts_over_with_its_own_piece(chrome: Player, run: Run, page: Path):
+def test_another_seed_starts_over_with_its_own_piece(chrome, piano, page):
     chrome.open(page)
     chrome.play_until(5)
-    chrome.run("document.querySelector('#seed').value = '77777777777777777777'")
-    chrome.run("document.querySelector('#seed').dispatchEvent(new Event('change'))")
+    chrome.choose("seed", "77777777777777777777")
     assert chrome.run(NOTES) == []
     heard = chrome.play_until(5)
-    ours, right = chrome.run(NOTES), expected(run, 77777777777777777777, heard)
-    assert [note[0::2] for note in ours] == [note[0::2] for note in right]
+    right, _ = expected(piano, 77777777777777777777, heard)
+    assert [note[0::2] for note in chrome.run(NOTES)] == [note[0::2] for note in right]
     chrome.run("document.querySelector('#seed').value = '-1<b>'")
     chrome.click("#over")
     assert chrome.run("document.querySelector('#seed').value") == "77777777777777777777"
@@ -90,36 +76,44 @@ def test_another_seed_starts_over_with_its_own_piece(chrome: Player, run: Run, p
     assert chrome.run("String(page.player.seed) === document.querySelector('#seed').value")
 
 
-def test_it_sounds_and_falls_silent(chrome: Player, page: Path):
-    """The loudest sample is within full scale."""
-    chrome.open(page)
-    chrome.click("#play")
-    chrome.wait("page.player.position > 2")
-    chrome.measure_loudness()
-    chrome.wait("loudest > 0.05")
-    time.sleep(0.5)
-    assert chrome.run("loudest") < 1
-    chrome.click("#play")
-    chrome.wait(
-        "(loudest = 0, analyser.getFloatTimeDomainData(samples), Math.max(...samples) < 1e-3)"
-    )
-
-
-def test_keys_light_up_with_their_notes_and_the_roll_is_drawn(chrome: Player, page: Path):
+def test_it_sounds_lights_its_keys_and_falls_silent(chrome, page):
+    """The loudest sample is within full scale, the roll is drawn, and nothing is loaded."""
     chrome.open(page)
     chrome.click("#play")
     chrome.wait("document.querySelectorAll('.key.on').length > 1")
-    lit = chrome.run("[...document.querySelectorAll('.key')].map((key) => key.matches('.on'))")
-    assert len(lit) == 88
-    chrome.wait("page.player.position > 6")
+    assert chrome.run("document.querySelectorAll('.key').length") == 88
+    chrome.measure_loudness()
+    chrome.wait("loudest > 0.05 && page.player.position > 6")
+    assert chrome.run("loudest") < 1
     colours = """new Set(new Uint32Array(document.querySelector('#roll').getContext('2d')
       .getImageData(0, 200, 2000, 200).data.buffer)).size"""
     assert chrome.run(colours) > 10
     chrome.click("#play")
+    chrome.wait(
+        "(loudest = 0, analyser.getFloatTimeDomainData(samples), Math.max(...samples) < 1e-3)"
+    )
     chrome.wait("document.querySelectorAll('.key.on').length === 0")
+    assert chrome.run("performance.getEntriesByType('resource').map((e) => e.name)") == []
 
 
-def test_temperature_and_tempo_can_be_set_by_keys(chrome: Player, page: Path):
+def test_a_page_is_small_always_the_same_and_all_of_it_has_a_name(chrome, page, piano):
+    """Guards screen readers, and what the page's policy allows."""
+    chrome.open(page)
+    assert page.stat().st_size < 165_000
+    assert export_page(piano, seed=1) == page.read_bytes()
+    policy = chrome.run("document.querySelector('meta[http-equiv]').content")
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert policy.count("unsafe") == policy.count("'wasm-unsafe-eval'") == 1
+    named = chrome.accessible("button", "slider", "textbox", "checkbox", "image")
+    assert {name for _, name in named} >= {
+        *("Play", "Start over", "Copy link", "Save as MIDI", "Save as WAV", "New seed", "Seed"),
+        *("Temperature", "Tempo", "C 4", "F sharp 3"),
+    }
+    assert all(name.strip() for _, name in named)
+    assert len([kind for kind, _ in named if kind == "button"]) >= 88 + 4
+
+
+def test_temperature_and_tempo_can_be_set_by_keys(chrome, page):
     chrome.open(page)
     chrome.run("document.querySelector('#temperature').focus()")
     for _ in range(4):
@@ -133,12 +127,16 @@ def test_temperature_and_tempo_can_be_set_by_keys(chrome: Player, page: Path):
     assert chrome.run(said) == "240 bpm"
 
 
-def notes_in(file: mido.MidiFile, track: str) -> list[tuple]:
+def timed(track):
+    """(Tick, message) of a track."""
+    return zip(accumulate(message.time for message in track), track, strict=True)
+
+
+def notes_in(file, track):
     """(First tick, last tick, pitch, velocity) of a track, by its name."""
     (found,) = (each for each in file.tracks if each.name == track)
-    now, begun, notes = 0, {}, []
-    for message in found:
-        now += message.time
+    begun, notes = {}, []
+    for now, message in timed(found):
         if message.type == "note_on":
             begun[message.note] = now, message.velocity
         elif message.type == "note_off":
@@ -148,7 +146,7 @@ def notes_in(file: mido.MidiFile, track: str) -> list[tuple]:
     return sorted(notes)
 
 
-def test_what_was_played_can_be_saved_as_midi(chrome: Player, tmp_path: Path, page: Path):
+def test_what_was_played_can_be_saved_as_midi(chrome, tmp_path, page):
     chrome.open(page)
     assert chrome.run("document.querySelector('[data-suffix]').disabled")
     chrome.run("page.player.setPace(4)")
@@ -161,64 +159,47 @@ def test_what_was_played_can_be_saved_as_midi(chrome: Player, tmp_path: Path, pa
     assert notes_in(file, "drawn") == sorted(notes)
 
 
-def test_metre_and_tempo_are_those_of_train(chrome: Player, tmp_path: Path, run: Run, write_page):
+def test_metre_and_tempo_are_those_of_train(chrome, tmp_path, piano, write_page):
     """Accents of 6/8, and a file that states it where each piece begins, at 90 bpm."""
-    jig = replace(run, frame=replace(run.frame, metre=(6, 8), tempo=90.0))
+    jig = replace(piano, frame=replace(piano.frame, metre=(6, 8), tempo=90.0))
     chrome.open(write_page(jig))
     assert chrome.run("page.player.secondsPerFrame") == pytest.approx(60 / 90 / 4)
     chrome.run("page.player.restart(1n)")
     heard = chrome.play_until(70)
-    notes = chrome.run(NOTES)
-    assert len(notes) > 30
-    metre = [Signature(0, 6, 8)]
-    begin, number, begins = 0, 0, []
-    while begin < heard:
-        piece = np.concatenate([*Sampler(run.model).piece(64, seed=1, number=number)])
-        length, found = len(piece) + 2 * 4, notes_of(piece)
-        loud = velocities(found, piece, run.frame.grid, metre=metre)
-        ours = [(n[0] - begin, n[2], n[3]) for n in notes if begin <= n[0] < begin + length]
-        assert ours == [
-            (first, pitch, velocity)
-            for (first, _, pitch), velocity in zip(found.tolist(), loud.tolist(), strict=True)
-            if begin + first < heard
-        ]
-        begins.append(begin)
-        begin, number = begin + length, number + 1
+    right, begins = expected(jig, 1, heard, [Signature(0, 6, 8)])
+    assert len(right) > 30
+    assert [[note[0], *note[2:]] for note in chrome.run(NOTES)] == [
+        [note[0], *note[2:]] for note in right
+    ]
     file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
-    now, stated = 0, []
-    for message in file.tracks[0]:
-        now += message.time
-        if message.type == "time_signature":
-            stated.append((now / 120, message.numerator, message.denominator))
+    stated = [
+        (tick / 120, message.numerator, message.denominator)
+        for tick, message in timed(file.tracks[0])
+        if message.type == "time_signature"
+    ]
     assert stated == [(begin, 6, 8) for begin in begins]
 
 
-def test_frames_of_real_time_keep_their_length(chrome: Player, tmp_path: Path, make_run,
+@pytest.mark.usefixtures("unoptimised")
+def test_frames_of_real_time_keep_their_length(chrome, tmp_path, make_run,
                                                write_page):  # fmt: skip
     """Frames of 0.13 s, at 100 % and at 200 %."""
     run = make_run(tmp_path / "run", unit="tanh", grid=Grid.of_seconds("0.13"))
     chrome.open(write_page(run))
     assert chrome.run("page.player.secondsPerFrame") == pytest.approx(0.13)
-    chrome.run("document.querySelector('#tempo').value = '200'")
-    chrome.run("document.querySelector('#tempo').dispatchEvent(new Event('input'))")
-    chrome.click("#play")
-    chrome.wait("page.player.position > 12")
-    chrome.click("#play")
+    chrome.choose("tempo", 200)
+    chrome.play_until(12)
     file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
     times = {round(tick / 960 / 0.13, 3) for tick, *_ in notes_in(file, "drawn")}
     assert all(abs(time - round(time)) < 0.01 for time in times)
     assert [m.tempo for m in file.tracks[0] if m.type == "set_tempo"] == [250_000]
 
 
-def test_an_opening_by_computer_keys_is_continued(chrome: Player, tmp_path: Path, run: Run,
-                                                  page: Path):  # fmt: skip
+def test_an_opening_by_computer_keys_is_continued(chrome, tmp_path, piano,
+                                                  page):  # fmt: skip
     chrome.open(page)
     chrome.play_until(3)
-    chrome.run(  # each key is down for 3.2 frames
-        """(page.clock = page.sound.now(), page.sound.now = () => page.clock,
-        document.addEventListener(
-          'keyup', () => (page.clock += 3.2 * page.player.secondsPerFrame), true))"""
-    )
+    chrome.run("lasting(3.2)")  # each key is down for so many frames
     for key in "agag":
         chrome.press(key)
     assert chrome.run(STATUS) == "Listening: two beats after your last note the model goes on."
@@ -235,7 +216,7 @@ def test_an_opening_by_computer_keys_is_continued(chrome: Player, tmp_path: Path
     for first, last, pitch, *_ in given:
         prime[first - start : last - start, pitch - 21] = 1
         prime[first - start, 88 + pitch - 21] = 1
-    drafts = Sampler(run.model).piece(64, seed=1, prime=prime)
+    drafts = Sampler(piano.model).piece(64, seed=1, prime=prime)
     drawn = np.concatenate([*drafts])
     drawn[0, 88:] = drawn[0, :88]  # what is held over from the opening is struck again
     right = [(end + a, pitch) for a, _, pitch in notes_of(drawn).tolist()]
@@ -246,7 +227,7 @@ def test_an_opening_by_computer_keys_is_continued(chrome: Player, tmp_path: Path
     assert [note[2] for note in notes_in(file, "given")] == [60, 67, 60, 67]
 
 
-def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Player, page: Path):
+def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome, page):
     chrome.open(page)
     chrome.run("(page.sound.now = () => 0, 0)")  # or the model answers
     chrome.click('[data-key="40"]', 0.5, 0.9)
@@ -267,7 +248,7 @@ def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Player, page: Path
     assert chrome.run("page.player.notes.length") == 2
 
 
-def test_a_midi_keyboard_plays(chrome: Player, page: Path):
+def test_a_midi_keyboard_plays(chrome, page):
     """A device that is not there cannot be tested: its messages can."""
     chrome.open(page)
     chrome.run("(page.player.beat = 1e6, 0)")  # or the model answers
@@ -287,21 +268,12 @@ def test_a_midi_keyboard_plays(chrome: Player, page: Path):
     ]
 
 
-def test_everything_has_a_name_for_screen_readers(chrome: Player, page: Path):
-    chrome.open(page)
-    named = chrome.accessible("button", "slider", "textbox", "checkbox", "image")
-    assert {name for _, name in named} >= {
-        *("Play", "Start over", "Copy link", "Save as MIDI", "Save as WAV", "New seed", "Seed"),
-        *("Temperature", "Tempo", "C 4", "F sharp 3"),
-    }
-    assert all(name.strip() for _, name in named)
-    assert len([kind for kind, _ in named if kind == "button"]) >= 88 + 4
-
-
-@pytest.mark.parametrize(("width", "height"), [(360, 640), (1200, 800), (844, 390), (720, 450)])
-@pytest.mark.parametrize("dark", [False, True])
-def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome: Player, page: Path, width: int,
-                                                           height: int, dark: bool):  # fmt: skip
+@pytest.mark.parametrize(
+    ("width", "height", "dark"),
+    [(360, 640, True), (1200, 800, False), (844, 390, False), (720, 450, True)],
+)
+def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome, page, width,
+                                                           height, dark):  # fmt: skip
     """On a phone, either way up, too, and magnified twice; Play is, wherever one scrolls."""
     chrome.open(page, width=width, height=height, dark=dark)
     assert chrome.run("document.documentElement.scrollWidth") <= width
@@ -325,7 +297,8 @@ HOSTILE = (
 )
 
 
-def test_hostile_names_run_nothing(chrome: Player, tmp_path: Path, make_run, write_page):
+@pytest.mark.usefixtures("unoptimised")
+def test_hostile_names_run_nothing(chrome, tmp_path, make_run, write_page):
     """Of folder and data; a unit's name has no such signs, its comments are not on the page."""
     unit = f"# {HOSTILE} */ hacked = 1; /*\nsource: {HOSTILE}\nh = phi(W x + U h')\n"
     folder = tmp_path / HOSTILE.replace("/", "\u2044")
@@ -340,20 +313,9 @@ def test_hostile_names_run_nothing(chrome: Player, tmp_path: Path, make_run, wri
     chrome.wait("page.player.position > 2")
 
 
-def test_a_page_loads_nothing_else_and_is_small(chrome: Player, page: Path, run: Run):
+def test_a_model_that_cannot_keep_up_says_so(chrome, page):
     chrome.open(page)
-    chrome.click("#play")
-    chrome.wait("page.player.position > 2")
-    assert chrome.run("performance.getEntriesByType('resource').map((e) => e.name)") == []
-    assert page.stat().st_size < 165_000
-    policy = "document.querySelector('meta[http-equiv]').content"
-    assert chrome.run(policy).startswith("default-src 'none'; style-src 'sha256-")
-    assert chrome.run(policy).count("unsafe") == chrome.run(policy).count("'wasm-unsafe-eval'") == 1
-    assert export_page(run, seed=1) == page.read_bytes()
-
-
-def test_a_model_that_cannot_keep_up_says_so(chrome: Player, page: Path):
-    chrome.open(page)
+    chrome.run("mute()")
     chrome.slow_down(300)
     chrome.click("#play")
     chrome.wait(f"{STATUS}.startsWith('Playing slowly')")
@@ -361,9 +323,10 @@ def test_a_model_that_cannot_keep_up_says_so(chrome: Player, page: Path):
     assert chrome.run(STATUS) == "Paused."
 
 
-def test_after_a_stall_the_music_goes_on_in_time(chrome: Player, page: Path):
+def test_after_a_stall_the_music_goes_on_in_time(chrome, page):
     """Guards against frames whose time has passed, which a browser plays all at once."""
     chrome.open(page)
+    chrome.run("mute()")
     chrome.run(
         """(page.leads = [], page.player.real = page.player.play, page.player.play = (drawn) => {
           page.leads.push(page.player.timeOf(page.player.next) - page.player.sound.now());
@@ -384,7 +347,7 @@ def test_after_a_stall_the_music_goes_on_in_time(chrome: Player, page: Path):
     chrome.click("#play")
 
 
-def test_a_stalled_page_draws_on(chrome: Player, page: Path):
+def test_a_stalled_page_draws_on(chrome, page):
     """Guards against drawing on the page's own thread, which a layout or a long task holds up."""
     chrome.open(page)
     chrome.run("(Model.prototype.draw = () => { throw new Error('drawn by the page'); }, 0)")
@@ -402,15 +365,7 @@ def test_a_stalled_page_draws_on(chrome: Player, page: Path):
     assert drawn == 80
 
 
-def test_music_in_c_asks_for_an_opening_in_c(make_run, tmp_path: Path):
-    run = make_run(tmp_path / "run", unit="tanh")
-    hint = b"C major"
-    assert hint not in export_page(run, seed=1)
-    frame = PianoRollFrames(run.frame.grid, transpose_to_c=True)
-    assert hint in export_page(replace(run, frame=frame), seed=1)
-
-
-def address(chrome: Player, frame: int) -> tuple[str, list]:
+def address(chrome, frame):
     """The page's address, and the notes [first, pitch, given] that it has played by a frame."""
     chrome.wait("location.hash === `#${page.described()}`")
     return chrome.run("location.href"), [
@@ -418,14 +373,12 @@ def address(chrome: Player, frame: int) -> tuple[str, list]:
     ]
 
 
-def test_a_link_leads_to_the_same_notes(chrome: Player, page: Path):
+def test_a_link_leads_to_the_same_notes(chrome, page):
     """With its seed, temperature, tempo and opening, also where it is opened from another page."""
     chrome.open(page)
     entries = chrome.run("history.length")
-    set_to = """((id, value) => { const input = document.getElementById(id); input.value = value;
-      for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind)); })"""
-    for name, value in (("seed", "402711"), ("temperature", "0.8"), ("tempo", "96")):
-        chrome.run(f"{set_to}('{name}', '{value}')")
+    for name, value in (("seed", 402711), ("temperature", 0.8), ("tempo", 96)):
+        chrome.choose(name, value)
     frame = chrome.play_until(30)
     link, notes = address(chrome, frame)
     assert link.endswith("#seed=402711&t=0.8&bpm=96")
@@ -444,19 +397,14 @@ def test_a_link_leads_to_the_same_notes(chrome: Player, page: Path):
     assert notes[:3] == [[0, 60, True], [3, 67, True], [9, 67, True]]
     assert len(notes) > 10
     assert not any(given for _, _, given in notes[3:])
-    for wrong in (
-        "seed=-1&t=warm&bpm=",
-        "seed=1.5&t=5&bpm=999",
-        "opening=60.0.3_",
-        "opening=7.0.3",
-        "opening=60.0.0",
-    ):
+    wrong_openings = (f"opening={notes}" for notes in ("60.0.3_", "7.0.3", "60.0.0"))
+    for wrong in ("seed=-1&t=warm&bpm=", "seed=1.5&t=5&bpm=999", *wrong_openings):
         chrome.run(f"(location.hash = '{wrong}', 0)")
         chrome.wait("location.hash === '#seed=1&t=1&bpm=120' || page.player.seed === 1n")
         assert chrome.run("page.described()") == "seed=1&t=1&bpm=120"
 
 
-def test_an_opening_is_answered_and_its_link_plays_the_same(chrome: Player, page: Path):
+def test_an_opening_is_answered_and_its_link_plays_the_same(chrome, page):
     """Two beats after its last note, not before; and `Back to the music` goes on where it was.
 
     A cluster of all keys but one, so that the answer begins with some that were held.
@@ -464,7 +412,7 @@ def test_an_opening_is_answered_and_its_link_plays_the_same(chrome: Player, page
     chrome.open(page)
     before = chrome.play_until(20)
     music = chrome.run(NOTES)
-    chrome.run("(page.clock = page.sound.now(), page.sound.now = () => page.clock, 0)")
+    chrome.run("freeze()")
     chrome.press("a")
     cluster = "for (let key = 0; key < 88; key += 1) if (key !== 39)"
     chrome.run(f"(() => {{ {cluster} page.player.press(key, 80); }})()")
@@ -501,16 +449,13 @@ def test_an_opening_is_answered_and_its_link_plays_the_same(chrome: Player, page
     assert sorted(again) == sorted(note for note in answer if note[0] < 28)
 
 
-def test_voices_below_what_was_played_are_those_of_fill(chrome: Player, tmp_path: Path, run: Run,
-                                                        page: Path):  # fmt: skip
+@pytest.mark.usefixtures("unoptimised")
+def test_voices_below_what_was_played_are_those_of_fill(chrome, tmp_path, piano,
+                                                        page):  # fmt: skip
     """As the command draws them; so does a link to them, and a new tune is answered as before."""
     chrome.open(page)
     assert chrome.run("document.querySelector('#voices').hidden")
-    chrome.run(  # each key is down for 3.2 frames
-        """(page.clock = page.sound.now(), page.sound.now = () => page.clock,
-        document.addEventListener(
-          'keyup', () => (page.clock += 3.2 * page.player.secondsPerFrame), true))"""
-    )
+    chrome.run("lasting(3.2)")  # each key is down for so many frames
     for key in "gah":
         chrome.press(key)
     chrome.click("#voices")
@@ -523,7 +468,7 @@ def test_voices_below_what_was_played_are_those_of_fill(chrome: Player, tmp_path
         track.append(mido.Message("note_on", note=pitch))
         track.append(mido.Message("note_off", note=pitch, time=24 * length))
     mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(melody)
-    zipped.write_bytes(bundle(run))
+    zipped.write_bytes(bundle(piano))
     options = ("--below", "--particles", 16, "--seed", 1, "--run", zipped)
     call_ok("sample", out, "--fill", melody, *options)
     right = notes_of(np.load(out)).tolist()
@@ -542,7 +487,7 @@ def test_voices_below_what_was_played_are_those_of_fill(chrome: Player, tmp_path
     assert not chrome.run("page.player.below")
 
 
-def test_keys_sound_with_the_music(chrome: Player, run: Run, page: Path):
+def test_keys_sound_with_the_music(chrome, piano, page):
     """Guards against keys that end the music, or drawn notes that end what is held by hand."""
     chrome.open(page)
     chrome.click("#play")
@@ -555,13 +500,15 @@ def test_keys_sound_with_the_music(chrome: Player, run: Run, page: Path):
     notes = chrome.run(NOTES)
     assert [[pitch, given] for *_, pitch, _, given in notes if given] == [[60, True], [61, True]]
     drawn = [[first, pitch] for first, _, pitch, _, given in notes if not given]
-    right = [[note[0], note[2]] for note in expected(run, 1, chrome.run("page.player.next"))]
+    notes_then, _ = expected(piano, 1, chrome.run("page.player.next"))
+    right = [[note[0], note[2]] for note in notes_then]
     assert drawn == right
     assert [note[1] is None for note in notes if note[4]] == [False, True]
 
 
-def test_space_plays_and_pauses_where_no_control_has_the_focus_of_keys(chrome: Player, page: Path):
+def test_space_plays_and_pauses_where_no_control_has_the_focus_of_keys(chrome, page):
     chrome.open(page)
+    chrome.run("mute()")
     chrome.press(" ")
     chrome.wait("page.player.playing")
     chrome.click("#over")
@@ -581,16 +528,15 @@ def test_space_plays_and_pauses_where_no_control_has_the_focus_of_keys(chrome: P
     ]
 
 
-def test_letters_on_the_keys_are_those_of_the_layout(chrome: Player, page: Path):
+def test_letters_on_the_keys_are_those_of_the_layout(chrome, page):
     """As AZERTY has them; Z and X, there W and X, move them."""
     chrome.open(page)
     shown = """[...document.querySelectorAll('.key')].filter((key) => key.dataset.letter)
       .map((key) => `${key.ariaLabel} ${key.dataset.letter}`)"""
     assert chrome.run(shown)[:3] == ["C 4 A", "C sharp 4 W", "D 4 S"]
-    type_ = "document.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, %s}))"
     chrome.run("(page.press = () => {}, 0)")
-    target = type_.replace("document.", "document.body.")
-    chrome.run(target % "code: 'KeyA', key: 'q'")
-    chrome.run(target % "code: 'KeyX', key: 'x'")
+    for code, key in (("KeyA", "q"), ("KeyX", "x")):
+        event = f"new KeyboardEvent('keydown', {{bubbles: true, code: '{code}', key: '{key}'}})"
+        chrome.run(f"document.body.dispatchEvent({event})")
     assert chrome.run(shown)[:3] == ["C 5 Q", "C sharp 5 W", "D 5 S"]
     assert chrome.run("document.querySelector('#lowest').value") == "C 5"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from onnx_sessions import steer
 from playing import OWN
 
 from seqmodel.config import resolve
@@ -15,7 +16,6 @@ from seqmodel.export.page.render import export_page
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.sound.steering import NODES, unpacked
 from seqmodel.runs.folder import Run
 from seqmodel.sampling import sampler
 from seqmodel.sampling.sampler import Freeze, Sampler
@@ -35,7 +35,7 @@ def make_run(folder, *, rate=8000, dtype="int16", labels=None, **options):
     torch.manual_seed(1)
     model, draw = build_model(config, frame), torch.Generator().manual_seed(2)
     if config.model == "sample-wise":
-        steer(model, draw)
+        steer(model.encoder, draw)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.add_(0.3 * torch.randn(weight.shape, generator=draw))
@@ -43,20 +43,6 @@ def make_run(folder, *, rate=8000, dtype="int16", labels=None, **options):
                 weight.sub_(4.5)
     run = Run(config, frame, 3, FRAMES, folder=folder, model=model.eval())
     return run.telling(labels or {})
-
-
-def steer(model, draw):
-    """To what no training split is like."""
-    known = unpacked(model.encoder.known, model.encoder.predictors.reported_coefficients)
-    random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
-    ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
-    known = known._replace(
-        share=0.3, usual=4.0, sharpest=900.0, pushes=0.1 * random[2] - 0.05, voices=random[3],
-        ranges=ranges.repeat_interleave(known.ranges.shape[1] // 2, 1),
-        afforded=0 * known.afforded + 0.8,
-        courses=torch.rand(known.courses.shape, generator=draw, dtype=torch.float64),
-    )  # fmt: skip
-    model.encoder.known.copy_(known.packed())
 
 
 def sampled(run, seed, number=0, temperature=1.0):
@@ -138,10 +124,17 @@ def test_a_piece_ends_where_it_pauses_too_long(chrome, tmp_path, write_page, mon
     assert paused[10 * over :] != usual[10 * over :]
 
 
-def test_it_is_heard_and_saved_however_often_it_stops(chrome, tmp_path, write_page):
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory, write_page):
+    """A run whose pieces end, and its page."""
+    run = make_run(tmp_path_factory.mktemp("run") / "run", unit="gru", end=True)
+    return run, write_page(run)
+
+
+def test_it_is_heard_and_saved_however_often_it_stops(chrome, tmp_path, heard):
     """All of it, or the last of its pieces."""
-    run = make_run(tmp_path / "run", unit="gru", end=True)
-    chrome.open(write_page(run))
+    run, page = heard
+    chrome.open(page)
     assert chrome.run("document.querySelector('[data-suffix]').disabled")
     chrome.run(
         """(window.given = [], window.real = page.sound.play.bind(page.sound),
@@ -151,14 +144,14 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome, tmp_path, write_pa
         })"""
     )
     for seconds in (0.3, 0.7):
-        heard = chrome.run("(given = [], page.player.next)")
+        first = chrome.run("(given = [], page.player.next)")
         chrome.click("#play")
         chrome.wait(f"page.player.position > {seconds / 0.05}")
         before = chrome.run("[page.player.position, page.stop()][0]")
         assert chrome.run(STATUS) == "Paused."
         assert 0 <= chrome.run("page.player.position") - before < 1  # a block of 0.05 s
         begun = chrome.run("given")
-        assert begun == [*range(heard, heard + len(begun))]
+        assert begun == [*range(first, first + len(begun))]
     samples, rate = soundfile.read(chrome.saved(tmp_path / "saved"), dtype="int16")
     assert rate == 8000
     assert len(samples) == 400 * chrome.run("page.player.next")
@@ -174,8 +167,8 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome, tmp_path, write_pa
     assert piece.tolist() == right[begun : len(samples)]
 
 
-def test_it_sounds_and_its_waveform_is_drawn(chrome, tmp_path, write_page):
-    chrome.open(write_page(make_run(tmp_path / "run", unit="gru")), width=360, dark=True)
+def test_it_sounds_and_its_waveform_is_drawn(chrome, heard):
+    chrome.open(heard[1], width=360, dark=True)
     assert chrome.run("document.documentElement.scrollWidth") <= 360
     chrome.click("#play")
     chrome.wait("page.player.position > 2")

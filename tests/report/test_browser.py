@@ -10,7 +10,6 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from chrome import Chrome
 
 from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.output import write_results
@@ -19,6 +18,7 @@ from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.media.samples import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.parts import (
+    SHOWN,
     Curve,
     Curves,
     Dot,
@@ -46,17 +46,8 @@ def sound(kind):
 
 
 def curve(name, pace):
-    lines = [
-        {
-            "epoch": k,
-            "updates": 10 * k,
-            "seconds": pace,
-            "train_nats_per_frame": 2 + 1 / k,
-            "valid_nats_per_frame": 2.2 + 1 / k,
-        }
-        for k in range(1, 11)
-    ]
-    return Curve(name, lines, 10)
+    lines = ((k, 10 * k, pace, 2 + 1 / k, 2.2 + 1 / k) for k in range(1, 11))
+    return Curve(name, [dict(zip(SHOWN, line, strict=True)) for line in lines], 10)
 
 
 def sample(name, kind):
@@ -95,23 +86,13 @@ def compared(tmp_path_factory, dataset):
     return folder / "report.html"
 
 
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory):
-    browser = Chrome(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
+pytestmark = pytest.mark.usefixtures("silent_console")
 
 
-@pytest.fixture(autouse=True)
-def _silent_console(chrome):
-    """No test may leave an error or a warning in the console."""
-    yield
-    assert chrome.messages() == []
-
-
-def test_a_page_is_drawn_and_loads_nothing_else(chrome, page):
-    """Guards against styles or a script that the page's own policy blocks."""
-    chrome.open(page)
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_page_is_drawn_and_loads_nothing_else(chrome, page, dark):
+    """Guards against styles or a script that the page's policy blocks, and black on black."""
+    chrome.open(page, dark=dark)
     assert chrome.run("document.querySelector('main').getBoundingClientRect().width") <= 1200
     sizes = "[...document.images].map((e) => [e.complete, e.naturalWidth > 100, e.clientHeight])"
     assert all(done and drawn and high > 100 for done, drawn, high in chrome.run(sizes))
@@ -119,6 +100,9 @@ def test_a_page_is_drawn_and_loads_nothing_else(chrome, page):
     assert chrome.run("document.querySelector('.key text').getBoundingClientRect().width") > 5
     loaded = "performance.getEntriesByType('resource').map((e) => e.name)"
     assert [name for name in chrome.run(loaded) if not name.startswith("data:")] == []
+    for part in (".key", ".plot > svg", ".picture img"):
+        found = chrome.run(f"getComputedStyle(document.querySelector('{part}')).filter")
+        assert found.startswith("invert(1)") is dark, part
 
 
 AUDIO = "document.querySelectorAll('audio')"
@@ -143,15 +127,6 @@ def test_a_click_on_a_picture_plays_from_there(chrome, page, number):
     share = chrome.run(f"parseFloat(document.querySelector('{figure} .cursor').style.left)") / 100
     at = chrome.run(f"{AUDIO}[{number}].currentTime")
     assert share == pytest.approx(at / SECONDS, abs=0.02)
-
-
-def test_drawings_are_inverted_on_a_dark_page(chrome, page):
-    """Guards against black on black."""
-    for dark in (False, True):
-        chrome.open(page, dark=dark)
-        for part in (".key", ".plot > svg", ".picture img"):
-            found = chrome.run(f"getComputedStyle(document.querySelector('{part}')).filter")
-            assert found.startswith("invert(1)") is dark, part
 
 
 # ---- charts and tables -------------------------------------------------------------------------
@@ -323,7 +298,10 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (390, False), (1280, False)])
 def test_a_comparison_can_be_read_anywhere(chrome, compared, page, width, dark):
-    """Guards against tables that widen the page on a phone, and text too pale in the dark."""
+    """Guards against tables that widen the page on a phone, and text too pale in the dark.
+
+    And against players and charts that a screen reader cannot name.
+    """
     for path in (page, compared):
         chrome.open(path, width=width, dark=dark)
         chrome.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
@@ -339,6 +317,12 @@ def test_a_comparison_can_be_read_anywhere(chrome, compared, page, width, dark):
     sizes = chrome.run(f"{traces}.map((box) => [box.width, box.height])")
     assert len(sizes) == 8
     assert all(60 < wide < 140 and 0 <= high < 40 for wide, high in sizes)
+    found = chrome.run(
+        "[...document.querySelectorAll('img, audio, th, [role], [tabindex]')].map((e) => "
+        "e.ariaLabel || e.alt || e.textContent.trim() || e.outerHTML)"
+    )
+    assert len(found) > 40
+    assert [name for name in found if name.startswith("<")] == []
 
 
 def test_the_samples_of_winners_play(chrome, compared):
@@ -349,14 +333,3 @@ def test_the_samples_of_winners_play(chrome, compared):
     assert names == ["tanh", "gru", "A real piece, 0.mid of valid"]
     chrome.click(":nth-child(2 of .sample) audio", 0.07)  # the browser's own button
     chrome.wait(f"{AUDIO}[1].currentTime > 0.2")
-
-
-def test_all_controls_have_a_name(chrome, compared):
-    """Guards against players and charts that a screen reader cannot name."""
-    chrome.open(compared)
-    found = chrome.run(
-        "[...document.querySelectorAll('img, audio, th, [role], [tabindex]')].map((e) => "
-        "e.ariaLabel || e.alt || e.textContent.trim() || e.outerHTML)"
-    )
-    assert len(found) > 40
-    assert [name for name in found if name.startswith("<")] == []
