@@ -272,6 +272,8 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
         heading += f", {values['cut_off']} cut off at the limit"
     if values.get("frozen"):
         heading += f", {values['frozen']} where a chord outlasts train's longest"
+    if values.get("pauses_cut"):
+        heading += f", {plural(values['pauses_cut'], 'pause')} cut short"
     lines = ["", heading, "", *comparison.lines(values, split)]
     if "judge" in values:
         shares = {"samples": values["judge"]["drawn"], split: values["judge"]["split"]}

@@ -35,6 +35,7 @@ from seqmodel.media.definitions import Medium
 from seqmodel.media.labels import Labels, combinations
 from seqmodel.media.registry import MEDIA, medium_of
 from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part
+from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ def _writing(
         else AverageSampler([each.model for each in (one, *others)], **stated)
         for one, *others in told
     ]
-    freeze = Freeze.of(run)
+    freeze = next(filter(None, map(Freeze.of, told[0])), None)  # runs may differ in what they know
     primer, epoch = sampling.primer, run.metrics() if best_of > 1 else {}
     if best_of > 1 and not epoch:
         raise SeqmodelError(f"--best-of needs epoch {run.epoch} in {run.folder / METRICS}")
@@ -357,6 +358,9 @@ def _writing(
         ended_by = "model" if piece.ended else "freeze" if piece.frozen else "limit"
         if run.config.end:
             words.insert(0, ENDED[ended_by])
+        if piece.pauses_cut:
+            words.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
+            facts["pauses_cut"] = piece.pauses_cut
         line = ", ".join(
             [f"{written.size} from {named(told[0])}", *words, *filter(None, [written.hint])]
         )

@@ -97,7 +97,7 @@ def compare_samples(
         lengths = [limit] * number
         told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
     samplers, freeze = dict[bytes, Sampler](), Freeze.of(run)
-    drawn, cut_off, frozen = list[NDArray[Any]](), 0, 0
+    drawn, cut_off, frozen, pauses_cut = list[NDArray[Any]](), 0, 0, 0
 
     def sampler(k: int) -> Sampler:
         own = None if given is None else given[k]
@@ -115,6 +115,7 @@ def compare_samples(
         drawn.append(np.concatenate([*chunks]))
         cut_off += not (piece.ended or piece.frozen)
         frozen += piece.frozen
+        pauses_cut += piece.pauses_cut
         progress(len(drawn), number)
     same = pieces.name == train.name and run.trained_on(dataset)
     judged = {}
@@ -132,6 +133,7 @@ def compare_samples(
         "guidance": guidance,
         "lengths": told,
         **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
+        **({"pauses_cut": pauses_cut} if pauses_cut else {}),
         **({"judge": judged} if judged else {}),
         **comparison.compare(drawn, None if same else pieces, train, limit),
     }

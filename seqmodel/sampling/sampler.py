@@ -78,7 +78,9 @@ class PieceSampler(ABC):
         later = uniforms.apart()
         frames = self.draw(uniforms, prime=prime, shortest=shortest)
         if isinstance(freeze, Pause):
-            frames, freeze = freeze.left(frames, self.draw, later), None
+            piece = DrawnPiece(frames, length)
+            piece.leave_pauses(freeze, self.draw, later)
+            return piece
         if freeze is not None:
             freeze = freeze._replace(piece=max(freeze.piece, shortest))
         return DrawnPiece(frames, length, freeze)
@@ -307,24 +309,6 @@ class Pause(NamedTuple):
     frames: int
     """How long it may last; the piece ends with the frame after."""
 
-    def left(
-        self, frames: Drawing, draw: Callable[[Uniforms], Drawing], later: Uniforms
-    ) -> Drawing:
-        """Frames in which the next of `draw`, each from a stream of its own, replace the rest."""
-        quiet = 0
-        while True:
-            chunk, ended = next(frames)
-            sounds = np.flatnonzero((np.abs(chunk) > self.level).any(1))
-            begun, over = np.append(-1 - quiet, sounds), np.append(sounds, len(chunk))
-            (long,) = np.nonzero(over - begun > self.frames + 1)
-            if len(long):
-                yield chunk[: begun[long[0]] + self.frames + 2], False
-                own, later = later, later.apart()
-                frames, quiet = draw(own), 0
-            else:
-                yield chunk, ended
-                quiet = over[-1] - begun[-1] - 1
-
 
 class DrawnPiece:
     """A piece to iterate over once, in chunks (n, F), each as soon as it is drawn."""
@@ -335,6 +319,8 @@ class DrawnPiece:
     """Whether the model ended the piece, rather than the limit."""
     frozen = False
     """Whether it ended where it had frozen."""
+    pauses_cut = 0
+    """How often another piece began because of a pause."""
 
     def __init__(
         self,
@@ -360,6 +346,30 @@ class DrawnPiece:
             chunk = chunk[: end - self.frames]
             self.frames = end
             yield chunk
+
+    def leave_pauses(
+        self, pause: Pause, draw: Callable[[Uniforms], Drawing], later: Uniforms
+    ) -> None:
+        """Let another piece of `draw` begin after each that is too long, from its own stream."""
+        self._chunks = self._left(self._chunks, pause, draw, later)
+
+    def _left(
+        self, frames: Drawing, pause: Pause, draw: Callable[[Uniforms], Drawing], later: Uniforms
+    ) -> Drawing:
+        quiet = 0
+        while True:
+            chunk, ended = next(frames)
+            sounds = np.flatnonzero((np.abs(chunk) > pause.level).any(1))
+            begun, over = np.append(-1 - quiet, sounds), np.append(sounds, len(chunk))
+            (long,) = np.nonzero(over - begun > pause.frames + 1)
+            if len(long):
+                yield chunk[: begun[long[0]] + pause.frames + 2], False
+                own, later = later, later.apart()
+                frames, quiet = draw(own), 0
+                self.pauses_cut += 1
+            else:
+                yield chunk, ended
+                quiet = over[-1] - begun[-1] - 1
 
 
 def side_by_side(

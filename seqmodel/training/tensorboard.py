@@ -28,7 +28,7 @@ from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest
 from seqmodel.media.words import epochs_text
 from seqmodel.runs.folder import EVENTS, Run, load_run
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.training.trackers import Listener
 
 SAMPLE = "sample/"
@@ -130,7 +130,7 @@ def _sample(run: Run) -> Values:
     if not {"png", "wav"} <= {*medium.formats} or not sampler.is_compiled:
         return []
     length = run.sampling("wav", SECONDS).length
-    frames = np.concatenate([*sampler.piece(length, seed=SEED)])
+    frames = np.concatenate([*sampler.piece(length, seed=SEED, freeze=Freeze.of(run))])
     if not np.isfinite(frames).all():
         return []
     files = {}

@@ -1,5 +1,6 @@
 """`seqmodel sample` from runs of audio: files, pipes, primers and messages."""
 
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from calling import call_ok, start
 
 import seqmodel
 from seqmodel.media.audio import sampling
-from seqmodel.sampling.sampler import Sampler
+from seqmodel.sampling.sampler import Freeze, Pause, Sampler
 
 RATE, FRAME = 8000, 10
 
@@ -40,6 +41,19 @@ def record(path, samples, rate=RATE, channels=1):
 
 
 # ---- files --------------------------------------------------------------------------------------
+
+
+def test_pauses_cut_short_are_counted(call, speech, monkeypatch):
+    """In words, as JSON and in eval: such samples are not drawn from the model alone."""
+    monkeypatch.setattr(Freeze, "of", lambda run: Pause(1.0, 29))  # all is quiet
+    (piece,) = json.loads(
+        call_ok("sample", "o.wav", "--json", "--run", speech, "--length", 100).out
+    )["pieces"]
+    assert (piece["frames"], piece["pauses_cut"]) == (100, 3)
+    told = call_ok("sample", "p.wav", "--run", speech, "--length", 100).err
+    assert ", 3 pauses cut short" in told
+    told = call_ok("eval", speech, "--samples", 2, "--seconds", 0.125).out
+    assert "6 pauses cut short" in told
 
 
 def test_sampled_audio_prepared_again_gives_the_sampled_values(call, speech):

@@ -258,8 +258,9 @@ def test_another_piece_begins_where_a_pause_lasts_too_long(seed, chunk, longest,
 
     stream = Uniforms(seed)
     later = stream.apart()
-    frames = Pause(0.3, longest).left(draw(stream), draw, later)
-    drawn = np.concatenate([*DrawnPiece(frames, limit)])
+    piece = DrawnPiece(draw(stream), limit)
+    piece.leave_pauses(Pause(0.3, longest), draw, later)
+    drawn = np.concatenate([*piece])
     stream = Uniforms(seed)
     following, expected, held = stream.apart(), [], 0
     while len(expected) < limit:

@@ -29,9 +29,16 @@ class Model {
   /* Begin piece `number` of a seed. */
   begin(seed, number) {
     this.arena.set(this.start);
-    this.stream[0] = seedKey(seed, number);
+    this.stream[0] = this.key = seedKey(seed, number);
     this.drawn = this.held = 0;
     this.frame = null;
+  }
+
+  /* Another piece of sound begins, within this one. */
+  leave() {
+    this.arena.set(this.start);
+    this.stream[0] = this.key = seedKey(this.key);
+    this.held = 0;
   }
 
   /* What pieces are from the next on: 1 for each value that a label has, 0 for the others. */
@@ -57,7 +64,8 @@ class Model {
     if (this.scale) frame.forEach((z, k) => (frame[k] = this.raw(z)));
     if (this.freeze && this.freezes(frame, before)) return { ended: true };
     this.drawn += 1;
-    const last = ended || (this.end && this.drawn >= this.longest) || this.pauses(frame);
+    if (this.pause && this.pauses(frame)) this.leave();
+    const last = ended || (this.end && this.drawn >= this.longest);
     return { frame, ended: Boolean(last) && this.drawn % this.steps === 0 };
   }
 
@@ -71,10 +79,9 @@ class Model {
 
   /* Whether a pause lasts too long: see Pause in seqmodel/sampling/sampler.py. */
   pauses(frame) {
-    if (!this.pause) return false;
     const { level, frames } = this.pause;
     this.held = frame.every((sample) => Math.abs(sample) <= level) ? this.held + 1 : 0;
-    return this.held >= (frames + 1) * this.steps;
+    return this.held >= (frames + 1) * this.steps && this.drawn % this.steps === 0;
   }
 
   /* A 16-bit level from -1 to below 1, of a sample as the unit reads it. */
@@ -84,11 +91,12 @@ class Model {
   }
 }
 
-/* The key of the stream of a piece of a seed, both whole numbers of any size (BigInt): the first 64
-   bits of NumPy's SeedSequence (O'Neill's seed_seq), as in seqmodel/kernels/uniforms.py. */
+/* The key of the stream of a piece of a seed, or of one apart from a key, all whole numbers of any
+   size (BigInt): the first 64 bits of NumPy's SeedSequence (O'Neill's seed_seq), as in
+   seqmodel/kernels/uniforms.py. */
 
-function seedKey(seed, piece) {
-  const entropy = [...words(seed), ...words(piece)];
+function seedKey(...numbers) {
+  const entropy = numbers.flatMap(words);
   let constant = 0x43b0d7e5;
   const hash = (word, factor) => {
     word ^= constant;

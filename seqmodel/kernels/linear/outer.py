@@ -47,7 +47,7 @@ def packed_blocks(columns: str, *, optional: bool = False) -> Array:
 
 
 def scratch_length(e: Emitter, N: Any) -> Any:
-    """The length of one thread's, in numbers, as an instruction."""
+    """The length of one thread's scratch, in numbers, as an instruction."""
     width = PANEL * e.lanes
     return e.mul(e.add(e.mul(e.parts(N, width), width), STRIP * e.lanes), BLOCK)
 

@@ -23,8 +23,9 @@ from seqmodel.media.words import plural
 KEPT_IN_MEMORY = 2**22
 """Bytes of a recording held in memory until its split is known; longer ones wait on disk."""
 
-LEAST_PAUSE, LONG = 0.05, 0.99
-"""Seconds of what counts as a pause; the share of them that are not longer than `longest_pause`."""
+PAUSE_SECONDS, LEAST_PAUSE, LONG = 0.01, 5, 0.99
+"""The unit that pauses are counted in, rounded up; the shortest that count, in units; the share of
+them that are not longer than `longest_pause`."""
 
 COPIED_AT_ONCE = 2**16
 """Samples copied at a time from there to the shard."""
@@ -63,7 +64,7 @@ class AudioCorpus:
                 )
         # Over the 16-bit levels in train, as Python integers: exact, however many there are.
         self._count = self._sum = self._squares = 0
-        self._pauses = _Pauses(round(LEAST_PAUSE * rate))
+        self._pauses = _Pauses(max(1, round(PAUSE_SECONDS * rate)))
         self._rounded = self._cut = 0
 
     @property
@@ -177,10 +178,10 @@ class AudioCorpus:
 class _Pauses:
     """How long recordings pause before and between sounds, for each level that may be quiet."""
 
-    def __init__(self, least: int) -> None:
-        """Shorter ones than `least` samples do not count."""
+    def __init__(self, unit: int) -> None:
+        """They are counted in units of so many samples."""
         powers = int(QUIET * FULL_SCALE).bit_length()
-        self._least, self._lengths = least, {1 << k: Counter[int]() for k in range(powers)}
+        self._unit, self._lengths = unit, {1 << k: Counter[int]() for k in range(powers)}
 
     def of_recording(self) -> Callable[[NDArray[np.int64]], None]:
         """What counts those of a recording, called with its absolute levels (n,) in order."""
@@ -192,7 +193,8 @@ class _Pauses:
                 quiet = np.append(len(begun[level]) > 0, levels <= level)
                 changes = np.append(begun[level], heard + np.flatnonzero(quiet[1:] != quiet[:-1]))
                 pauses = np.diff(changes)[::2]
-                lengths.update(pauses[pauses >= self._least].tolist())
+                units = -(-pauses // self._unit)
+                lengths.update(units[units >= LEAST_PAUSE].tolist())
                 begun[level] = changes[2 * len(pauses) :]
             heard += len(levels)
 
@@ -200,8 +202,11 @@ class _Pauses:
 
     def longest(self, level: int) -> int | None:
         """See `FrameDefinition.longest_pause`, where sounds exceed this level."""
-        lengths = sorted(self._lengths[level].elements()) if level else []
-        return lengths[math.ceil(LONG * len(lengths)) - 1] if lengths else None
+        lengths = sorted(self._lengths.get(level, {}).items())
+        counts = np.cumsum([count for _, count in lengths])
+        if not lengths:
+            return None
+        return lengths[np.searchsorted(counts, LONG * counts[-1])][0] * self._unit
 
 
 def _common_rate(paths: Sequence[Path]) -> int:

@@ -102,7 +102,7 @@ class AudioFrames(FrameDefinition):
             or self.dtype not in ROW_TYPES
             or not all(type(value) is float for value in (self.mean, self.deviation))
             or not (math.isfinite(self.mean) and 0 < self.deviation < math.inf)
-            or not (self.longest_pause is None or type(self.longest_pause) is int)
+            or not ((type(pause := self.longest_pause) is int and pause > 0) or pause is None)
         ):
             raise SourceError(f"holds impossible frames: {asdict(self)}")
 
@@ -130,7 +130,8 @@ class AudioFrames(FrameDefinition):
     @property
     def quiet(self) -> int:
         """The 16-bit level that no sample of a pause exceeds: a power of two, or 0."""
-        return (1 << int(QUIET * FULL_SCALE * self.deviation).bit_length()) // 2
+        level = min(QUIET * FULL_SCALE * self.deviation, FULL_SCALE)
+        return (1 << int(level).bit_length()) // 2
 
     @property
     def labels(self) -> tuple[str, ...]:
