@@ -1,7 +1,6 @@
-"""Four processes that train runs, some of them together: JSON objects on stdin say who does."""
+"""A process that trains runs with others: a JSON object on stdin for each."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -37,8 +36,8 @@ def train(rank, size, group, config, data, folder, *, resume, stop_at, stopped_b
     return "done"
 
 
-def work(lines):
-    for line in lines:
+def main():
+    for line in sys.stdin:
         order = json.loads(line)
         torch.set_num_threads(order.pop("threads"))
         rank, size, port = (order.pop(name) for name in ("rank", "size", "port"))
@@ -48,23 +47,6 @@ def work(lines):
             with joined(rank, size, rendezvous(port)) as group:
                 said = train(rank, size, group, **order)
         print(said, flush=True)
-
-
-def main():
-    pipes = []
-    for _ in range(4):  # once all is loaded
-        reading, writing = os.pipe()
-        if not os.fork():
-            os.close(writing)
-            work(os.fdopen(reading))
-            sys.exit()
-        pipes.append(os.fdopen(writing, "w"))
-    for line in sys.stdin:
-        print(line, end="", file=pipes[json.loads(line)["rank"]], flush=True)
-    for pipe in pipes:
-        pipe.close()
-    for _ in pipes:
-        os.wait()
 
 
 if __name__ == "__main__":
