@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import stat
 import sys
 import threading
@@ -326,6 +327,7 @@ def killed_within(path, moment):
     """Replace `path` in another process, which dies in the call that `moment` patches."""
     child = os.fork()
     if not child:
+        signal.alarm(30)  # one that hangs dies of that
         try:
             moment()
             replace_by(path, "new")
@@ -338,6 +340,7 @@ def die(*arguments, **options):
     os._exit(9)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("call", ["system.flush", "_replace_folder", "shutil.rmtree"])
 def test_what_killed_processes_leave_is_removed(tmp_path, monkeypatch, call):
     """Guards against a copy left on disk by each kill, and an incomplete old or new folder."""
@@ -385,6 +388,7 @@ def test_a_link_to_a_file_is_followed(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "link", "new", "old"]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
 def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path, monkeypatch, name):
     """Temporary names were longer by 23 bytes, and the file system refused them."""

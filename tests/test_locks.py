@@ -57,6 +57,7 @@ def held_by_one_who_dies(lock, path):
     told, telling = os.pipe()
     child = os.fork()
     if not child:
+        signal.alarm(30)  # one that hangs dies, and has told nothing
         try:
             with lock(path):
                 os.write(telling, b"held")
@@ -73,6 +74,7 @@ def held_by_one_who_dies(lock, path):
         os.waitpid(child, 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_dead_process_holds_no_lock(tmp_path):
     """Guards against a lock file whose owner was killed: nobody could ever train there again."""
     with held_by_one_who_dies(locked, tmp_path / "run"):

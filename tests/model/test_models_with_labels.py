@@ -56,6 +56,7 @@ def test_a_label_is_a_bias_of_the_unit_and_of_the_output():
     [
         (FRAMES, {"model": "frame-wise", "unit": "own_modules:LayerNormLSTM"}),
         (FRAMES_WITH_ONSETS, {"model": "tied", "output": "bernoulli", "rests": True}),
+        (FRAMES_WITH_ONSETS, {"model": "tied", "rests": True}),
         (AudioFrames(8000, 3), {"model": "sample-wise"}),
     ],
 )

@@ -63,14 +63,18 @@ def test_nats_are_those_of_the_equations(score):
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("sizes", [(1, 1, 4, 1), (35, 2, 33, 4), (3, 2, 195, 10)])
-def test_compiled_score_is_the_plain_one(sizes, dtype):
-    """With levels of no weight."""
+@pytest.mark.parametrize(
+    ("sizes", "most"),
+    [((1, 1, 4, 1), 0), ((35, 2, 33, 4), 0), ((35, 2, 33, 4), 1e3), ((3, 2, 195, 10), 0)],
+)
+def test_compiled_score_is_the_plain_one(sizes, most, dtype):
+    """With levels of no weight, and with logits whose exponentials overflow."""
     rows, pieces, hidden, frame_size = sizes
     output = make(frame_size=frame_size, hidden=hidden).to(dtype)
     with torch.no_grad():
         output.linear.weight.mul_(3 / math.sqrt(hidden))
         output.linear.bias[::4] = -1e4
+        output.linear.bias[1::64] += most
     h, frames = random_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
     bound = 1e-12 if dtype == torch.float64 else 1e-4
     assert_compiled_is_plain(output, h.to(dtype), frames.to(dtype), bound=bound)

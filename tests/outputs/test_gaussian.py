@@ -86,11 +86,28 @@ def test_floor_share_uses_the_most_responsible_component():
     assert output.floor_share(parameters, frames, frames).tolist() == [0.5, 0.25]
 
 
-@pytest.mark.parametrize(("scale", "least"), [(0.1, -0.2), (0.0, 2.0)])
-def test_it_starts_near_a_single_gaussian_or_better(scale, least):
-    """In white noise, which has no clusters, and in silence; what it gains, in nats per sample."""
-    noise = np.random.default_rng(1).normal(0, 1, (2000, 10))
-    blocks = np.round(scale * noise * 32768) / 32768
+def speech_like(blocks, frame_size, seed=0):
+    """Blocks of a resonance whose loudness changes, with digital silence in between: (N, F)."""
+    random = np.random.default_rng(seed)
+    count = blocks * frame_size
+    loudness = np.repeat(np.exp(random.normal(0, 1.5, count // 500 + 1)), 500)[:count]
+    loudness *= np.repeat(random.random(count // 500 + 1) < 0.8, 500)[:count]
+    x = np.zeros(count)
+    noise = random.normal(size=count) * loudness
+    for t in range(2, count):
+        x[t] = 1.7 * x[t - 1] - 0.8 * x[t - 2] + noise[t]
+    x = np.clip(0.1 * x / x.std(), -1, 32767 / 32768)
+    return (np.round(x * 32768) / 32768).reshape(blocks, frame_size)
+
+
+@pytest.mark.parametrize(("kind", "least"), [("speech", 1.0), ("white", -0.2), ("silence", 2.0)])
+def test_it_starts_near_a_single_gaussian_or_better(kind, least):
+    """What it gains, in nats per sample: a mixture captures which samples of speech are loud
+    together, and in white noise there are no clusters to find."""
+    noise = np.random.default_rng(1).normal(0, 0.1, (2000, 10))
+    blocks = np.round(noise * 32768) / 32768 * (kind == "white")
+    if kind == "speech":
+        blocks = speech_like(2000, 10)
     mean, deviation = float(blocks.mean()), float(blocks.std()) or 0.1
     torch.manual_seed(0)
     output = GaussianMixtureOutput(50, 10, 20, mean=mean, deviation=deviation, context=C)

@@ -1,5 +1,6 @@
 """Sampling audio, in frames and sample by sample: compiled against plain draws; frequencies."""
 
+import copy
 import itertools
 from collections import Counter
 
@@ -14,6 +15,8 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model
+from seqmodel.model.encoder import Past
+from seqmodel.model.sequence import Carry
 from seqmodel.model.sound.predictors import predictors_at
 from seqmodel.model.sound.steering import TrainingStatistics
 from seqmodel.sampling import sampler as sample
@@ -61,6 +64,29 @@ def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
 def short_chunks(monkeypatch):
     """Chunks of 20 frames: the plain path is slow."""
     monkeypatch.setattr(sample, "CHUNK", 20)
+
+
+@pytest.mark.usefixtures("short_chunks")
+def test_draws_follow_the_stated_stream():
+    """Of the logistic output, which is not compiled, and whose draw reads the samples before.
+
+    Uniforms are taken in order, frame by frame, whatever the chunk.
+    """
+    model = frame_wise_model("logistic")
+    double, temperature = copy.deepcopy(model).double(), 0.6
+    stream, frames = Uniforms(3, 1), []
+    with torch.no_grad():
+        carry = double.start(1)
+        for _ in range(2 * sample.CHUNK):
+            uniforms = torch.from_numpy(stream.take(double.output.uniforms_per_frame))
+            h, state = double.step(carry)
+            past = carry.past.numbers
+            frame = double.output.draw_frame(h, past, uniforms[None], temperature).frame
+            carry = Carry(state, Past(torch.cat([past, frame], 1)[:, -7:]))
+            frames.append(frame[0].numpy())
+    ours = draw(model, 2, temperature=temperature)
+    assert ours.dtype == np.float32
+    np.testing.assert_array_equal(ours, np.array(frames))
 
 
 def test_hundreds_of_frames_of_the_papers_model_are_the_same():

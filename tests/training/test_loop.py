@@ -192,7 +192,8 @@ def test_the_callback_ends_the_run_and_it_can_be_resumed(tmp_path, make_config, 
     curve = json.loads((tmp_path / "run" / runs.CURVE).read_text())
     assert [point[2] for point in curve] == [m["valid_nats_per_frame"] for m in progress.metrics]
     resumed = train_run(config, dataset, tmp_path / "run", resume=True)
-    assert resumed.epoch == 4
+    whole = train_run(config, dataset, tmp_path / "whole")
+    assert (resumed.epoch, resumed.best_nats) == (4, whole.best_nats)
 
 
 def test_a_run_trained_again_keeps_nothing_of_the_old_one(tmp_path, make_config, dataset, train):
@@ -204,7 +205,7 @@ def test_a_run_trained_again_keeps_nothing_of_the_old_one(tmp_path, make_config,
 
 
 def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dataset, monkeypatch):
-    """Used to wait for the update to be compiled and made."""
+    """Used to wait for the update to be compiled and made; resuming, as it advises, works."""
 
     def compiling(*arguments, **options):
         os.kill(os.getpid(), signal.SIGINT)
@@ -216,6 +217,10 @@ def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dat
             train_run(make_config(), dataset, tmp_path / "run", stop=stop)
         assert stop.at_once is None
     assert caught.value.exit_status == 128 + signal.SIGINT
+    for name, resume in (("run", True), ("whole", False)):
+        train_run(make_config(), dataset, tmp_path / name, resume=resume)
+    same = [(tmp_path / name / runs.BEST).read_bytes() for name in ("run", "whole")]
+    assert same[0] == same[1]
 
 
 HUGE = {"weight_noise": 1e30, "unit": "tanh", "activation": "relu"}

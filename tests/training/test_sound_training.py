@@ -9,12 +9,14 @@ import torch
 from test_resume import SAMPLES
 
 from seqmodel.config import resolve
+from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.evaluation import likelihood as evaluation
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model import sequence
@@ -48,6 +50,25 @@ def correct_by_short_draws():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoders, "FREE_LEAST", 0.0)
         yield
+
+
+# ---- what is learned ----------------------------------------------------------------------------
+
+
+def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(tmp_path, train):
+    """Guards against defaults that do not learn speech, or learn it slowly from a bad start.
+
+    The README's commands do the same with the logistic output.
+    """
+    speech = open_dataset(sample_dataset(tmp_path, "speech"))
+    options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": "gaussian"}
+    config = resolve({**options, "model": "frame-wise"}, presets=AUDIO.presets)
+    train(config, tmp_path / "run", data=speech)
+    first, second = read_metrics(tmp_path / "run")
+    assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5
+    assert second["valid_nats_per_frame"] < first["valid_nats_per_frame"]
+    trivial = audio_nats_per_frame(speech["train"], speech["valid"], speech.frame, discrete=False)
+    assert second["valid_nats_per_frame"] < min(trivial.values()) - 1
 
 
 # ---- windows ------------------------------------------------------------------------------------

@@ -316,6 +316,18 @@ def test_weights_are_restored_exactly_after_an_exception(begin):
 # ---- the tied model ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("options", [ALONE, NOTES], ids=["bernoulli", "nu"])
+def test_training_lowers_the_valid_figure(options, make_config, dataset, train, tmp_path):
+    """The notes of each chord in the data are 4 and 3 apart: there is a dependence to learn."""
+    options = {**TIED, **options, "learning_rate": 0.04, "epochs": 12, "patience": 12}
+    train(make_config(**options), tmp_path / "run")
+    figures = [line["valid_nats_per_frame"] for line in read_metrics(tmp_path / "run")]
+    assert figures[-1] < figures[0] / 1.5
+    scores = likelihood(load_run(tmp_path / "run").model, dataset["valid"])
+    assert scores.nats_per_frame == min(figures)
+    assert set(scores.figures) == {"accuracy", "precision", "recall", "end_nats_per_piece"}
+
+
 def test_the_start_is_the_share_of_notes_that_sound(make_config, dataset):
     """So that the first epochs are not spent on learning that most notes are silent."""
     model = build_model(make_config(**TIED | NOTES), dataset.frame)

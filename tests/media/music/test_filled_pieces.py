@@ -103,6 +103,7 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
     [
         ({}, "select the part to draw with --bars, --frames, --time, --notes, --below, --above"),
         ({"bars": "3:3"}, "begin in .*melody.mid's bars, 1 to 2"),
+        ({"bars": "0:1"}, "begin in .*melody.mid's bars, 1 to 2"),
         ({"bars": "2:1"}, "--bars 2:1 is the wrong way round"),
         ({"notes": "C7:C4"}, "--notes C7:C4 is the wrong way round"),
         ({"bars": "2"}, "--bars must be FROM:TO, not '2'"),

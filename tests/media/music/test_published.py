@@ -365,6 +365,7 @@ CALLS_OF_ONE_TUPLE = (
         ("a.mat", mat(traindata=[ROLL, ROLL[:0]]), "0 frames in piece 1"),
         ("a.mat", claims(cells=2**31 - 1), "2,147,483,647 cells"),
         ("a.mat", claims(cells=2), "damaged"),
+        ("a.mat", claims(kind=4, rows=2**31 - 1), "no numbers"),
         ("a.mat", claims(kind=4, rows=2**31 - 1, packed=True), "no numbers"),
         ("a.mat", claims().replace(struct.pack("<2I", 6, 8), struct.pack("<2I", 6, 0)), "damaged"),
         ("a.mat", claims(rows=10**6), "damaged"),

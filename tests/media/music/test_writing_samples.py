@@ -32,13 +32,13 @@ def test_a_sample_that_freezes_is_told():
 
 
 def test_a_long_sample_is_held_once():
-    """Guards against chunks kept next to the whole, 35 MB, and a picture that grows."""
+    """Guards against chunks kept next to the whole, 53 MB, and a picture, 31 MB, that grows."""
     picture(100)  # loads fonts
     tracemalloc.start()
-    assert picture(400_000).size == "400,000 frames"
+    assert picture(600_000).size == "600,000 frames"
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 85e6
+    assert peak < 95e6  # with a second copy before the picture: 106e6
 
 
 def picture(frames):
