@@ -111,11 +111,13 @@ def test_the_rename_comes_after_the_bytes_are_on_the_disk(tmp_path, monkeypatch)
 def test_permissions_follow_the_umask(tmp_path, monkeypatch, mask):
     """mkstemp makes private files. To read the umask means to set it, for other threads, too."""
     before = os.umask(mask)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "umask", fails)
-        write_file(tmp_path / "file", b"")
-        replace_by(tmp_path / "folder", "new")
-    os.umask(before)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", fails)
+            write_file(tmp_path / "file", b"")
+            replace_by(tmp_path / "folder", "new")
+    finally:
+        os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
 

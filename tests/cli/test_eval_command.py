@@ -113,6 +113,8 @@ def test_eval_compares_samples_with_the_data(call, data, run):
     columns = [values[name] for name in ("drawn", "split", "train")]
     for label, key in (
         ("notes per frame", "notes_per_frame"),
+        ("frames of 2 notes", "voices_share"),
+        ("  pieces with a chord drone", "long_chord_share"),
         ("  share of the piece", "copied_share"),
     ):
         cells = (f"{column[key]:>10.4f}" if key in column else "" for column in columns)

@@ -63,6 +63,8 @@ train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fas
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --lr nan -> 2 --learning-rate must be 0 or more, not nan
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
+train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
+train {data} --backend torch-nn -> 2 the torch-nn backend cannot run lstm here:
 train {data} --config {bad}/nope -> 1 cannot read {bad}/nope: no such file or directory
 train {data} --config {bad}/not.yaml -> 1 {bad}/not.yaml: not a YAML file:
 train {data} --config {bad}/typo.yaml -> 1 {bad}/typo.yaml: there is no setting 'hiden'
@@ -319,10 +321,6 @@ def midi(events, division=480):
     track = b"".join(events) + b"\0\xff\x2f\0"
     head = b"MThd" + struct.pack(">IHHH", 6, 0, 1, division)
     return head + b"MTrk" + struct.pack(">I", len(track)) + track
-
-
-def copies(folder, bad, names):
-    return (Path(shutil.copytree(folder, bad / name)) for name in names)
 
 
 @pytest.fixture(scope="module")

@@ -75,9 +75,15 @@ def test_samples_prepared_again_are_what_was_drawn(call, struck_run):
     assert shown.endswith(f", {share:.1%} of them struck\n")
 
 
-def test_eval_reports_the_cost_of_strikes(call, struck_run):
+def test_eval_reports_the_cost_of_strikes(call, struck_data, struck_run):
     """Guards against figures of rolls and of frames with onsets that cannot be told apart."""
     values = json.loads(call("eval", struck_run, "--json").out)
+    run = seqmodel.load_run(struck_run)
+    nats = np.concatenate([run.nll(piece) for piece in seqmodel.open_dataset(struck_data)["valid"]])
+    assert values["nats_per_frame"] == pytest.approx(nats.mean(), rel=1e-5)
+    impossible = np.zeros((2, 176), np.uint8)
+    impossible[1, 3] = 1  # sounds, but was never struck
+    assert run.nll(impossible)[1] == np.inf
     assert 0 < values["onset_nats_per_frame"] < values["nats_per_frame"]
     line = f"  of it, struck or held  {values['onset_nats_per_frame']:9.4f}\n"
     assert line in call("eval", struck_run).out

@@ -85,6 +85,9 @@ def test_the_tracker_of_the_readme_is_found_and_told(here, data, monkeypatch):
     train = ["train", data, *SMALL, "--processes", 2, "--track", "mlflow", "--run", "r"]
     assert outcome("-c", code, here / "site", *train, env=ENVIRONMENT)[0] == 0
     monkeypatch.syspath_prepend(here / "site")
+    for name in ("mlflow", "mytracker"):  # what the test imports must not outlive it
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
     call_ok("train", "--resume", "--run", "r", "--track", "mlflow")
     lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
     begun = [["start_run", "r"], ["log_params", "lstm"]]

@@ -148,6 +148,15 @@ def test_the_report_is_the_documented_json(run, dataset, recomputed):
     assert values["baselines"] == baseline_nats_per_frame(dataset["train"], dataset["valid"])
 
 
+def test_other_data_without_train_is_measured_against_the_runs_own(
+    run, dataset, rolls, tmp_path, write_dataset
+):
+    """Baselines counted on the data they are scored on would be unfairly good."""
+    other = write_dataset(tmp_path, {"valid": rolls["valid"]})
+    ours = evaluate(run, other, "valid")["baselines"]
+    assert ours == baseline_nats_per_frame(dataset["train"], other["valid"])
+
+
 def test_all_processes_of_a_group_report_progress_equally_often(run, dataset):
     """Each may then save together with the others: also one that has nothing to score at last."""
     events, last = [], None
