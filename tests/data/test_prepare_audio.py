@@ -173,7 +173,7 @@ def test_the_longest_pause_is_one_of_train_before_a_sound(tmp_path):
     random = np.random.default_rng(0)
     pauses = {"train/a": (0.2, 0.06, 0.5), "train/b": (0.4,), "valid/c": (0.7,)}
     for name, seconds in pauses.items():
-        sound = random.normal(0, 0.2, 65_000)  # 65,536 samples are copied at once
+        sound = random.normal(0, 0.2, 63_500)  # a block of 65,536 samples ends in the 0.5 s
         parts = list[np.ndarray]()
         for one in seconds:
             parts += [random.uniform(-2e-3, 2e-3, round(one * RATE)), sound]
