@@ -268,6 +268,7 @@ def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
     good = json.loads(file.read_text())
     wrong = [{name: value} for name in good["frame"] for value in (None, "x", 0, -1, [], True)]
     wrong += [{"deviation": 0.0}, {"mean": float("nan")}, {"deviation": float("inf")}, {"more": 1}]
+    wrong += [{"longest_pause": 0}, {"longest_pause": True}]
     wrong += [{"dtype": "float32"}, {"frame_size": 13}]  # not what the shard holds
     for values in wrong:
         file.write_text(json.dumps(good | {"frame": good["frame"] | values}))
