@@ -50,15 +50,13 @@ def from_here(path: Path) -> Path:
 def split_lines(
     splits: Mapping[str, Mapping[str, int]], more: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The contents of each split of a dataset, one line each; `more` is the last column."""
+    """The contents of each split of a dataset, one line each, with a column for `more`."""
     rows = []
     for name, counts in splits.items():
         if counts["pieces"]:
             pieces, frames = plural(counts["pieces"], "piece"), plural(counts["frames"], "frame")
-            row = [name, pieces, frames, f"longest {counts['longest']:,}"]
-            if more is not None:
-                row.append(more[name])
-            rows.append(row)
+            own = [] if more is None else [more[name]]
+            rows.append([name, pieces, frames, *own, f"longest {counts['longest']:,}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "

@@ -123,9 +123,9 @@ def test_prepare_inspect_and_eval_files_alike(call):
     result = call("prepare", "in", "-o", "d", "--levels", "mu-law")
     assert result.out == (
         "d: 8,000 Hz, frames of 10 samples, context 20, 8-bit mu-law\n"
-        "  train  1 piece  640 frames  longest 640  0.8 s\n"
-        "  valid  1 piece   72 frames   longest 72  0.1 s\n"
-        "  test   1 piece   72 frames   longest 72  0.1 s\n"
+        "  train  1 piece  640 frames  0.8 s  longest 640\n"
+        "  valid  1 piece   72 frames  0.1 s   longest 72\n"
+        "  test   1 piece   72 frames  0.1 s   longest 72\n"
     )
     call("prepare", "in", "-o", "linear")
     ours, linear = open_dataset("d"), open_dataset("linear")

@@ -40,9 +40,9 @@ def test_inspect_dataset(call, data):
     *lines, valid, test, last = result.out.splitlines()
     assert lines == [
         f"{data}: dataset of 88 notes, 4 steps per beat",
-        "  train  10 pieces  320 frames  longest 32  2.00 notes per frame",
-        "  valid   3 pieces   96 frames  longest 32  2.00 notes per frame",
-        "  test    2 pieces   64 frames  longest 32  2.00 notes per frame",
+        "  train  10 pieces  320 frames  2.00 notes per frame  longest 32",
+        "  valid   3 pieces   96 frames  2.00 notes per frame  longest 32",
+        "  test    2 pieces   64 frames  2.00 notes per frame  longest 32",
         "  metre: 4/4 assumed for 15 pieces",
     ]
     assert "% of valid lies in windows of 8 frames that are in train too" in valid

@@ -104,9 +104,9 @@ def test_one_long_recording_trains_at_once(call):
     assert (result.status, result.err) == (0, cut + IN_TIME)
     assert result.out == (
         "d: 1,000 Hz, frames of 10 samples, context 20\n"
-        "  train  6 pieces  4,800 frames  longest 800  48.0 s\n"
-        "  valid   1 piece    540 frames  longest 540   5.4 s\n"
-        "  test   2 pieces    540 frames  longest 400   5.4 s\n"
+        "  train  6 pieces  4,800 frames  48.0 s  longest 800\n"
+        "  valid   1 piece    540 frames   5.4 s  longest 540\n"
+        "  test   2 pieces    540 frames   5.4 s  longest 400\n"
     )
     assert call("train", "d", "--epochs", 1, "--hidden", 4).status == 0
     write_sounds(Path("short"), 3)
