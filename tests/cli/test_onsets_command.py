@@ -30,7 +30,7 @@ def test_prepare_and_inspect_report_onsets(call, struck, struck_data):
     density = every[:, :88].sum() / len(every)
     assert values["struck_share"]["valid"] == pytest.approx(share, abs=5e-4)
     assert values["notes_per_frame"]["valid"] == pytest.approx(density, abs=5e-3)
-    assert f"{density:.2f} notes per frame, {share:.1%} of them struck\n" in (
+    assert f"{density:.2f} notes per frame, {share:.1%} of them struck  longest" in (
         call("inspect", struck_data).out
     )
     assert Path("p.png").read_bytes().startswith(PNG)
