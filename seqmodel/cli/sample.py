@@ -149,9 +149,9 @@ def sample(
     prime: Path | None = primer_option(
         None, metavar="FILE", help="Continue this file of the run's medium, or a sampled .npy."
     ),
-    prime_frames: int | None = primer_option(None, min=1, help="Use its first N frames, at most."),
+    prime_frames: int | None = primer_option(None, min=1, help="Use at most its first N frames."),
     prime_seconds: float | None = primer_option(
-        None, min=0.001, help="Use its first seconds, at most this many."
+        None, min=0.001, help="Use at most this many of its first seconds."
     ),
     include_prime: bool = primer_option(
         False,

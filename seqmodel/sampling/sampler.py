@@ -37,8 +37,6 @@ CHUNK = 256
 """Steps drawn at a time, which takes a few milliseconds."""
 AHEAD = 1 << 26
 """The most numbers of pieces that are drawn ahead: they have to fit in memory."""
-
-
 ALWAYS_ALLOWED = 0.5
 """A pause of so many seconds is not too long, whatever train is like."""
 

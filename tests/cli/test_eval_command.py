@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from calling import call_ok
 
-from seqmodel.data.dataset import open_dataset
+from seqmodel.data.dataset import Split, open_dataset
 
 FIGURES = ("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame")
 
@@ -41,7 +41,7 @@ def test_eval_prints_what_its_json_says(call, data, run):
     ]
 
 
-def test_copies_are_reported(call, music):
+def test_copies_are_reported(call, music, monkeypatch):
     """Guards what `prepare`, `inspect` and `eval` say of a passage of train in another key."""
     for split, name in (("train", "a"), ("valid", "b")):
         Path("m", split).mkdir(parents=True)
@@ -58,6 +58,12 @@ def test_copies_are_reported(call, music):
     assert json.loads(call("eval", "--json").out)["copies"] == shares
     other = json.loads(call("eval", "--data", music / "valid", "--json").out)
     assert other["copies"] == dict.fromkeys(shares, 0.0)
+    np.save("m/valid/c.npy", np.eye(48, 88, dtype=np.uint8)[::-1])  # down
+    for frames, share in ((96, 0.5), (40, 1.0)):  # of all, or of as many as are enough
+        monkeypatch.setattr(Split.enough, "__defaults__", (frames,))
+        call_ok("prepare", "m", "-o", "d", "--force")
+        found = json.loads(Path("d/manifest.json").read_text())["copies"]["valid"]
+        assert found == dict.fromkeys(shares, share)
     assert "copies" not in json.loads(call("eval", "--split", "train", "--json").out)
 
 

@@ -54,6 +54,11 @@ def test_pauses_cut_short_are_counted(call, speech, monkeypatch):
     assert ", 3 pauses cut short" in told
     told = call_ok("eval", speech, "--samples", 2, "--seconds", 0.125).out
     assert "6 pauses cut short" in told
+    shutil.copytree(speech, "other")
+    limits = iter([None, Pause(1.0, 29)])  # a run prepared before they were known, and one after
+    monkeypatch.setattr(Freeze, "of", lambda run: next(limits))
+    told = call_ok("sample", "q.wav", "--run", speech, "--run", "other", "--length", 100).err
+    assert ", 3 pauses cut short" in told
 
 
 def test_sampled_audio_prepared_again_gives_the_sampled_values(call, speech):

@@ -12,6 +12,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from seqmodel.experiment.search import search
 from seqmodel.runs.folder import RUN_FOLDER, load_run, read_metrics
+from seqmodel.sampling.sampler import Freeze, Pause
 from seqmodel.training import tensorboard as module
 from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.tensorboard import tensorboard
@@ -90,9 +91,12 @@ def test_figures_settings_and_samples_are_in_the_event_file(dataset, make_config
     assert moments == sorted(moments)
 
 
-@pytest.mark.parametrize("folder", ["run_folder", "sample_wise_run_folder"])
-def test_a_finished_run_can_be_tracked_later(folder, request, tmp_path):
+@pytest.mark.parametrize(
+    ("folder", "limit"), [("run_folder", Freeze(1, 3)), ("sample_wise_run_folder", Pause(1.0, 29))]
+)
+def test_a_finished_run_can_be_tracked_later(folder, limit, request, tmp_path, monkeypatch):
     """Its sample is the piece that `seqmodel sample` draws, in a picture and in sound."""
+    monkeypatch.setattr(Freeze, "of", lambda run: limit)
     shutil.copytree(request.getfixturevalue(folder), tmp_path / "run")
     run = load_run(tmp_path / "run")
     tensorboard(run.config, run.folder).resumed(read_metrics(run.folder))
