@@ -81,7 +81,8 @@ class Recording:
             finally:
                 self._view.check()
         except soundfile.LibsndfileError as error:
-            raise SourceError(f"cannot be read as audio ({_reason(error)})") from error
+            why = f"cannot be read as audio ({_reason(error)})"
+            raise SourceError(f"{why}; if it plays elsewhere, convert it with ffmpeg") from error
         except OSError as error:
             raise SourceError(reason(error)) from error
 
