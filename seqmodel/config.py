@@ -91,7 +91,9 @@ class ModelEntry:
 
 
 MODELS: dict[str, ModelEntry] = {
-    "frame-wise": ModelEntry("seqmodel.model.encoder:WindowEncoder", {}),
+    "frame-wise": ModelEntry(
+        "seqmodel.model.encoder:WindowEncoder", {"by_part": True}, ("by_part",)
+    ),
     "tied": ModelEntry(
         "seqmodel.model.notes:NoteEncoder",
         {
@@ -99,6 +101,7 @@ MODELS: dict[str, ModelEntry] = {
             "clock": True,
             "bars": True,
             "held": True,
+            "by_part": True,
             "ages": True,
             "first_change": None,
             "hidden": 64,
@@ -111,7 +114,7 @@ MODELS: dict[str, ModelEntry] = {
             "epochs": 14,
         },
         (
-            *("echo", "bars", "clock", "metre", "held", "ages", "motifs"),
+            *("echo", "bars", "clock", "metre", "held", "by_part", "ages", "motifs"),
             *("rests", "first_change", "input_noise"),
         ),
     ),
@@ -216,6 +219,9 @@ class Config:
         False, "What --bars replaces: the last six binary digits of the number of frames."
     )
     held: bool = setting(False, "Whether clocks also use, with ages, how long nothing has changed.")
+    by_part: bool = setting(
+        False, "Whether velocity and timing also read the last levels of the note's own part."
+    )
     ages: bool = setting(
         False,
         "tied: each note also reads for how many frames it has sounded or been silent, and for how "

@@ -229,7 +229,7 @@ NEUTRAL = {
     **{"first_change": False, "note_unit": None, "note_hidden": None, "note_layers": None},
     **{"nade_hidden": 200, "tpe_trials": 0, "bracket_trials": 0, "input_noise": 0.0},
     **{"steering": 0.0, "carry_over": 0.0, "weight_dropout": 0.0, "zoneout": 0.0, "parts": 1},
-    **{"minutes": None, "valid_every": "auto"},
+    **{"minutes": None, "valid_every": "auto", "by_part": False},
 }
 
 

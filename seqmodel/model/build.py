@@ -127,7 +127,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         built.limit_ends(config.hidden + columns + encoder.end_skip_size)
     marks = None
     if frame.marks:
-        marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows)
+        marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows, config.by_part)
     return SequenceModel(encoder, unit, built, config.dropout, marks, labels)
 
 

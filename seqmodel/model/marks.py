@@ -12,7 +12,7 @@ depend on levels, so marks do not change the likelihood of frames.
 """
 
 from collections.abc import Mapping
-from math import exp
+from math import exp, log
 from typing import Any, cast
 
 import numpy as np
@@ -41,12 +41,18 @@ Levelled = Mapping[str, Tensor]
 class Marks(nn.ModuleDict):
     """The `MarkOutput` of each mark, in order; their memories (B, M) lie side by side."""
 
-    def __init__(self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int) -> None:
-        """`rows` is the number of rows of h per piece: one, or one for each note."""
-        earlier, outputs = dict[str, int](), dict[str, nn.Module]()
+    def __init__(
+        self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int, by_part: bool
+    ) -> None:
+        """`rows` is the number of rows of h per piece: one, or one for each note.
+
+        With `by_part`, the marks after the part also read the levels of the note's own part.
+        """
+        earlier, outputs, of = dict[str, int](), dict[str, nn.Module](), None
         for name, levels in marks.items():
-            outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier)
+            outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier, of)
             earlier[name] = len(levels)
+            of = name if by_part and levels.names else of
         super().__init__(outputs)
 
     def start(self, like: Tensor, batch_size: int) -> Tensor:
@@ -70,7 +76,7 @@ class Marks(nn.ModuleDict):
     def remember(self, levels: Levelled, memory: Tensor) -> Tensor:
         after = self.split(memory)
         for name, own in levels.items():
-            after[name] = self.outputs()[name].remember(own, after[name])
+            after[name] = self.outputs()[name].remember(own, levels, after[name])
         return self.joined(after)
 
     def outputs(self) -> "dict[str, MarkOutput]":
@@ -97,19 +103,28 @@ class MarkOutput(nn.Module):
     """
 
     def __init__(
-        self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int]
-    ) -> None:
-        """`rows` is as in `Marks`, `earlier` the number of levels of each earlier mark."""
+        self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int],
+        of: str | None = None,
+    ) -> None:  # fmt: skip
+        """`rows` is as in `Marks`, `earlier` the number of levels of each earlier mark.
+
+        `of` is the one of these whose names each have levels of their own here.
+        """
         super().__init__()
         self.levels, self.notes, self._rows = levels, notes, rows
-        self._earlier = dict(earlier)
-        self._names = len(levels.names)
+        self._earlier, self._of = dict(earlier), of
+        self._names, L = len(levels.names), len(levels)
         self.memory_size = OF_NOTES * notes + OF_PIECE + (OF_NAME + notes) * self._names
-        features = features_size(len(levels), self._names)
+        features = SCALARS + 2 * L + OF_NAMES * self._names
+        if of is not None:
+            self.memory_size += (1 + L) * earlier[of]
+            features += 2 * L
         self.hidden = nn.Linear(h_size + PITCH + sum(earlier.values()) + features, HIDDEN)
         self.out = nn.Linear(HIDDEN + features, len(levels))
         for parameter in self.out.parameters():
             nn.init.zeros_(parameter)
+        if of is not None:  # begin with the frequencies in the note's part so far
+            nn.init.eye_(self.out.weight.data[:, -L:])
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
 
     def levels_of(self, frames: Tensor, numbers: Tensor) -> Tensor:
@@ -133,7 +148,7 @@ class MarkOutput(nn.Module):
         """
         piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
         features, after = self._features(
-            levels, memory, torch.bincount(piece, minlength=levels.shape[1])
+            levels, earlier, memory, torch.bincount(piece, minlength=levels.shape[1])
         )
         chosen, features = levels[t, piece, note] - 1, features.to(h)
         given = self._given(h.detach(), earlier, t, piece, note)
@@ -141,8 +156,8 @@ class MarkOutput(nn.Module):
         logits = self.out(torch.cat([seen, features], 1))
         return F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after
 
-    def remember(self, levels: Tensor, memory: Tensor) -> Tensor:
-        return self._features(levels, memory, (levels > 0).sum((0, 2)))[1]
+    def remember(self, levels: Tensor, earlier: Levelled, memory: Tensor) -> Tensor:
+        return self._features(levels, earlier, memory, (levels > 0).sum((0, 2)))[1]
 
     def _given(
         self, h: Tensor, earlier: Levelled, t: Tensor, piece: Tensor, note: Tensor
@@ -157,23 +172,26 @@ class MarkOutput(nn.Module):
             read.append(known[:, 1:])
         return torch.cat([part.to(h) for part in read], 1)
 
-    def _features(self, levels: Tensor, memory: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    def _features(
+        self, levels: Tensor, earlier: Levelled, memory: Tensor, counts: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The features (N, K) of each strike whose level is known, and the memory after."""
         after = for_kernels(memory).clone()
-        fields = self._fields(levels, after) | {
-            "N": int(counts.sum()), "K": self.out.in_features - HIDDEN, "features": NEW,
-            "starts": torch.cumsum(counts, 0) - counts,
+        fields = self._fields(levels, earlier, after) | {
+            "N": int(counts.sum()), "features": NEW, "starts": torch.cumsum(counts, 0) - counts,
         }  # fmt: skip
         kernel = compile_text(_READ, after.element_size(), read_levels, over="B")
         made = run(kernel, thread_count(len(counts)), fields)
         return made["features"], after.to(memory)
 
-    def _fields(self, levels: Tensor, memory: Tensor) -> dict[str, Any]:
+    def _fields(self, levels: Tensor, earlier: Levelled, memory: Tensor) -> dict[str, Any]:
         T, B, D = levels.shape
+        parts = earlier.get(self._of or "", torch.zeros_like(levels))
         return {
             "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
-            "G": self._names,
-            "levels": levels.contiguous(), "memory": memory, "above": NEW,
+            "G": self._names, "K": self.out.in_features - HIDDEN,
+            "levels": levels.contiguous(), "parts": parts.contiguous(), "memory": memory,
+            "above": NEW,
             "loud": torch.tensor(standard(self.levels), dtype=memory.dtype),
             "rates": torch.tensor(rates(D), dtype=memory.dtype),
         }  # fmt: skip
@@ -202,8 +220,8 @@ class MarkOutput(nn.Module):
         weight, K = self.hidden.weight.detach().double(), self.out.in_features - HIDDEN
         read = self._given(h, earlier, t, piece, note).cpu().double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
-        return self._fields(levels, memory) | {
-            "N": len(note), "K": K, "J": HIDDEN, "greedy": int(temperature == 0),
+        return self._fields(levels, earlier, memory) | {
+            "N": len(note), "J": HIDDEN, "greedy": int(temperature == 0),
             "before": before.contiguous(), "weight": weight[:, -K:].cpu().contiguous(),
             "out": self.out.weight.detach().double().cpu().contiguous(),
             "bias": self.out.bias.detach().double().cpu(), "uniforms": torch.from_numpy(uniforms),
@@ -228,6 +246,7 @@ def rates(notes: int) -> NDArray[np.float64]:
 
 _COMMON = (
     Array("levels", ("T", "B", "D"), torch.int64),
+    Array("parts", ("T", "B", "D"), torch.int64),
     Array("memory", ("B", "M")),
     Array("above", ("B", "D")),
     Array("loud", ("L + 1",)),
@@ -256,8 +275,10 @@ _DRAW = Signature(
 #
 # A piece's memory holds for each note the level of its last strike, the time of that strike, and
 # two means around the note, a near and a wide one: of the standardised levels (`loud`) of recent
-# strikes, weighted less the farther away they are. Then follow the numbers below and, for each name
-# that levels have, `OF_NAME` numbers and the name's share of the strikes around each note.
+# strikes, weighted less the farther away they are. Then follow the numbers below; for each name
+# that levels have, `OF_NAME` numbers and the name's share of the strikes around each note; and for
+# each part, if strikes read the levels of their own, its last level and a count of each level, in
+# which old strikes count less.
 
 OF_NOTES = 4
 FRAMES = 0
@@ -287,13 +308,10 @@ CHORD = 4
 SCALARS = 20
 OF_NAMES = 6
 """Numbers that a strike reads for each name."""
+KEPT = 0.95
+"""What a part's counts of levels are multiplied by after each of its strikes."""
 BOUND = 20.0
 """Beyond this, tanh is 1 or -1 to the last bit."""
-
-
-def features_size(levels: int, names: int) -> int:
-    """K, the number of features of each strike."""
-    return SCALARS + 2 * levels + OF_NAMES * names
 
 
 def begins(level: Any) -> Any:
@@ -324,15 +342,18 @@ def begin_frame(levels: Any, memory: Any, above: Any, D: Any, G: Any) -> Any:
 
 
 def write_strike(
-    to: Any, memory: Any, above: Any, loud: Any, n: Any, others: Any, D: Any, L: Any, G: Any
-) -> None:
+    to: Any, memory: Any, above: Any, loud: Any, n: Any, part: Any, others: Any, D: Any, L: Any,
+    G: Any, K: Any,
+) -> None:  # fmt: skip
     """The features (K,) of note `n` before its level: `others` struck above it, and levels.
 
     Means of recent levels; of those around it; its own last level; the last of all; those of the
     last frame with strikes; those of the notes below in this frame. Then the last level of all and
     its own last, one-hot. Then for each of G names: how far below this note it was last struck, and
     how near; how long ago, and whether in this frame; its share of the strikes around; and whether
-    one of its notes already sounds, since a voice sings one note at a time.
+    one of its notes already sounds, since a voice sings one note at a time. Then the last level in
+    the note's part (from 1 on, 0 if unknown), one-hot, and how much more often than if all were
+    alike it has had each level lately, in nats.
     """
     piece = memory[OF_NOTES * D :]
     own = int(memory[n])
@@ -341,7 +362,7 @@ def write_strike(
     since = piece[FRAMES] - piece[STRUCK]
     count = piece[COUNT]
     begun = count > 0
-    clear(to, SCALARS + 2 * L + OF_NAMES * G)
+    clear(to, K)
     to[0] = piece[FAST]
     to[1] = piece[SLOW]
     to[2] = memory[2 * D + n]
@@ -377,10 +398,21 @@ def write_strike(
             mine[3] = float(of_name[LAST_FRAME] == piece[FRAMES])
         mine[4] = of_name[OF_NAME + n]
         mine[5] = float(of_name[SOUNDING] > 0)
+    if part > 0:
+        of_part = piece[OF_PIECE + (OF_NAME + D) * G + (1 + L) * (part - 1) :]
+        total = 1.0
+        for level in range(L):
+            total += of_part[1 + level]
+        for level in range(L):
+            to[K - L + level] = log((1.0 + L * of_part[1 + level]) / total)
+        if of_part[0] > 0:
+            to[K - 2 * L + int(of_part[0]) - 1] = 1.0
 
 
-def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G: Any) -> None:
-    """Remember the level (from 1 on) of note `n`."""
+def add_level(
+    memory: Any, loud: Any, rates: Any, level: Any, n: Any, part: Any, D: Any, L: Any, G: Any
+) -> None:
+    """Remember the level (from 1 on) of note `n`, and of its part if that is known."""
     piece = memory[OF_NOTES * D :]
     value = loud[level]
     memory[n] = float(level)
@@ -409,6 +441,12 @@ def add_level(memory: Any, loud: Any, rates: Any, level: Any, n: Any, D: Any, G:
         for m in range(D):
             away = max(m - n, n - m)
             of_name[OF_NAME + m] += rates[away] * (struck - of_name[OF_NAME + m])
+    if part > 0:
+        of_part = piece[OF_PIECE + (OF_NAME + D) * G + (1 + L) * (part - 1) :]
+        for other in range(L):
+            of_part[1 + other] *= KEPT
+        of_part[level] += 1.0
+        of_part[0] = float(level)
 
 
 def end_frame(memory: Any, loud: Any, D: Any) -> None:
@@ -422,8 +460,8 @@ def end_frame(memory: Any, loud: Any, D: Any) -> None:
 
 
 def read_levels(
-    levels: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any, starts: Any,
-    first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any, G: Any,
+    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any,
+    starts: Any, first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any, G: Any,
 ) -> None:  # fmt: skip
     """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`."""
     for piece in range(first, last):
@@ -432,31 +470,34 @@ def read_levels(
         strike = starts[piece]
         for t in range(T):
             frame = levels[(t * B + piece) * D :]
+            part = parts[(t * B + piece) * D :]
             left = begin_frame(frame, own, over, D, G)
             for n in range(D):
                 left -= begins(frame[n])
                 if frame[n] > 0:
-                    write_strike(features[strike * K :], own, over, loud, n, left, D, L, G)
-                    add_level(own, loud, rates, frame[n], n, D, G)
+                    to = features[strike * K :]
+                    write_strike(to, own, over, loud, n, part[n], left, D, L, G, K)
+                    add_level(own, loud, rates, frame[n], n, part[n], D, L, G)
                     strike += 1
             end_frame(own, loud, D)
 
 
 def draw_levels(
-    levels: Any, memory: Any, above: Any, loud: Any, rates: Any, before: Any, weight: Any, out: Any,
-    bias: Any, uniforms: Any, sharpness: Any, features: Any, seen: Any, odds: Any, first: Any,
-    last: Any, T: Any, D: Any, L: Any, K: Any, G: Any, J: Any, greedy: Any,
+    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, before: Any,
+    weight: Any, out: Any, bias: Any, uniforms: Any, sharpness: Any, features: Any, seen: Any,
+    odds: Any, first: Any, last: Any, T: Any, D: Any, L: Any, K: Any, G: Any, J: Any, greedy: Any,
 ) -> None:  # fmt: skip
     """Draw a piece's levels that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
     strike = 0
     for _ in range(first, last):
         for t in range(T):
             frame = levels[t * D :]
+            part = parts[t * D :]
             left = begin_frame(frame, memory, above, D, G)
             for n in range(D):
                 left -= begins(frame[n])
                 if frame[n] == TO_DRAW:
-                    write_strike(features, memory, above, loud, n, left, D, L, G)
+                    write_strike(features, memory, above, loud, n, part[n], left, D, L, G, K)
                     for j in range(J):
                         total = before[strike * J + j]
                         for k in range(K):
@@ -472,7 +513,7 @@ def draw_levels(
                     frame[n] = 1 + chosen(odds, uniforms[strike], L, greedy)
                     strike += 1
                 if frame[n] > 0:
-                    add_level(memory, loud, rates, frame[n], n, D, G)
+                    add_level(memory, loud, rates, frame[n], n, part[n], D, L, G)
             end_frame(memory, loud, D)
 
 

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from models import random_model
+from models import model_of, random_model
 from onsets import marked
 
 from seqmodel.data.bundled import FRAMES
@@ -42,7 +42,7 @@ def velocity_of(frames):
 
 def random_output(kind=LEVELS, notes=7, earlier=None):
     torch.manual_seed(4)
-    output = MarkOutput(3, kind, notes, notes, earlier or {}).double()
+    output = MarkOutput(3, kind, notes, notes, earlier or {}, *(earlier or ())).double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.4)
     return output
@@ -70,8 +70,11 @@ def test_notes_that_sound_on_are_held():
     assert levels[:, 0].tolist() == [[UNKNOWN, 2], [HELD, 0], [0, 0]]
 
 
-def features_by_definition(levels, kind):
-    """What each strike of known level of a piece (T, D) reads, from a list of all before it."""
+def features_by_definition(levels, kind, parts):
+    """What each strike of known level of a piece (T, D) reads, from a list of all before it.
+
+    With parts (T, D) it also reads the levels of its own; -1 if that is unknown.
+    """
     means = np.array(kind.means)
     value = np.append(0, (means - means.mean()) / means.std())
     known: list[tuple[int, int, int]] = []  # (frame, note, level)
@@ -123,7 +126,8 @@ def features_by_definition(levels, kind):
                 for name in range(1, len(kind.names) + 1)
                 for number in of_name(known, name, t, note, frame)
             ]
-            expected.append([*row, *one_hot[:, 1:].ravel(), *of_names])
+            of_part = () if parts is None else of_own_part(known, parts, t, note)
+            expected.append([*row, *one_hot[:, 1:].ravel(), *of_names, *of_part])
             known.append((t, note, int(frame[note])))
     return expected
 
@@ -144,15 +148,33 @@ def of_name(known, name, t, note, frame):
     return [*near, share, float(held or when == t)]
 
 
+def of_own_part(known, parts, t, note):
+    """The last level in the part of a strike, one-hot, and the log of how common each was in it."""
+    own = [level for at, of, level in known if parts[at, of] == parts[t, note] > 0]
+    last = np.arange(1, L + 1) == (own[-1] if own else 0)
+    ages = np.arange(len(own))[::-1, None]
+    often = 1 / L + (0.95**ages * (np.array(own)[:, None] == np.arange(1, L + 1))).sum(0)
+    return [*last, *np.log(often / often.sum() * L)]
+
+
+@pytest.mark.parametrize("by_part", [False, True])
 @both_kinds
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype):
-    """Guards against what is remembered a frame or a note off, or never forgotten."""
+def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype, by_part):
+    """Guards against what is remembered a frame, a note or a part off, or never forgotten."""
     T, B, D = 15, 2, 7
-    output, levels = random_output(kind).to(dtype), random_levels(T, B, D, seed=3)
-    counts = (levels > 0).sum((0, 2))
-    features, _ = output._features(levels, nothing(output, B).to(dtype), counts)
-    expected = [row for b in range(B) for row in features_by_definition(levels[:, b].numpy(), kind)]
+    output = random_output(kind, earlier={"part": 3} if by_part else None).to(dtype)
+    levels, parts = random_levels(T, B, D, seed=3), random_levels(T, B, D, seed=3).clamp(max=3)
+    parts = torch.where(parts > 0, 1 + (parts + torch.arange(D)) % 3, parts)
+    parts[0], parts[-1, 0] = UNKNOWN, UNKNOWN
+    counts, memory = (levels > 0).sum((0, 2)), nothing(output, B).to(dtype)
+    features, _ = output._features(levels, {"part": parts}, memory, counts)
+    pieces = [(levels[:, b].numpy(), parts[:, b].numpy()) for b in range(B)]
+    expected = [
+        row
+        for own, of in pieces
+        for row in features_by_definition(own, kind, of if by_part else None)
+    ]
     assert np.allclose(features.numpy(), expected, atol=1e-12 if dtype == torch.float64 else 1e-5)
     assert np.abs(expected).max() > 1
 
@@ -164,7 +186,7 @@ def test_levels_are_drawn_by_what_they_cost(temperature, kind):
     output = random_output(kind, earlier={"part": 2})
     h, before = torch.randn(2, 7, 3, dtype=torch.float64), nothing(output)
     earlier = {"part": torch.zeros(2, 1, 7, dtype=torch.int64)}
-    earlier["part"][1, 0, 4] = 2
+    earlier["part"][1, 0, [4, 6]] = earlier["part"][0, 0, 1] = 2
     context, costs = torch.zeros(2, 1, 7, dtype=torch.int64), np.zeros((2, L, L))
     context[0, 0, 1], context[1, 0, 3] = 3, 2
     for one, two in product(range(L), range(L)):
@@ -174,7 +196,7 @@ def test_levels_are_drawn_by_what_they_cost(temperature, kind):
     context[1, 0, [4, 6]] = TO_DRAW
     for uniforms in np.random.default_rng(1).random((80, 2)):
         drawn, after = output.draw(h, context, earlier, before, uniforms, temperature)
-        assert torch.equal(output.remember(drawn, before), after)
+        assert torch.equal(output.remember(drawn, earlier, before), after)
         assert ((drawn == context) | (context == TO_DRAW)).all()
         levels = (drawn[1, 0, [4, 6]] - 1).tolist()
         for k, of in enumerate((odds[0, :, 0], odds[1, levels[0]])):
@@ -184,7 +206,7 @@ def test_levels_are_drawn_by_what_they_cost(temperature, kind):
 def test_all_marks_together_sum_to_one_and_later_ones_read_earlier():
     """Guards against a mark that reads a later one, or the earlier ones of another note."""
     torch.manual_seed(4)
-    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7).double()
+    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7, by_part=True).double()
     for weight in both.parameters():
         torch.nn.init.normal_(weight, std=0.4)
     h, total, costs = torch.randn(1, 7, 3, dtype=torch.float64), 0.0, {}
@@ -202,14 +224,31 @@ def test_all_marks_together_sum_to_one_and_later_ones_read_earlier():
     assert other_above["velocity"][1] != first["velocity"][1]
 
 
+@pytest.mark.parametrize("by_part", [True, False])
+def test_new_models_begin_with_what_is_usual_in_the_part(by_part):
+    """Guards the default of new runs and its first weights; older runs do not have these."""
+    marks = {"part": NAMED, "velocity": LEVELS}
+    frame = replace(FRAMES, onsets=True, marks=marks, programs=(0, 1, 2, 3))
+    model = model_of({"hidden": 4} if by_part else {"hidden": 4, "by_part": False}, frame)
+    frames, part = torch.zeros(12, 1, 176), np.zeros((12, 1, 88), np.uint8)
+    part[:, 0, 40], part[:, 0, 60] = 1, 2
+    frames[:, 0, [40, 60, 128, 148]] = 1  # struck in each
+    numbers = {"part": part, "velocity": 50 * part}
+    nats = model.score_marks(model.read(frames, model.start(1)), numbers)[0]["velocity"]
+    counts = (1 - 0.95 ** np.arange(12)) / 0.05
+    expected = np.log((1 + counts) / (0.25 + counts)).repeat(2) if by_part else np.log(L)
+    assert np.allclose(nats.detach(), expected, atol=1e-5)
+
+
 @both_kinds
 def test_where_a_piece_is_cut_does_not_matter(kind):
-    output, levels = random_output(kind), random_levels(11, 2, 7)
+    output, levels = random_output(kind, earlier={"part": L}), random_levels(11, 2, 7)
+    of = random_levels(11, 2, 7, seed=1)
     h = torch.randn(11, 14, 3, dtype=torch.float64)
-    whole, after = output.score(h, levels, {}, nothing(output, 2))
+    whole, after = output.score(h, levels, {"part": of}, nothing(output, 2))
     parts, memory = [], nothing(output, 2)
     for cut in (slice(0, 4), slice(4, 5), slice(5, 11)):
-        nats, memory = output.score(h[cut], levels[cut], {}, memory)
+        nats, memory = output.score(h[cut], levels[cut], {"part": of[cut]}, memory)
         parts.append(nats)
     assert torch.cat(parts).sum().item() == pytest.approx(whole.sum().item(), abs=1e-9)
     assert torch.equal(memory, after)
