@@ -22,6 +22,8 @@ LOADED = ("torch", "numpy", "typer", "rich", "yaml", "mido", "soundfile", "safet
 LOADED += ("optuna", "sqlalchemy", "matplotlib.figure")
 SUBREAPER = 36
 """Of prctl: what orphans below this process are children of."""
+SEVERAL = {"--processes", "--nproc-per-node"}
+"""Options of commands that start Python again."""
 
 
 @cache
@@ -39,6 +41,8 @@ def server():
 class Forked(subprocess.Popen[str]):
     """A module, a file or after -c a text of Python, and arguments, as `Popen` starts it."""
 
+    _line = staticmethod(server)
+
     def _execute_child(self, args, *options):
         if sys.platform != "linux":
             module = [] if args[0] == "-c" or args[0].endswith(".py") else ["-m"]
@@ -46,19 +50,43 @@ class Forked(subprocess.Popen[str]):
             return
         folder, environment, pipes, new_session = *options[4:6], options[9:15], options[20]
         given = [k if pipe < 0 else pipe for k, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
-        order = [args, str(folder or Path.cwd()), dict(environment or os.environ), new_session]
+        order = [args, str(Path(folder or "").absolute()), dict(environment or os.environ), new_session]
         set_subreaper = ctypes.CDLL(None).prctl
         set_subreaper(SUBREAPER, 1, 0, 0, 0)
         try:
             with tempfile.TemporaryFile() as file:  # longer than a message can be
                 file.write(json.dumps(order).encode())
                 file.flush()
-                socket.send_fds(server(), [b"."], [file.fileno(), *given])
-            self.pid = int(server().recv(20))
+                socket.send_fds(Forked._line(), [b"."], [file.fileno(), *given])
+            self.pid = int(Forked._line().recv(20))
         finally:
             set_subreaper(SUBREAPER, 0, 0, 0, 0)
             self._close_pipe_fds(*pipes)
         self._child_created = True
+
+
+def fork_others():
+    """Let this process, and all below it, fork what they start of Python; returns in all of them.
+
+    Each has a server of its own, which is its first child.
+    """
+    while SEVERAL & {*sys.argv}:
+        ours, theirs = socket.socketpair()
+        if os.fork():
+            theirs.close()
+            execute = subprocess.Popen._execute_child
+
+            def execute_child(process, args, *options):
+                if args[0] == sys.executable and args[1] in ("-m", "-c"):
+                    args = args[1 if args[1] == "-c" else 2 :]
+                    Forked._execute_child(process, args, *options)
+                else:
+                    execute(process, args, *options)
+
+            Forked._line, subprocess.Popen._execute_child = (lambda: ours), execute_child
+            return
+        ours.close()
+        serve(theirs)
 
 
 def outcome(*command, **options):
@@ -127,6 +155,7 @@ if __name__ == "__main__":
     del sys.path[0]
     gc.freeze()  # otherwise forks would copy objects when they look for garbage at exit
     serve(socket.socket(fileno=int(sys.argv[1])))
+    fork_others()
     if sys.argv[0] == "-c":
         exec(sys.argv.pop(1), {"__name__": "__main__"})
     elif sys.argv[0].endswith(".py"):
