@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def server():
 class Forked(subprocess.Popen[str]):
     """A module, a file or after -c a text of Python, and arguments, as `Popen` starts it."""
 
-    _line = staticmethod(server)
+    line = None
 
     def _execute_child(self, args, *options):
         if sys.platform != "linux":
@@ -50,15 +51,16 @@ class Forked(subprocess.Popen[str]):
             return
         folder, environment, pipes, new_session = *options[4:6], options[9:15], options[20]
         given = [k if pipe < 0 else pipe for k, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
-        order = [args, str(Path(folder or "").absolute()), dict(environment or os.environ), new_session]
+        folder, environment = str(Path(folder or "").absolute()), dict(environment or os.environ)
+        line = Forked.line or server()
         set_subreaper = ctypes.CDLL(None).prctl
         set_subreaper(SUBREAPER, 1, 0, 0, 0)
         try:
             with tempfile.TemporaryFile() as file:  # longer than a message can be
-                file.write(json.dumps(order).encode())
+                file.write(json.dumps([args, folder, environment, new_session]).encode())
                 file.flush()
-                socket.send_fds(Forked._line(), [b"."], [file.fileno(), *given])
-            self.pid = int(Forked._line().recv(20))
+                socket.send_fds(line, [b"."], [file.fileno(), *given])
+            self.pid = int(line.recv(20))
         finally:
             set_subreaper(SUBREAPER, 0, 0, 0, 0)
             self._close_pipe_fds(*pipes)
@@ -70,20 +72,19 @@ def fork_others():
 
     Each has a server of its own, which is its first child.
     """
+    execute = subprocess.Popen._execute_child
+
+    def execute_child(process, args, *options):
+        if args[0] == sys.executable and args[1] in ("-m", "-c"):
+            Forked._execute_child(process, args[1 if args[1] == "-c" else 2 :], *options)
+        else:
+            execute(process, args, *options)
+
     while SEVERAL & {*sys.argv}:
         ours, theirs = socket.socketpair()
         if os.fork():
             theirs.close()
-            execute = subprocess.Popen._execute_child
-
-            def execute_child(process, args, *options):
-                if args[0] == sys.executable and args[1] in ("-m", "-c"):
-                    args = args[1 if args[1] == "-c" else 2 :]
-                    Forked._execute_child(process, args, *options)
-                else:
-                    execute(process, args, *options)
-
-            Forked._line, subprocess.Popen._execute_child = (lambda: ours), execute_child
+            Forked.line, subprocess.Popen._execute_child = ours, execute_child
             return
         ours.close()
         serve(theirs)
@@ -117,7 +118,7 @@ def serve(line):
     while True:
         message, given, _, _ = socket.recv_fds(line, 1, 4)
         if not message:
-            sys.exit()
+            os._exit(0)
         reader, writer = os.pipe()
         # Orphaned at once: it becomes a child of the process that asked.
         if between := os.fork():
@@ -148,7 +149,21 @@ def serve(line):
             return
 
 
+def leave():
+    """What a module or file exits by, as the last of all that is done at exit.
+
+    To take down what is loaded, which a fork shares, would take as long as a short command.
+    """
+    with suppress(OSError, ValueError):  # or Python itself says that a stream cannot be flushed
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        if isinstance(STATUS, int):
+            os._exit(STATUS)
+
+
 if __name__ == "__main__":
+    STATUS = None
+    atexit.register(leave)
     for name in LOADED:
         __import__(name)
     skip_pictures()
@@ -156,9 +171,15 @@ if __name__ == "__main__":
     gc.freeze()  # otherwise forks would copy objects when they look for garbage at exit
     serve(socket.socket(fileno=int(sys.argv[1])))
     fork_others()
-    if sys.argv[0] == "-c":
+    if sys.argv[0] == "-c":  # which ends as Python does
         exec(sys.argv.pop(1), {"__name__": "__main__"})
-    elif sys.argv[0].endswith(".py"):
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    else:
-        runpy.run_module(sys.argv[0], run_name="__main__")
+        sys.exit()
+    try:
+        if sys.argv[0].endswith(".py"):
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            runpy.run_module(sys.argv[0], run_name="__main__")
+        STATUS = 0
+    except SystemExit as end:
+        STATUS = 0 if end.code is None else end.code
+        raise
