@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +23,8 @@ LOADED = ("torch", "numpy", "typer", "rich", "yaml", "mido", "soundfile", "safet
 LOADED += ("optuna", "sqlalchemy", "matplotlib.figure")
 SUBREAPER = 36
 """Of prctl: what orphans below this process are children of."""
+SEVERAL = {"--processes", "--nproc-per-node"}
+"""Options of commands that start Python again."""
 
 
 @cache
@@ -39,6 +42,8 @@ def server():
 class Forked(subprocess.Popen[str]):
     """A module, a file or after -c a text of Python, and arguments, as `Popen` starts it."""
 
+    line = None
+
     def _execute_child(self, args, *options):
         if sys.platform != "linux":
             module = [] if args[0] == "-c" or args[0].endswith(".py") else ["-m"]
@@ -46,19 +51,43 @@ class Forked(subprocess.Popen[str]):
             return
         folder, environment, pipes, new_session = *options[4:6], options[9:15], options[20]
         given = [k if pipe < 0 else pipe for k, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
-        order = [args, str(folder or Path.cwd()), dict(environment or os.environ), new_session]
+        folder, environment = str(Path(folder or "").absolute()), dict(environment or os.environ)
+        line = Forked.line or server()
         set_subreaper = ctypes.CDLL(None).prctl
         set_subreaper(SUBREAPER, 1, 0, 0, 0)
         try:
             with tempfile.TemporaryFile() as file:  # longer than a message can be
-                file.write(json.dumps(order).encode())
+                file.write(json.dumps([args, folder, environment, new_session]).encode())
                 file.flush()
-                socket.send_fds(server(), [b"."], [file.fileno(), *given])
-            self.pid = int(server().recv(20))
+                socket.send_fds(line, [b"."], [file.fileno(), *given])
+            self.pid = int(line.recv(20))
         finally:
             set_subreaper(SUBREAPER, 0, 0, 0, 0)
             self._close_pipe_fds(*pipes)
         self._child_created = True
+
+
+def fork_others():
+    """Let this process, and all below it, fork what they start of Python; returns in all of them.
+
+    Each has a server of its own, which is its first child.
+    """
+    execute = subprocess.Popen._execute_child
+
+    def execute_child(process, args, *options):
+        if args[0] == sys.executable and args[1] in ("-m", "-c"):
+            Forked._execute_child(process, args[1 if args[1] == "-c" else 2 :], *options)
+        else:
+            execute(process, args, *options)
+
+    while SEVERAL & {*sys.argv}:
+        ours, theirs = socket.socketpair()
+        if os.fork():
+            theirs.close()
+            Forked.line, subprocess.Popen._execute_child = ours, execute_child
+            return
+        ours.close()
+        serve(theirs)
 
 
 def outcome(*command, **options):
@@ -89,7 +118,7 @@ def serve(line):
     while True:
         message, given, _, _ = socket.recv_fds(line, 1, 4)
         if not message:
-            sys.exit()
+            os._exit(0)
         reader, writer = os.pipe()
         # Orphaned at once: it becomes a child of the process that asked.
         if between := os.fork():
@@ -120,16 +149,37 @@ def serve(line):
             return
 
 
+def leave():
+    """What a module or file exits by, as the last of all that is done at exit.
+
+    To take down what is loaded, which a fork shares, would take as long as a short command.
+    """
+    with suppress(OSError, ValueError):  # or Python itself says that a stream cannot be flushed
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        if isinstance(STATUS, int):
+            os._exit(STATUS)
+
+
 if __name__ == "__main__":
+    STATUS = None
+    atexit.register(leave)
     for name in LOADED:
         __import__(name)
     skip_pictures()
     del sys.path[0]
     gc.freeze()  # otherwise forks would copy objects when they look for garbage at exit
     serve(socket.socket(fileno=int(sys.argv[1])))
-    if sys.argv[0] == "-c":
+    fork_others()
+    if sys.argv[0] == "-c":  # which ends as Python does
         exec(sys.argv.pop(1), {"__name__": "__main__"})
-    elif sys.argv[0].endswith(".py"):
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    else:
-        runpy.run_module(sys.argv[0], run_name="__main__")
+        sys.exit()
+    try:
+        if sys.argv[0].endswith(".py"):
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            runpy.run_module(sys.argv[0], run_name="__main__")
+        STATUS = 0
+    except SystemExit as end:
+        STATUS = 0 if end.code is None else end.code
+        raise

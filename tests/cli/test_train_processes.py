@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from calling import ENVIRONMENT, PATIENCE, begun, call_ok, epochs_of, start
+from forking import Forked, outcome
 from safetensors.numpy import load_file
 
 from seqmodel.runs.checkpoint import load_checkpoint
@@ -18,7 +19,7 @@ from seqmodel.runs.checkpoint import load_checkpoint
 MODEL = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--dropout", 0.2)
 SMALL = (*MODEL, "--epochs", 3, "--parts", 2)
 LONG = (*MODEL, "--epochs", 4000, "--patience", 4000, "--schedule", "constant")
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+TORCHRUN = ["torch.distributed.run"]
 
 
 def same_weights(*runs):
@@ -30,8 +31,9 @@ def same_weights(*runs):
 
 
 def children(process):
+    """The others that it has started, through its first child."""
     found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(pid) for pid in found]
+    return [int(pid) for pid in found[1:]]
 
 
 def gone(pid):
@@ -126,7 +128,7 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data):
     for host in ("a", "b"):
         shutil.copytree(data, Path(host, "music"))
     launched = [
-        subprocess.Popen(
+        Forked(
             [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
              "--rdzv-endpoint", "localhost:29614", "--max-restarts", "1", "--no-python", "--",
              sys.executable, "-c", impatient, "train", "music", *map(str, options), "--run", "run"],
@@ -165,14 +167,17 @@ def test_what_slurm_starts_again_goes_on(call, data, monkeypatch):
 def test_a_host_with_the_wrong_data_is_named(data, music):
     call_ok("prepare", music / "train", "--out", "b/music")
     shutil.copytree(data, "a/music")
-    process = subprocess.run(
-        [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", "--", "sh", "-c",
-         f"cd $([ $RANK = 0 ] && echo a || echo b); exec {sys.executable} -m seqmodel train music "
-         f"{' '.join(map(str, SMALL))} --run run"],
-        env=ENVIRONMENT, text=True, capture_output=True, check=False, timeout=PATIENCE,
+    in_its_folder = (
+        "import os; os.chdir('ab'[int(os.environ['RANK'])]); "
+        "from seqmodel.cli.main import main; main()"
+    )
+    status, _, err = outcome(
+        *TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", "--",
+        *(sys.executable, "-c", in_its_folder, "train", "music", *SMALL, "--run", "run"),
+        env=ENVIRONMENT,
     )  # fmt: skip
-    (said,) = [line for line in process.stderr.splitlines() if line.startswith("seqmodel: ")]
-    assert process.returncode == 1
+    (said,) = [line for line in err.splitlines() if line.startswith("seqmodel: ")]
+    assert status == 1
     assert re.match(r"seqmodel: process 1 on \S+: .*music differs from the dataset of", said)
     assert not Path("a/run").exists()  # so that the same line will do once the data is there
 

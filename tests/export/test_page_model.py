@@ -60,16 +60,15 @@ def check_voices(chrome, run):
     piece = np.hstack([melody, onsets]) if run.model.output.onsets else melody
     piece = np.tile(piece, (4, 1))
     filler = Filler(run.model, particles=16)
-    for seed in (1, 2**65):
-        filled = filler.fill(piece, free, seed=seed)
-        ours = chrome.run(
-            f"""(() => {{
-              const [model, melody] = [{OWN}, {piece.tolist()}.map((x) => Float64Array.from(x))];
-              return fill(model, {seed}n, melody, below(melody, model)).map((x) => [...x]);
-            }})()"""
-        )
-        assert ours == filled.frames.tolist()
-        assert filled.frames[:, :88][free].sum() > len(piece)
+    filled = filler.fill(piece, free, seed=2**65)
+    ours = chrome.run(
+        f"""(() => {{
+          const [model, melody] = [{OWN}, {piece.tolist()}.map((x) => Float64Array.from(x))];
+          return fill(model, {2**65}n, melody, below(melody, model)).map((x) => [...x]);
+        }})()"""
+    )
+    assert ours == filled.frames.tolist()
+    assert filled.frames[:, :88][free].sum() > len(piece)
     assert filled.effective.min() < 8  # some were resampled
     if run.model.output.onsets:
         piece[5, 88 + 40] = 1  # a strike of what does not sound
