@@ -506,8 +506,10 @@ def _features(
             pull = pull + g("Clip", each[:, :1], -most, most) * slow * share
             most = steering.MOST_LOUDER
             push = push + g("Clip", each[:, 1:] * steering.LOUDER, -most, most) * share
-        moved = _within_full_scale(g, anchor * softer + pull * strength)
-        return [moved, slow * (push * strength).exp()]
+        last = latest(sounds.SAMPLES, 1) * (steering.KEPT if known.roughest else 0.0)
+        moved = _within_full_scale(g, last + (anchor - last) * softer + pull * strength)
+        level = slow * (push * strength).exp()
+        return [moved, g("Min", level, known.roughest) if known.roughest else level]
 
     odds = g("Pow", grid, parts["seen"]) * known.share
     certainty = g("Where", grid > 1.0, odds / (odds + (1 - known.share)), 0.0)
