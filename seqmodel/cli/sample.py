@@ -34,7 +34,7 @@ from seqmodel.files import new_file
 from seqmodel.media.definitions import Medium
 from seqmodel.media.labels import Labels, combinations
 from seqmodel.media.registry import MEDIA, medium_of
-from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part
+from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part_progress
 from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
@@ -254,7 +254,7 @@ def sample(
         for k, target in enumerate(targets):
             file: Any = nullcontext(sys.stdout.buffer) if to_stdout else new_file(target)
             with file as opened:
-                facts, lines, warnings = write(k, opened, part(count, k, number))
+                facts, lines, warnings = write(k, opened, part_progress(count, k, number))
                 opened.flush()
             own = labels[k % len(labels)]
             pieces.append({"path": str(target), **facts, **({"labels": own} if own else {})})

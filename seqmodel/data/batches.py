@@ -109,7 +109,7 @@ def load(
     width = frame.rows_per_frame * math.prod(frame.row_shape)
     stored = np.zeros((T, len(indices), width), frame.row_dtype)
     for k, i in enumerate(indices.tolist()):
-        piece = split.stored(i, *rows).reshape(-1, width)
+        piece = split.read_rows(i, *rows).reshape(-1, width)
         stored[: len(piece), k] = piece
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
     frames = decoded.reshape(T, len(indices), frame.frame_size)

@@ -31,7 +31,7 @@ from seqmodel.errors import SeqmodelError, SourceError, reason
 from seqmodel.files import FolderFormat, disk_error, open_input, read_bytes
 from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
 from seqmodel.media.input import read_header
-from seqmodel.media.labels import FACT, KnownLabels, labels_in, places
+from seqmodel.media.labels import LABELS, KnownLabels, label_ids, labels_of
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain import Fields
 from seqmodel.system.files import read_at
@@ -202,7 +202,7 @@ class Split:
     def of(
         cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
     ) -> "Split":
-        """The split of `pieces`, which `rows` holds one after another."""
+        """The split of `pieces`, which `row_count` holds one after another."""
         lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
         return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
 
@@ -223,7 +223,7 @@ class Split:
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> "NDArray[Any] | Self":
         if not isinstance(index, slice):
-            return self.frame.decode(self.stored(index))
+            return self.frame.decode(self.read_rows(index))
         pieces, starts = self.pieces[index], self._starts[index]
         return replace(self, pieces=pieces, _starts=starts, _checked=set())
 
@@ -233,11 +233,11 @@ class Split:
     def facts(self, index: int) -> Mapping[str, Any]:
         return self.pieces[index].facts
 
-    def rows(self, index: int) -> int:
+    def row_count(self, index: int) -> int:
         """The number of rows of a piece, T * rows_per_frame."""
         return self.pieces[index].frames * self.frame.rows_per_frame
 
-    def stored(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
+    def read_rows(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
         """The rows `begin` to `end` of piece `index` as stored, (rows, *row_shape)."""
         start = int(self._starts[index])  # raises IndexError, which also ends a for loop
         if isinstance(self._rows, Shard):
@@ -245,14 +245,14 @@ class Split:
                 self._checked.clear()
             if index not in self._checked:
                 self.check(index)
-        rows = self.rows(index)
+        rows = self.row_count(index)
         stop = rows if end is None else min(end, rows)
         return self._rows[start + min(begin, rows) : start + stop]
 
     def check(self, index: int) -> None:
         """Check that piece `index` is as prepared; LostError if not. See `Piece.sha256`."""
         assert isinstance(self._rows, Shard)
-        digest, start, rows = hashlib.sha256(), int(self._starts[index]), self.rows(index)
+        digest, start, rows = hashlib.sha256(), int(self._starts[index]), self.row_count(index)
         step = FRAMES_HASHED_AT_ONCE * self.frame.rows_per_frame
         for row in range(start, start + rows, step):
             digest.update(self.frame.canonical(self._rows[row : min(row + step, start + rows)]))
@@ -283,9 +283,9 @@ class Split:
     def labels(
         self, known: KnownLabels, indices: Sequence[int] | NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """(B, L) the labels of pieces (default: all), as `labels.places` among the known."""
+        """(B, L) the labels of pieces (default: all), as `labels.label_ids` among the known."""
         chosen = range(len(self)) if indices is None else np.asarray(indices).tolist()
-        found = [places(known, labels_in(self.facts(k))) for k in chosen]
+        found = [label_ids(known, labels_of(self.facts(k))) for k in chosen]
         return np.array(found, np.int64).reshape(len(found), len(known))
 
     def some(self, count: int) -> Self:
@@ -312,7 +312,7 @@ class Split:
             replace(piece, sha256="", frames=min(piece.frames, longest)) for piece in some.pieces
         ]
         end = longest * self.frame.rows_per_frame
-        rows = np.concatenate([some.stored(k, end=end) for k in range(len(some))])
+        rows = np.concatenate([some.read_rows(k, end=end) for k in range(len(some))])
         return Split.of(self.name, self.frame, parts, rows)
 
     @cached_property
@@ -367,8 +367,8 @@ class Dataset:
             for k in range(len(split)):
                 given = split.given([k])
                 digest.update(b"" if given is None else given.tobytes())
-                if FACT in (facts := split.facts(k)):
-                    digest.update(json.dumps(facts[FACT], sort_keys=True).encode())
+                if LABELS in (facts := split.facts(k)):
+                    digest.update(json.dumps(facts[LABELS], sort_keys=True).encode())
         return digest.hexdigest()
 
     def check_content(self) -> None:

@@ -24,8 +24,8 @@ from seqmodel.media.definitions import (
     Settings,
     Work,
 )
-from seqmodel.media.labels import FACT, in_order
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.labels import LABELS, natsorted
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.system.machine import cores
 from seqmodel.system.processes import start
 
@@ -87,12 +87,12 @@ class Tally:
     by_time: bool = False
     """Whether works that no folder places are cut by time."""
     moves: Mapping[str, str] = field(default_factory=dict)
-    """`Work.content` -> a split other than the one its hash gives, so that none is empty."""
+    """`Work.content_hash` -> a split other than the one its hash gives, so that none is empty."""
     hashed: dict[str, str] = field(default_factory=dict)
-    """`Work.content` -> the split its hash gives, for each work not placed otherwise."""
+    """`Work.content_hash` -> the split its hash gives, for each work not placed otherwise."""
 
     by_work: dict[str, str] = field(default_factory=dict)
-    """`Work.content`, and `Work.prepared` -> the split that first had it."""
+    """`Work.content_hash`, and `Work.frames_hash` -> the split that first had it."""
     by_piece: dict[str, str] = field(default_factory=dict)
     """A piece's hash -> the split that first had it."""
     placed: Counter[str] = field(default_factory=Counter)
@@ -106,14 +106,14 @@ class Tally:
 
     def place(self, work: Work, folder: str | None) -> str:
         """The split of a work: its folder's, an equal work's, or by its hash."""
-        split = folder or self.by_work.get(work.content) or self.by_work.get(work.prepared)
+        split = folder or self.by_work.get(work.content_hash) or self.by_work.get(work.frames_hash)
         if split is None:
-            split = self.hashed[work.content] = hash_split(work.content)
-            if work.content in self.moves:
-                split = self.moves[work.content]
+            split = self.hashed[work.content_hash] = hash_split(work.content_hash)
+            if work.content_hash in self.moves:
+                split = self.moves[work.content_hash]
                 self.moved.append({"source": work.source, "to": split})
-        self.by_work.setdefault(work.content, split)
-        self.by_work.setdefault(work.prepared, split)
+        self.by_work.setdefault(work.content_hash, split)
+        self.by_work.setdefault(work.frames_hash, split)
         return split
 
     def lacking(self) -> bool:
@@ -228,7 +228,7 @@ def prepare(
     strict: bool = False,
     split_by: SplitBy | None = None,
     only: str | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Write the dataset `out` from `sources` and return its manifest.
 
@@ -269,7 +269,7 @@ def prepare(
                         "{source}: {reason}".format(**skipped[0])
                     )
                 facts = {**corpus.facts, **tally.to_json(), "skipped": skipped + left_out}
-                known = {name: in_order(values) for name, values in tally.labels.items()}
+                known = {name: natsorted(values) for name, values in tally.labels.items()}
                 frame: Any = corpus.frame
                 return writer.finish(replace(frame, known_labels=known) if known else frame, facts)
 
@@ -319,7 +319,7 @@ def _add(
                 rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
                 facts = frame.facts_from(work.facts, begin - start, end - start)
                 if source.labels:
-                    facts = {**facts, FACT: source.labels}
+                    facts = {**facts, LABELS: source.labels}
                 for label, value in source.labels.items() if part.split == "train" else ():
                     tally.labels.setdefault(label, set()).add(value)
                 piece = writer.add(part.split, name + excerpt, rows, facts)
@@ -338,5 +338,5 @@ def _rows(work: Work, part: Part, frame: FrameDefinition, *, cut: bool) -> Itera
         first = cut and k == 0
         taken = np.concatenate([frame.cut(rows[:size]), rows[size:]]) if first else rows
         if part.split == "train":
-            work.in_train(taken)
+            work.on_train_rows(taken)
         yield taken

@@ -16,7 +16,7 @@ from seqmodel.data.dataset import DATASET_FOLDER
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.files import SYSTEM_FILES, read_bytes
 from seqmodel.media.definitions import Medium
-from seqmodel.media.input import CONVERTED, unread
+from seqmodel.media.input import CONVERTERS, rejection
 from seqmodel.media.labels import Labels
 from seqmodel.media.registry import MEDIA, medium_of_file
 from seqmodel.media.words import plural
@@ -116,12 +116,12 @@ def _once(sources: Collection[SourceFile]) -> list[SourceFile]:
 
 
 def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sources:
-    sources = [source for source in found if unread(source.path) is None]
+    sources = [source for source in found if rejection(source.path) is None]
     converted = {source.path.with_suffix("") for source in sources}
-    left = [s for s in found if unread(s.path) and s.path.with_suffix("") not in converted]
+    left = [s for s in found if rejection(s.path) and s.path.with_suffix("") not in converted]
     if not sources:
         more = f", the first of {len(left):,} such files" if len(left) > 1 else ""
-        raise SeqmodelError(f"{left[0].path}{more}: {unread(left[0].path)}")
+        raise SeqmodelError(f"{left[0].path}{more}: {rejection(left[0].path)}")
     sure = [one for one in sources if one.path.suffix.lower() not in one.medium.loose_suffixes]
     medium = (sure or sources)[0].medium
     files = [one for one in sources if one.medium is medium]
@@ -135,8 +135,8 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
     why = f"is not {medium.name}, unlike the other files"
     strays = [Skipped(one.path.as_posix(), why) for one in others]
     for one in left:  # files that convert to another medium would be strays too
-        ours = CONVERTED[one.path.suffix.lower()][1] in medium.suffixes
-        strays.append(Skipped(one.path.as_posix(), (unread(one.path) if ours else None) or why))
+        ours = CONVERTERS[one.path.suffix.lower()][1] in medium.suffixes
+        strays.append(Skipped(one.path.as_posix(), (rejection(one.path) if ours else None) or why))
     return Sources(medium, files, [*strays, *skipped])
 
 
@@ -145,7 +145,7 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
 
     Links are followed, except back up. Datasets, and what cannot be entered, are `skipped`.
     """
-    suffixes = CONVERTED.keys() | frozenset().union(
+    suffixes = CONVERTERS.keys() | frozenset().union(
         *(medium.suffixes - medium.named_suffixes for medium in MEDIA.values())
     )
     found: dict[Path, str | None] = {}

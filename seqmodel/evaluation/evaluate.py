@@ -21,7 +21,7 @@ from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
 from seqmodel.files import called, write_file
 from seqmodel.media.registry import medium_of
-from seqmodel.media.samples import Picture, Progress, part, unseen
+from seqmodel.media.samples import Picture, Progress, no_progress, part_progress
 from seqmodel.media.words import listed
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
@@ -41,7 +41,7 @@ def evaluate(
     per_frame: bool = False,
     voices: bool = False,
     classify: str | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
@@ -55,7 +55,7 @@ def evaluate(
     for k, one in enumerate(runs):
         scores = likelihood(
             one.model, pieces, batch_size=batch_size, each_frame=per_frame or len(runs) > 1,
-            progress=part(progress, k, passes),
+            progress=part_progress(progress, k, passes),
         )  # fmt: skip
         if not math.isfinite(scores.nats_per_frame):
             raise SeqmodelError(
@@ -66,7 +66,7 @@ def evaluate(
         each.append(scores)
     by_labels = [
         likelihood(run.model, pieces, batch_size=batch_size, labels=own,
-                   progress=part(progress, k, passes))
+                   progress=part_progress(progress, k, passes))
         for k, own in enumerate(told, len(runs))
     ]  # fmt: skip
     of_each = [
@@ -249,12 +249,12 @@ def draw_picture(
             steps = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
             outline = Outline(points, steps)
             axes.add_patch(PathPatch(outline, fc=fill, ec="white", linewidth=0.3, gid=name))
-    if (grid := picture.shades) is not None:
+    if (grid := picture.heatmap) is not None:
         cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
         extent = (0, grid.columns * scale, picture.bottom, picture.top)
         look = {"vmin": 0, "vmax": 255, "aspect": "auto", "interpolation": "none"}
         axes.imshow(cells, cmap=shades, extent=extent, **look)
     axes.set_ylim(picture.bottom, picture.top)
-    axes.set_yticks([level.y for level in picture.levels], [lv.name for lv in picture.levels])
+    axes.set_yticks([level.y for level in picture.ticks], [lv.name for lv in picture.ticks])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_axisbelow(True)

@@ -14,7 +14,7 @@ from seqmodel.data import batches
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.media.marks import MARK_FIGURES
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, Window, labelled
 from seqmodel.outputs.samples import LABELS
@@ -81,7 +81,7 @@ def likelihood(
     batch_size: int = BATCH_SIZE,
     each_frame: bool = False,
     labels: NDArray[np.int64] | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
     group: Group | None = None,
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size affects the speed, not the figures.

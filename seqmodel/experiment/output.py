@@ -28,7 +28,7 @@ from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome,
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.media.definitions import SPLITS
-from seqmodel.media.words import epochs_text, listed, plural, spaced, spent
+from seqmodel.media.words import duration_text, epochs_text, listed, plural, spaced
 from seqmodel.plots import plot_curves
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
@@ -256,7 +256,7 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 def time_row(comparison: Comparison) -> list[str]:
     """The mean training time of each winner's seeds; not in `table_rows`, because it varies."""
     seconds = [[a.seconds for a in outcome.seeds if a.metrics] for outcome in comparison.outcomes]
-    return ["training time", *(spent(fmean(each)) if each else "" for each in seconds)]
+    return ["training time", *(duration_text(fmean(each)) if each else "" for each in seconds)]
 
 
 def verdicts(comparison: Comparison) -> list[str]:

@@ -19,7 +19,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, Sampling
-from seqmodel.media.words import epochs_text, listed, plural, spaced, spent
+from seqmodel.media.words import duration_text, epochs_text, listed, plural, spaced
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
 from seqmodel.report.subjects import Subject, model_in_words, names_of
@@ -136,7 +136,7 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
         curve, counts = scored.curve, scored.run.model.parameter_counts()
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best_line is not None:
-            time = spent(curve.seconds()[-1])  # of updates, without scoring valid
+            time = duration_text(curve.seconds()[-1])  # of updates, without scoring valid
             ends = curve.metrics[curve.best_line]["epoch"], epochs_of(curve.metrics)
             at, of = map(epochs_text, ends)
             about = (about[0], f"{at} of {of}{' more' * bool(scored.run.began_from)}", time)
@@ -281,12 +281,12 @@ def real_piece(
     if dataset is None or not medium.page_format:
         return []
     name = "valid" if "valid" in dataset.splits else dataset.splits[0]
-    manner = _sampling(run, medium.page_format, options).manner
+    manner = _sampling(run, medium.page_format, options).playback_options
     split, sampling = dataset[name], _sampling(run, medium.page_format, manner)
-    pieces = [split.frame.played(split.stored(0))[: sampling.length]]
+    pieces = [split.frame.decode_marked(split.read_rows(0))[: sampling.length]]
     left = sampling.length - len(pieces[0])
     while medium.page_joins and left and len(pieces) < len(split):
-        pieces.append(split.frame.played(split.stored(len(pieces)))[:left])
+        pieces.append(split.frame.decode_marked(split.read_rows(len(pieces)))[:left])
         left -= len(pieces[-1])
     files = [Path(source).name for source in split.sources[: len(pieces)]]
     which = files[0] if len({*files}) == 1 else f"{files[0]} to {files[-1]}"

@@ -24,7 +24,7 @@ from seqmodel.config import Config, refuse_unknown
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import open_input, write_file
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.labels import in_words
+from seqmodel.media.labels import labels_text
 from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.encoder import known_labels
@@ -341,7 +341,7 @@ def check_labels(trained: Content, config: Config, frame: FrameDefinition, model
     """SeqmodelError unless the trained `model` knows exactly these frames' labels."""
     theirs, ours = known_labels(trained.config, trained.frame), known_labels(config, frame)
     if [*theirs.items()] != [*ours.items()]:
-        knows = [f"the labels {in_words(one)}" if one else "no labels" for one in (theirs, ours)]
+        knows = [f"the labels {labels_text(one)}" if one else "no labels" for one in (theirs, ours)]
         without = "prepare them without --labels, or train with --labels none"
         raise SeqmodelError(
             f"{model} knows {knows[0]}, but one for these data {knows[1]}: "

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.evaluation.evaluate import place_of_label
-from seqmodel.media.definitions import Comparison, PieceSet, Recogniser
+from seqmodel.media.definitions import Classifier, Comparison, PieceSet
 from seqmodel.media.registry import medium_of
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler, side_by_side
 
@@ -33,12 +33,12 @@ class Judge(NamedTuple):
     label: str
     place: int
     """The index of the label among those that the run knows."""
-    recognise: Recogniser
+    classify: Classifier
 
     def share(self, pieces: PieceSet, labels: NDArray[np.int64]) -> float | None:
         """The share of pieces with the label that are recognised as in `labels` (pieces, L)."""
         asked = labels[:, self.place]
-        return float((self.recognise(pieces) == asked)[asked > 0].mean()) if asked.any() else None
+        return float((self.classify(pieces) == asked)[asked > 0].mean()) if asked.any() else None
 
 
 def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
@@ -51,7 +51,7 @@ def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
     if split == train.name:
         raise UsageError("--judge learns from train: name another --split")
     values = train.labels(run.model.known_labels)[:, place]
-    return Judge(label, place, comparison_of(run).recogniser(train, values))
+    return Judge(label, place, comparison_of(run).classifier(train, values))
 
 
 def compare_samples(
@@ -65,7 +65,7 @@ def compare_samples(
     guidance: float = 1.0,
     seconds: float | None = None,
     judge: Judge | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
 

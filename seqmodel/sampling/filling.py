@@ -27,7 +27,7 @@ from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, Array, Field, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledParticles
@@ -96,7 +96,7 @@ class Filler:
         seed: int,
         number: int = 0,
         sweeps: int = 0,
-        progress: Progress = unseen,
+        progress: Progress = no_progress,
     ) -> Filled:
         """Draw the `free` notes (T, D) of `piece` (T, F); there must be some.
 

@@ -281,7 +281,7 @@ class Freeze(NamedTuple):
             if run.config.end or not frame.longest_pause:
                 return None
             samples = max(frame.longest_pause, round(ALWAYS_ALLOWED * frame.rate))
-            return Pause(frame.quiet / FULL_SCALE, -(-samples // frame.frame_size))
+            return Pause(frame.pause_level / FULL_SCALE, -(-samples // frame.frame_size))
         chord = frame.longest_chord
         clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
         piece = None if clock is None else clock.shortest

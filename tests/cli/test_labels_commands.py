@@ -273,4 +273,4 @@ def test_noise_silence_and_clips_of_a_sample_have_some_value(whistles):
     assert set(values) == {0, 1, 2}
     noise = np.random.default_rng(1).standard_normal((400, 10)).astype(np.float32).clip(-1, 0.9)
     odd = [noise, np.zeros((900, 10), np.float32), np.zeros((1, 1), np.float32)]
-    assert {*AudioComparison().recogniser(train, values)(odd)} <= {1, 2}
+    assert {*AudioComparison().classifier(train, values)(odd)} <= {1, 2}

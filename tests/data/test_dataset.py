@@ -71,7 +71,7 @@ def test_slices_are_those_of_a_list(dataset, rolls):
         assert some.frames == sum(map(len, rolls[name][part]))
     split, roll = dataset["train"], np.packbits(rolls["train"][2], axis=1)
     for begin, end in ((0, None), (0, 3), (5, 9), (20, 99), (24, None), (30, 40)):
-        np.testing.assert_array_equal(split.stored(2, begin, end), roll[begin:end])
+        np.testing.assert_array_equal(split.read_rows(2, begin, end), roll[begin:end])
     assert split.rows(2) == len(roll)
 
 
@@ -79,10 +79,10 @@ def test_a_shard_is_read_piece_by_piece(tmp_path, write_dataset):
     """Loading a shard whole would make training's memory grow with the corpus."""
     pieces = [np.eye(5000, 88, dtype=np.uint8)] * 40
     split = write_dataset(tmp_path, {"train": pieces})["train"]
-    split.stored(0)
+    split.read_rows(0)
     tracemalloc.start()
     for k in range(len(split)):
-        assert len(split.stored(k, 4000)) == 1000
+        assert len(split.read_rows(k, 4000)) == 1000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 * pieces[0].nbytes / 8  # of 40
@@ -149,7 +149,7 @@ def test_a_changed_byte_is_found_when_its_piece_is_read(
         os.utime(shard, ns=(1, (turn + 1) * 10**9))  # however coarse the file system's clock
         piece = int(np.searchsorted(ends, (place - 128) // frame_bytes, side="right"))
         damaged = f"{folder} is damaged: {split.sources[piece]} in valid no longer matches its hash"
-        refused(lambda piece=piece: split.stored(piece, 0, 1), damaged)
+        refused(lambda piece=piece: split.read_rows(piece, 0, 1), damaged)
         refused(open_dataset(folder).check_content, damaged)
         np.testing.assert_array_equal(split[piece - 1], expected[piece - 1])
     shard.write_bytes(good)

@@ -100,7 +100,7 @@ def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:
     ink = LinearSegmentedColormap.from_list("ink", INK, SHADES)
     draw_picture(axes, picture, picture.seconds, colour=colour, given=GREY, shades=ink)
     axes.set(xlim=(0, around.seconds), ylim=(around.bottom, around.top), xlabel="seconds")
-    axes.set_yticks([level.y for level in around.levels], [level.name for level in around.levels])
+    axes.set_yticks([level.y for level in around.ticks], [level.name for level in around.ticks])
     content = quote(svg_text(figure), safe=" /:;,=()'")  # shorter than base64
     return tag("img", src=f"data:image/svg+xml,{content}", alt=picture.summary)
 
