@@ -243,11 +243,11 @@ def _open(
 
 def _draw(path: Path, runs: Sequence["Run"], split: "Split", nats: list[float]) -> None:
     from seqmodel.evaluation.evaluate import plot_nats
-    from seqmodel.evaluation.likelihood import named
+    from seqmodel.evaluation.likelihood import run_names
 
     frame = runs[0].frame
     picture = medium_of(frame).picture(split[0], frame)
-    plot_nats(path, picture, nats, f"{split.sources[0]}, by {named(runs)}")
+    plot_nats(path, picture, nats, f"{split.sources[0]}, by {run_names(runs)}")
     message(f"drawn to {path}")
 
 

@@ -197,7 +197,7 @@ def sample(
     require(given, NEEDS)
     check_temperature(temperature, mark_temperature)
 
-    from seqmodel.evaluation.likelihood import named
+    from seqmodel.evaluation.likelihood import run_names
 
     numbered = (out.with_name(f"{out.stem}-{k}{out.suffix}") for k in range(1, number + 1))
     targets = [*numbered] if number > 1 else [out]
@@ -234,7 +234,7 @@ def sample(
         prime_seconds=prime_seconds,
         include_prime=include_prime,
         options=options,
-        title=f"sampled from {named(every)} ({unit})",
+        title=f"sampled from {run_names(every)} ({unit})",
         longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
     sampling = medium.sampling(loaded.frame, request)
@@ -303,7 +303,7 @@ def _writing(
     import numpy as np
     from numpy.typing import NDArray
 
-    from seqmodel.evaluation.likelihood import named
+    from seqmodel.evaluation.likelihood import run_names
     from seqmodel.runs.files import METRICS
     from seqmodel.sampling.sampler import (
         AverageSampler,
@@ -362,7 +362,7 @@ def _writing(
             words.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
             facts["pauses_cut"] = piece.pauses_cut
         line = ", ".join(
-            [f"{written.size} from {named(told[0])}", *words, *filter(None, [written.hint])]
+            [f"{written.size} from {run_names(told[0])}", *words, *filter(None, [written.hint])]
         )
         return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.evaluation.evaluate import place_of_label
+from seqmodel.evaluation.evaluate import label_index
 from seqmodel.media.definitions import Classifier, Comparison, PieceSet
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, no_progress
@@ -47,7 +47,7 @@ def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
     UsageError if the run does not know the label, no judge can learn it, or the split is train
     itself; SeqmodelError if train cannot be opened.
     """
-    place, train = place_of_label(run, label, "--judge"), _training_split(run, dataset)
+    place, train = label_index(run, label, "--judge"), _training_split(run, dataset)
     if split == train.name:
         raise UsageError("--judge learns from train: name another --split")
     values = train.labels(run.model.known_labels)[:, place]

@@ -152,7 +152,7 @@ def test_labels_that_cannot_be_had_are_refused_in_a_line(call, told, how, words)
 
 def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
     """With what it would cost: an index of files makes a label of each."""
-    monkeypatch.setattr("seqmodel.data.sources.MOST_VALUES", 3)
+    monkeypatch.setattr("seqmodel.data.sources.MAX_VALUES", 3)
     for k in range(4):
         Path(f"{k}.mid").touch()
     said = call("prepare", ".", "--labels", "{index}", "-o", "d").err

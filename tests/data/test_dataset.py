@@ -106,10 +106,10 @@ def test_enough_is_all_of_a_small_split_and_never_a_few_short_pieces(tmp_path, w
     """Guards statistics of little data, and of long pieces among which the first is short."""
     pieces = [np.eye(n, 88, dtype=np.uint8) for n in (1, 80, 80, 80, 2, 2, 2, 2)]
     train = write_dataset(tmp_path, {"train": pieces})["train"]
-    assert train.enough(train.frames).sources == train.enough().sources == train.sources
+    assert train.subsample(train.frames).sources == train.subsample().sources == train.sources
     for frames in range(1, train.frames):
-        assert train.enough(frames).frames >= frames
-    assert len(train.enough(80)) < len(train)
+        assert train.subsample(frames).frames >= frames
+    assert len(train.subsample(80)) < len(train)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_changed_byte_is_found_when_its_piece_is_read(
 ):
     """Guards training and evaluation, also of later epochs and past a piece's first block: sizes
     and shapes alone would not show it. The file is changed after it was read, then restored."""
-    monkeypatch.setattr("seqmodel.data.dataset.FRAMES_HASHED_AT_ONCE", 7)
+    monkeypatch.setattr("seqmodel.data.dataset.HASH_FRAMES", 7)
     original = {"music": dataset, "audio": audio_dataset}[media]
     folder = Path(shutil.copytree(original.folder, tmp_path / "copy"))
     split, ends = open_dataset(folder)["valid"], np.cumsum(original["valid"].lengths)

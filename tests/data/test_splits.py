@@ -13,7 +13,7 @@ from midi_tracks import midi, note, tempo
 from noise import RATE, make_corpus, places, prepared, record
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import Tally, hash_split
+from seqmodel.data.prepare import Placer, hash_split
 from seqmodel.media.audio import corpus as recordings
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.definitions import Work
@@ -128,12 +128,12 @@ def test_a_changed_note_changes_the_content(notes, which, place):
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "test"]))))
 def test_equal_works_share_a_split_and_all_others_go_by_their_content(works):
     """Works equal in source or frames follow the first one, unless a folder decides."""
-    tally, split_of = Tally(), {}
+    placer, split_of = Placer(), {}
     for number, frames, folder in works:
         source = f"{number * 429_496_729:08x}"
         keys = ("content", number), ("frames", frames)
         twins = [split_of[key] for key in keys if key in split_of]
-        split = tally.place(Work("a", source, f"{frames}", None, [], list), folder or None)
+        split = placer.place(Work("a", source, f"{frames}", None, [], list), folder or None)
         assert split == (folder or next(iter(twins), hash_split(source)))
         for key in keys:
             split_of.setdefault(key, split)

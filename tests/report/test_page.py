@@ -16,7 +16,7 @@ from reading import boxes, drawing, read, rows
 from seqmodel.media.samples import Box, Heatmap, Picture, Tick
 from seqmodel.report.page import charts
 from seqmodel.report.page.parts import (
-    SHOWN,
+    MAIN_COLUMNS,
     Curve,
     Curves,
     Dot,
@@ -36,7 +36,7 @@ def curve(name, valid, *, family="", pace=8.5):
     lines = (
         (k, 25 * k, pace + 2 * (k - 1), nats - 0.5 / k, nats) for k, nats in enumerate(valid, 1)
     )
-    metrics = [dict(zip(SHOWN, line, strict=True)) for line in lines]
+    metrics = [dict(zip(MAIN_COLUMNS, line, strict=True)) for line in lines]
     return Curve(name, metrics, int(np.argmin(valid)) + 1, family)
 
 
