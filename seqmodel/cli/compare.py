@@ -244,7 +244,7 @@ def _run(
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
     from seqmodel.files import check_writable
-    from seqmodel.locks import held
+    from seqmodel.locks import lock_file
     from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
@@ -253,7 +253,7 @@ def _run(
     if artifacts is not None:
         check_writable(artifacts / "checkpoint")
     opened = open_storage(folder, storage, message)
-    with held(folder / BEGIN, wait=True):
+    with lock_file(folder / BEGIN, wait=True):
         studies = Studies.begin(opened, name_in(opened, folder, storage), plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             there = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
@@ -272,7 +272,7 @@ def _run(
         collect(studies, folder, artifacts)
     with display("writing tables and a page"):
         text, files = write_results(studies, folder, command)
-    with held(folder / BEGIN, wait=True):
+    with lock_file(folder / BEGIN, wait=True):
         now = Studies.begun(opened, name_in(opened, folder, storage))
         if now is not None and plan.differs(now.plan) is None:  # nobody has extended it
             remember(folder, plan, text, status_of(studies, folder), files)

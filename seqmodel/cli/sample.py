@@ -427,10 +427,10 @@ def _filling(
             "particles": filling.particles,
             "effective_median": median,
             "effective_least": fewest,
-            "effective_after": None if drawn[-1] else filled.fitting,
+            "effective_after": None if drawn[-1] else filled.paths,
         }
         given = "" if around is None else f", {around:.3f} around"
-        after = "" if drawn[-1] else f", {filled.fitting:.1f} after what follows"
+        after = "" if drawn[-1] else f", {filled.paths:.1f} after what follows"
         size = f"{written.size} from {run.folder}, {drawn.sum():,} of them drawn"
         lines = [
             ", ".join(filter(None, [size, written.hint])),

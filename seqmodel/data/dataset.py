@@ -453,8 +453,8 @@ def _check_manifest(manifest: Fields) -> None:
         if name not in SPLITS:  # a name is also part of a path
             raise ValueError(f"splits has {name!r}, which is none of {', '.join(SPLITS)}")
         counts = splits.fields(name)
-        pieces = counts.whole("pieces")
-        counts.whole("frames", least=pieces), counts.whole("longest", least=min(pieces, 1))
+        pieces = counts.integer("pieces")
+        counts.integer("frames", least=pieces), counts.integer("longest", least=min(pieces, 1))
     for skipped in manifest.objects("skipped"):
         skipped.text("source"), skipped.text("reason")
 

@@ -19,7 +19,7 @@ from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
-from seqmodel.files import called, write_file
+from seqmodel.files import renamed_in_errors, write_file
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Picture, Progress, no_progress, part_progress
 from seqmodel.media.words import listed
@@ -206,7 +206,7 @@ def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]
     settings = sources.medium.settings_like(run.frame)
     with TemporaryDirectory(prefix="seqmodel-") as folder:
         out = Path(folder) / "data"
-        with called(out, Path(folder).parent):
+        with renamed_in_errors(out, Path(folder).parent):
             prepare(sources, out, settings, only=FILES_SPLIT, progress=progress)
         yield open_dataset(out)
 

@@ -82,7 +82,7 @@ class Piece:
         """The inverse of `to_json`; ValueError names the invalid field."""
         fields = Fields.of(values)
         source, digest = fields.text("source"), fields.text("sha256")
-        frames = fields.whole("frames", 1)
+        frames = fields.integer("frames", 1)
         if not re.fullmatch("[0-9a-f]{64}", digest):
             raise ValueError("sha256 must be 64 hexadecimal digits")
         core_fields = ("source", "sha256", "frames")

@@ -255,7 +255,7 @@ class Progress:
         try:
             fields = Fields.of(values, PROGRESS)
             values = _known(fields.values, cls, origin, whole=whole)
-            checks: dict[Any, Any] = {int: fields.whole, float: fields.number, bool: fields.flag}
+            checks: dict[Any, Any] = {int: fields.integer, float: fields.number, bool: fields.flag}
             for setting in dataclass_fields(cls):
                 if setting.name in fields and setting.type in checks:
                     checks[setting.type](setting.name)
@@ -297,7 +297,7 @@ def read_content(values: Mapping[str, Any], origin: Path) -> Content:
         frame = definition_from_json(medium_name(values), fields.fields("frame").values)
         data_sha256 = fields.text(DATA_HASH) if DATA_HASH in fields else None
         began_from = fields.text(BEGAN_FROM) if BEGAN_FROM in fields else None
-        longest = fields.whole("longest_piece", 1)
+        longest = fields.integer("longest_piece", 1)
         epoch = fields.number("epoch")
         epoch = int(epoch) if epoch.is_integer() else epoch
         return Content(config, frame, epoch, longest, data_sha256, began_from)

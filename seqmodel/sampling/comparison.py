@@ -31,14 +31,14 @@ class Judge(NamedTuple):
     """A classifier of pieces by one of their labels, independent of the run."""
 
     label: str
-    place: int
+    label_index: int
     """The index of the label among those that the run knows."""
     classify: Classifier
 
     def share(self, pieces: PieceSet, labels: NDArray[np.int64]) -> float | None:
         """The share of pieces with the label that are recognised as in `labels` (pieces, L)."""
-        asked = labels[:, self.place]
-        return float((self.classify(pieces) == asked)[asked > 0].mean()) if asked.any() else None
+        wanted = labels[:, self.label_index]
+        return float((self.classify(pieces) == wanted)[wanted > 0].mean()) if wanted.any() else None
 
 
 def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
@@ -87,24 +87,24 @@ def compare_samples(
     lengths, given = pieces.lengths[chosen].tolist(), pieces.given(chosen)
     known = run.model.known_labels
     labels = pieces.labels(known, chosen)
-    told = f"as long as pieces of {split}"
+    lengths_text = f"as long as pieces of {split}"
     if run.config.end:
-        lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
+        lengths, lengths_text = [run.longest_piece] * number, "lengths chosen by the model"
     limit = (
         None if seconds is None else run.sampling(medium_of(run.frame).formats[0], seconds).length
     )
     if limit is not None:
         lengths = [limit] * number
-        told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
+        lengths_text = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
     samplers, freeze = dict[bytes, Sampler](), Freeze.of(run)
     drawn, cut_off, frozen, pauses_cut = list[NDArray[Any]](), 0, 0, 0
 
     def sampler(k: int) -> Sampler:
-        own = None if given is None else given[k]
-        key = labels[k].tobytes() + (b"" if own is None else own.tobytes())
+        conditions = None if given is None else given[k]
+        key = labels[k].tobytes() + (b"" if conditions is None else conditions.tobytes())
         if key not in samplers:
             model = run.model.telling(labels[k].tolist())
-            samplers[key] = Sampler(model, temperature=temperature, given=own)
+            samplers[key] = Sampler(model, temperature=temperature, given=conditions)
         return samplers[key]
 
     samples = (
@@ -117,7 +117,7 @@ def compare_samples(
         frozen += piece.frozen
         pauses_cut += piece.pauses_cut
         progress(len(drawn), number)
-    same = pieces.name == train.name and run.trained_on(dataset)
+    is_train = pieces.name == train.name and run.trained_on(dataset)
     judged = {}
     if judge is not None:
         judged = {
@@ -131,11 +131,11 @@ def compare_samples(
         "seed": seed,
         "temperature": temperature,
         "guidance": guidance,
-        "lengths": told,
+        "lengths": lengths_text,
         **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
         **({"pauses_cut": pauses_cut} if pauses_cut else {}),
         **({"judge": judged} if judged else {}),
-        **comparison.compare(drawn, None if same else pieces, train, limit),
+        **comparison.compare(drawn, None if is_train else pieces, train, limit),
     }
 
 

@@ -72,7 +72,7 @@ def test_slices_are_those_of_a_list(dataset, rolls):
     split, roll = dataset["train"], np.packbits(rolls["train"][2], axis=1)
     for begin, end in ((0, None), (0, 3), (5, 9), (20, 99), (24, None), (30, 40)):
         np.testing.assert_array_equal(split.read_rows(2, begin, end), roll[begin:end])
-    assert split.rows(2) == len(roll)
+    assert split.row_count(2) == len(roll)
 
 
 def test_a_shard_is_read_piece_by_piece(tmp_path, write_dataset):

@@ -466,7 +466,7 @@ def _train_values(fields: Fields) -> dict[str, Any]:
     """What is usual in train, as far as a frame definition states it; ValueError if it cannot."""
     values = dict[str, Any]()
     if "longest_chord" in fields:
-        values["longest_chord"] = fields.whole("longest_chord", 1)
+        values["longest_chord"] = fields.integer("longest_chord", 1)
     if "metre" in fields:
         text = fields.text("metre")
         try:
