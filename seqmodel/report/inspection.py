@@ -8,10 +8,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
 from seqmodel.plots import plot_learning_curve
-from seqmodel.report.subjects import model_in_words
-from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.files import epochs_of, is_there
-from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, read_metrics
+from seqmodel.runs.files import BEST, CONFIG, LAST, epochs_of, is_there
 
 
 def kind_of(path: Path) -> str:
@@ -56,6 +53,11 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
 
     With `verify`, its checkpoints are checked against their hashes; SeqmodelError if one differs.
     """
+    # These load torch, which takes seconds; files and datasets do without.
+    from seqmodel.report.subjects import model_in_words
+    from seqmodel.runs.checkpoint import load_checkpoint
+    from seqmodel.runs.folder import load_run, read_metrics
+
     metrics = read_metrics(path)
     if plot is not None:
         if not metrics:

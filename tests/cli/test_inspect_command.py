@@ -3,9 +3,12 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
 from calling import PNG, call_ok, write_piece
 
@@ -52,6 +55,16 @@ def test_inspect_dataset(call, data):
     values = json.loads(call("inspect", data, "--json").out)
     assert values["kind"] == "dataset"
     assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
+
+
+@pytest.mark.parametrize("what", ["p.mid", "dataset"])
+def test_files_and_datasets_are_inspected_without_torch(data, here, what):
+    """torch takes seconds to load, more than everything else."""
+    write_piece(Path("p.mid"), seed=3)
+    code = "import sys; sys.modules['torch'] = None; from seqmodel.cli.main import main; main()"
+    path = data if what == "dataset" else what
+    command = [sys.executable, "-c", code, "inspect", path]
+    assert subprocess.run(command, check=True, capture_output=True).stderr == b""
 
 
 def test_inspect_describes_a_recording_and_its_dataset(call):

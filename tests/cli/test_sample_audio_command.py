@@ -96,7 +96,8 @@ LOUD = ", {}% of the samples at full scale: train longer or, if the recordings c
         ((0.25, 0.25), ", silent: try a higher --temperature"),
         ((0.2, 0.25), ""),
         ((1.0, 1.0), LOUD.format(100)),  # once called silent
-        ((-1.0, 0.2, 0.1, 7658.0), LOUD.format(50)),
+        ((-1.0, 7658.0, *[0.2, 0.1] * 19), LOUD.format(5)),
+        ((1.0, *[0.2, 0.1] * 40)[:80], ""),
         ((np.nan,), "seqmodel: the run draws samples that are not finite: use another run"),
     ],
 )

@@ -14,6 +14,9 @@ CONTEXT = 20
 CLIP_SECONDS = 8.0
 """Length of the pieces that longer recordings are cut into, as in Mehri et al. 2017, SampleRNN."""
 
+USUAL_RATE, HIGH_RATE = 16_000, 24_000
+"""Samples per second that suffice for speech, and above which `prepare` says what they cost."""
+
 SAMPLE_SECONDS = 2.0
 """The length of a sampled piece."""
 
@@ -112,6 +115,11 @@ class Audio(Medium):
             lines.append(
                 f"rounded {plural(rounded, 'file')} to 16 bits: finer than that, not mono, or at "
                 "another rate"
+            )
+        if (rate := manifest["frame"]["rate"]) > HIGH_RATE:
+            lines.append(
+                f"at {rate:,} Hz training takes {rate / USUAL_RATE:.1f} times as long as at "
+                f"{USUAL_RATE:,} Hz; --rate {USUAL_RATE} resamples"
             )
         if manifest["splits"]["train"]["pieces"]:
             lines += self.training_remarks(self.frame_from_json(manifest["frame"]))

@@ -26,7 +26,7 @@ MAX_PRIMER_SAMPLES = 2**24
 SILENT_SHARE = 0.01
 """A piece whose deviation is at most this share of that of train, 40 dB down, is silent."""
 
-DISTORTED_SHARE = 0.1
+DISTORTED_SHARE = 0.02
 """A piece with a larger share of its samples at full scale is distorted."""
 
 
