@@ -187,8 +187,8 @@ def test_what_is_retained_survives_every_resampling(monkeypatch, given):
         resampled.append(retain)
         return resample(self, shares, N, retain=retain)
 
-    monkeypatch.setattr(_Pass, "_resampled", counted)
-    monkeypatch.setattr(_Pass, "_one_of", lambda self, shares: 0)
+    monkeypatch.setattr(_Pass, "_resample", counted)
+    monkeypatch.setattr(_Pass, "_draw_one", lambda self, shares: 0)
     monkeypatch.setattr("seqmodel.sampling.filling.NEGLIGIBLE_NATS", np.inf)
     filler = Filler(model, particles=6, candidates=2)
     first, swept = (filler.fill(piece, free, seed=1, sweeps=n).frames for n in (0, 3))
